@@ -1,0 +1,249 @@
+//! Time: the one type for it, and the only place that asks what time it is.
+//!
+//! Everything else takes `now` as an argument, so that a test can hold it still.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// An instant in UTC, in whole microseconds: the finest that both databases keep exactly.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Timestamp = Timestamp(0);
+
+    /// The instant `micros` microseconds after the epoch.
+    ///
+    /// Clamped to the years 1 to 9999, the range in which the stored text sorts as time does.
+    pub fn from_micros(micros: i64) -> Timestamp {
+        const YEAR_1: i64 = -62_135_596_800_000_000;
+        const YEAR_9999_END: i64 = 253_402_300_799_999_999;
+        Timestamp(micros.clamp(YEAR_1, YEAR_9999_END))
+    }
+
+    /// Microseconds since the epoch.
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// This instant, `duration` later.
+    pub fn plus(self, duration: Duration) -> Timestamp {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(self.0.saturating_add(micros))
+    }
+
+    /// This instant, `duration` earlier.
+    pub fn minus(self, duration: Duration) -> Timestamp {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(self.0.saturating_sub(micros))
+    }
+
+    /// How long this instant is after `earlier`; zero when it is not after it.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// The same instant as chrono's type.
+    pub fn to_chrono(self) -> DateTime<Utc> {
+        DateTime::from_timestamp_micros(self.0).unwrap_or_default()
+    }
+
+    /// Fixed-width text, `2026-11-21T08:00:00.000000Z`: sorts as the instants do. What SQLite stores.
+    pub fn to_fixed_text(self) -> String {
+        self.to_chrono()
+            .to_rfc3339_opts(SecondsFormat::Micros, true)
+    }
+}
+
+impl From<DateTime<Utc>> for Timestamp {
+    fn from(time: DateTime<Utc>) -> Timestamp {
+        Timestamp::from_micros(time.timestamp_micros())
+    }
+}
+
+/// RFC 3339 in UTC with no more digits than needed: `2026-11-21T08:00:00Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = if self.0.rem_euclid(1_000_000) == 0 {
+            SecondsFormat::Secs
+        } else {
+            SecondsFormat::Micros
+        };
+        f.write_str(&self.to_chrono().to_rfc3339_opts(format, true))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Reads RFC 3339 with any offset.
+impl FromStr for Timestamp {
+    type Err = InvalidTimestamp;
+
+    fn from_str(text: &str) -> Result<Timestamp, InvalidTimestamp> {
+        DateTime::parse_from_rfc3339(text)
+            .map(|time| Timestamp::from(time.to_utc()))
+            .map_err(|_| InvalidTimestamp(text.to_owned()))
+    }
+}
+
+/// A text that should have been an RFC 3339 time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an RFC 3339 time such as 2026-11-21T08:00:00Z")]
+pub struct InvalidTimestamp(String);
+
+impl Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where `now` comes from. [`Clock::system`] in the product, [`Clock::simulated`] in tests.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// The machine's clock plus an offset in microseconds that follows the database's clock.
+    System(std::sync::Arc<AtomicI64>),
+    /// A value that moves only when a test moves it.
+    Simulated(std::sync::Arc<watch::Sender<Timestamp>>),
+}
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Clock {
+        Clock(Source::System(std::sync::Arc::new(AtomicI64::new(0))))
+    }
+
+    /// A clock that stands at `start` until [`Clock::advance_to`] moves it.
+    pub fn simulated(start: Timestamp) -> Clock {
+        Clock(Source::Simulated(std::sync::Arc::new(
+            watch::Sender::new(start),
+        )))
+    }
+
+    /// The present instant.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that asks the machine"
+    )]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::System(offset_us) => {
+                let machine = Timestamp::from(Utc::now());
+                Timestamp::from_micros(machine.0 + offset_us.load(Ordering::Relaxed))
+            }
+            Source::Simulated(now) => *now.borrow(),
+        }
+    }
+
+    /// Set the offset that is added to the machine's clock, in microseconds.
+    ///
+    /// One clock must decide among many hosts; on Postgres it is the database's. No effect on a simulated clock.
+    pub fn set_offset_us(&self, offset: i64) {
+        if let Source::System(offset_us) = &self.0 {
+            offset_us.store(offset, Ordering::Relaxed);
+        }
+    }
+
+    /// The offset in force, in microseconds.
+    pub fn offset_us(&self) -> i64 {
+        match &self.0 {
+            Source::System(offset_us) => offset_us.load(Ordering::Relaxed),
+            Source::Simulated(_) => 0,
+        }
+    }
+
+    /// Wait until the clock reads `deadline` or later.
+    ///
+    /// On the system clock this waits at most a minute at a time and looks again: a timer runs on
+    /// the monotonic clock, which neither a correction nor the machine's sleep moves.
+    pub async fn sleep_until(&self, deadline: Timestamp) {
+        match &self.0 {
+            Source::System(_) => loop {
+                let wait = deadline.since(self.now());
+                if wait.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(wait.min(Duration::from_secs(60))).await;
+            },
+            Source::Simulated(now) => {
+                let mut now = now.subscribe();
+                // The sender lives in this clock, so the wait cannot fail.
+                let _ = now.wait_for(|now| *now >= deadline).await;
+            }
+        }
+    }
+
+    /// Move a simulated clock forward to `now`; never backwards. No effect on the system clock.
+    pub fn advance_to(&self, to: Timestamp) {
+        if let Source::Simulated(now) = &self.0 {
+            now.send_if_modified(|now| {
+                let forward = to > *now;
+                *now = (*now).max(to);
+                forward
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_text_has_one_width_and_display_is_short() {
+        let whole = Timestamp::from_micros(1_800_000_000_000_000);
+        let fine = Timestamp::from_micros(1_800_000_000_000_001);
+        assert_eq!(whole.to_fixed_text(), "2027-01-15T08:00:00.000000Z");
+        assert_eq!(whole.to_string(), "2027-01-15T08:00:00Z");
+        assert_eq!(fine.to_string(), "2027-01-15T08:00:00.000001Z");
+        assert_eq!(fine.to_fixed_text().parse(), Ok(fine));
+    }
+
+    #[test]
+    fn text_order_is_time_order_to_the_ends_of_the_range() {
+        let first = Timestamp::from_micros(i64::MIN);
+        let last = Timestamp::from_micros(i64::MAX);
+        assert_eq!(first.to_fixed_text(), "0001-01-01T00:00:00.000000Z");
+        assert_eq!(last.to_fixed_text(), "9999-12-31T23:59:59.999999Z");
+        assert!(first.to_fixed_text() < Timestamp::EPOCH.to_fixed_text());
+        assert!(Timestamp::EPOCH.to_fixed_text() < last.to_fixed_text());
+    }
+
+    #[tokio::test]
+    async fn a_simulated_clock_wakes_its_sleepers_and_never_goes_back() {
+        let start = Timestamp::from_micros(1_000_000);
+        let clock = Clock::simulated(start);
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move {
+                clock
+                    .sleep_until(start.plus(Duration::from_secs(5)))
+                    .await
+            }
+        });
+        clock.advance_to(start.plus(Duration::from_secs(5)));
+        sleeper.await.unwrap();
+        clock.advance_to(start);
+        assert_eq!(clock.now(), start.plus(Duration::from_secs(5)));
+    }
+}

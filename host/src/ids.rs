@@ -1,0 +1,187 @@
+//! Newtypes for identities: a schedule's id cannot be handed where a run's is wanted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+
+macro_rules! uuid_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, sqlx::Type)]
+        #[serde(transparent)]
+        #[sqlx(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::parse_str(text).map($name)
+            }
+        }
+    };
+}
+
+uuid_newtype! {
+    /// A schedule. Stays through renames and edits.
+    ScheduleId
+}
+uuid_newtype! {
+    /// A launch: the same on every host and after every crash. See [`LaunchId::of`].
+    LaunchId
+}
+uuid_newtype! {
+    /// One attempt to carry out a launch; later runs sort after earlier ones.
+    RunId
+}
+uuid_newtype! {
+    /// One life of one `campanile serve` process: a restart is a new incarnation.
+    HostId
+}
+
+impl ScheduleId {
+    /// A new, random id.
+    pub fn new() -> ScheduleId {
+        ScheduleId(Uuid::new_v4())
+    }
+}
+
+impl Default for ScheduleId {
+    fn default() -> Self {
+        ScheduleId::new()
+    }
+}
+
+impl RunId {
+    /// A new id, ordered by `now` and unique besides.
+    pub fn new(now: Timestamp) -> RunId {
+        RunId(uuid_at(now))
+    }
+}
+
+impl HostId {
+    /// A new id, ordered by `now` and unique besides.
+    pub fn new(now: Timestamp) -> HostId {
+        HostId(uuid_at(now))
+    }
+}
+
+/// A version 7 UUID of the instant `now`.
+pub(crate) fn uuid_at(now: Timestamp) -> Uuid {
+    let micros = u64::try_from(now.micros()).unwrap_or(0);
+    let timestamp = uuid::Timestamp::from_unix_time(
+        micros / 1_000_000,
+        (micros % 1_000_000) as u32 * 1_000,
+        0,
+        0,
+    );
+    Uuid::new_v7(timestamp)
+}
+
+/// What asked for a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchKind {
+    /// The schedule's rule, in time or a little late.
+    Schedule,
+    /// The schedule's rule, for a slot that was missed.
+    Catchup,
+    /// A person or a program, now.
+    Manual,
+}
+
+impl LaunchId {
+    /// The namespace of launch ids, fixed for ever: changing it would launch past slots again.
+    const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);
+
+    /// The id of the launch of `slot` of `schedule`.
+    ///
+    /// A slot has one launch whether it came in time or as catch-up, so both share an identity;
+    /// a manual launch of the same instant is another.
+    pub fn of(schedule: ScheduleId, slot: Timestamp, kind: LaunchKind) -> LaunchId {
+        let kind: u8 = match kind {
+            LaunchKind::Schedule | LaunchKind::Catchup => 0,
+            LaunchKind::Manual => 1,
+        };
+        let mut name = [0u8; 25];
+        name[..16].copy_from_slice(schedule.0.as_bytes());
+        name[16..24].copy_from_slice(&slot.micros().to_be_bytes());
+        name[24] = kind;
+        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+    }
+}
+
+/// The SHA-256 of an artifact, in lower-case hexadecimal.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, sqlx::Type)]
+#[serde(transparent)]
+#[sqlx(transparent)]
+pub struct ArtifactDigest(String);
+
+impl ArtifactDigest {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> ArtifactDigest {
+        ArtifactDigest(hex::encode(Sha256::digest(bytes)))
+    }
+
+    /// The first twelve digits: enough for a person.
+    pub fn short(&self) -> &str {
+        &self.0[..self.0.len().min(12)]
+    }
+
+    /// All digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ArtifactDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ArtifactDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_has_one_identity_in_time_or_caught_up() {
+        let schedule = ScheduleId(Uuid::from_u128(7));
+        let slot = Timestamp::from_micros(1_800_000_000_000_000);
+        let id = LaunchId::of(schedule, slot, LaunchKind::Schedule);
+        assert_eq!(id, LaunchId::of(schedule, slot, LaunchKind::Catchup));
+        assert_ne!(id, LaunchId::of(schedule, slot, LaunchKind::Manual));
+        // The value is part of the contract with databases already written.
+        assert_eq!(id.to_string(), "PLACEHOLDER");
+    }
+
+    #[test]
+    fn runs_sort_in_the_order_they_were_made() {
+        let earlier = RunId::new(Timestamp::from_micros(1_800_000_000_000_000));
+        let later = RunId::new(Timestamp::from_micros(1_800_000_000_001_000));
+        assert!(earlier < later);
+    }
+}

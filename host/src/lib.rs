@@ -1,0 +1,4 @@
+//! Campanile, a bell tower for WebAssembly tasks.
+
+pub mod clock;
+pub mod ids;
