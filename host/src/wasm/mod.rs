@@ -1,0 +1,267 @@
+//! The sandbox: one call of one task, in a fresh instance, with nothing but what was granted.
+//!
+//! The only room that names wasmtime. It knows nothing of schedules, launches or databases.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::clock::Timestamp;
+use crate::ids::{ArtifactDigest, LaunchId, RunId};
+
+/// How a call of a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The task returned a completion.
+    Succeeded,
+    /// The task returned a failure.
+    Failed,
+    /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
+    Trapped,
+    /// The wall-clock limit passed.
+    TimedOut,
+    /// The task wanted more memory than its limit and could not go on.
+    MemoryExceeded,
+    /// The task needed something that was not granted.
+    Denied,
+    /// What the task returned is not the JSON it must be, or is too large.
+    InvalidOutput,
+    /// The host could not carry the call out; not the task's doing.
+    HostError,
+    /// The file is not a package that can run.
+    Refused,
+    /// The host dropped the call: shutdown, or the run's lease was lost.
+    Cancelled,
+}
+
+/// Why a call did not succeed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Failure {
+    /// Never [`Outcome::Succeeded`].
+    pub kind: Outcome,
+    /// One sentence for the person who reads the record.
+    pub message: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+    /// The least time to wait before trying again, if the task asked for one.
+    #[serde(skip)]
+    pub retry_after: Option<Duration>,
+    /// Anything more the task said, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
+}
+
+/// One line that the task logged through `wasi:logging`, or a progress report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LogLine {
+    pub at: Timestamp,
+    /// `trace`, `debug`, `info`, `warn`, `error` or `critical`.
+    pub level: String,
+    /// The guest's own grouping text; may be empty.
+    pub context: String,
+    pub message: String,
+}
+
+/// What a call used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// From the start of instantiation to the end of the call, in milliseconds.
+    pub wall_ms: f64,
+    /// Of which on a processor inside the guest or a host call, in milliseconds.
+    pub cpu_ms: f64,
+    /// The greatest sum of the guest's linear memories, in bytes.
+    pub memory_peak_bytes: u64,
+}
+
+/// Everything a call left behind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    pub outcome: Outcome,
+    /// The task's result, when it succeeded and gave one.
+    pub output: Option<Value>,
+    /// Keys to merge into the context of dependent tasks, when it succeeded and gave some.
+    pub context: Option<Map<String, Value>>,
+    pub failure: Option<Failure>,
+    pub stdout: String,
+    pub stderr: String,
+    pub logs: Vec<LogLine>,
+    pub usage: Usage,
+}
+
+/// The bounds of one call. Every bound can be set by the operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Wall-clock time for the whole call, CPU loops and blocked host calls alike.
+    pub timeout: Duration,
+    /// All linear memories together.
+    pub memory_bytes_max: u64,
+    /// Elements of all tables together.
+    pub table_elements_max: u64,
+    /// Of stdout and of stderr, each; what is beyond is dropped and marked, the stream stays open.
+    pub stdio_bytes_max: usize,
+    /// Of all log lines together; what is beyond is dropped and marked.
+    pub log_bytes_max: usize,
+    /// Of the output and of the returned context, each; more is `invalid_output`.
+    pub output_bytes_max: usize,
+    /// Of one HTTP response body.
+    pub http_response_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            timeout: Duration::from_secs(5 * 60),
+            memory_bytes_max: 64 << 20,
+            table_elements_max: 100_000,
+            stdio_bytes_max: 64 << 10,
+            log_bytes_max: 256 << 10,
+            output_bytes_max: 1 << 20,
+            http_response_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// A directory of the host that a task may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryGrant {
+    /// An existing directory of the host, absolute.
+    pub host: PathBuf,
+    /// The path under which the task sees it, such as `/source`.
+    pub guest: String,
+    pub writable: bool,
+}
+
+/// A set of HTTP requests that a task may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpGrant {
+    /// `http` or `https`.
+    pub scheme: String,
+    /// An exact host name or address, or `*.example.com` for every name below a domain, or `*` for every public host.
+    pub host: String,
+    /// None is the scheme's own port.
+    pub port: Option<u16>,
+    /// Upper case; empty means every method.
+    pub methods: Vec<String>,
+}
+
+/// All that a task may do beyond computing. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    pub directories: Vec<DirectoryGrant>,
+    pub env: BTreeMap<String, String>,
+    pub http: Vec<HttpGrant>,
+    /// What `wasi:config/store` answers.
+    pub config: BTreeMap<String, String>,
+}
+
+/// What the imported interface `run-info` tells the task.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    pub execution_id: LaunchId,
+    pub run_id: RunId,
+    pub attempt: u32,
+    pub is_recovery: bool,
+    pub scheduled_for: Timestamp,
+    pub original_scheduled_time: Timestamp,
+}
+
+/// One call to make.
+pub struct Call {
+    pub artifact: Arc<Artifact>,
+    pub task: String,
+    /// A JSON object, as text.
+    pub context: String,
+    pub facts: RunFacts,
+    pub grants: Arc<Grants>,
+    pub limits: Limits,
+    pub stop: StopSignal,
+}
+
+/// A compiled package, ready to be called any number of times.
+pub struct Artifact {
+    pub digest: ArtifactDigest,
+    pub form: Form,
+}
+
+/// How an artifact speaks with the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A component that exports `campanile:task/task`.
+    TypedComponent,
+    /// A core module that carries WIT metadata, made a component on load.
+    CoreModuleWithWit,
+}
+
+/// Why a file is not a package that can run: what it is, what the trouble is, what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub message: String,
+}
+
+/// A way to stop a call from outside.
+#[derive(Clone, Default)]
+pub struct StopSignal(Arc<()>);
+
+impl StopSignal {
+    /// Ask the task to stop: its `cancel-requested` answers true from now on.
+    pub fn request(&self) {
+        todo!()
+    }
+
+    /// Drop the call now, refusing whatever it still tries; its report says `cancelled`.
+    pub fn drop_now(&self) {
+        todo!()
+    }
+}
+
+/// How the sandbox is set up, once per process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxSettings {
+    /// How many calls may run at the same time; sizes the pool of instances.
+    pub calls_max: u32,
+    /// Threads that run guests, apart from those of the scheduler and the database.
+    pub guest_threads: usize,
+    /// Where compiled code is kept between starts; none keeps nothing. Made private (0700).
+    pub cache_dir: Option<PathBuf>,
+    /// The greatest memory limit any call may be given; sizes the pool's memories.
+    pub memory_bytes_max: u64,
+}
+
+/// The engine and what every call shares.
+pub struct Sandbox {}
+
+impl Sandbox {
+    /// Start the engine, its epoch ticker and the guests' threads.
+    pub fn new(_settings: SandboxSettings) -> Result<Sandbox, SandboxError> {
+        todo!()
+    }
+
+    /// Check and compile `bytes`. Takes from milliseconds to tens of seconds of CPU: call it off the async threads.
+    pub fn load(&self, _bytes: &[u8]) -> Result<Artifact, Refusal> {
+        todo!()
+    }
+
+    /// What the package says of itself, or none when it exports no `describe`.
+    /// Runs the guest's code without any capability, within 1 s and 32 MiB.
+    pub async fn describe(&self, _artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
+        todo!()
+    }
+
+    /// Make one call. Never fails: whatever happens is in the report.
+    pub async fn run(&self, _call: Call) -> Report {
+        todo!()
+    }
+}
+
+/// The engine could not be set up on this machine.
+#[derive(Debug, thiserror::Error)]
+#[error("the WebAssembly engine could not start: {0}")]
+pub struct SandboxError(String);
