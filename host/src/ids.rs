@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::words::words;
 
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -94,16 +95,16 @@ pub(crate) fn uuid_at(now: Timestamp) -> Uuid {
     Uuid::new_v7(timestamp)
 }
 
-/// What asked for a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LaunchKind {
-    /// The schedule's rule, in time or a little late.
-    Schedule,
-    /// The schedule's rule, for a slot that was missed.
-    Catchup,
-    /// A person or a program, now.
-    Manual,
+words! {
+    /// What asked for a launch.
+    LaunchKind {
+        /// The schedule's rule, in time or a little late.
+        Schedule => "schedule",
+        /// The schedule's rule, for a slot that was missed.
+        Catchup => "catchup",
+        /// A person or a program, now.
+        Manual => "manual",
+    }
 }
 
 impl LaunchId {
@@ -136,6 +137,11 @@ impl ArtifactDigest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> ArtifactDigest {
         ArtifactDigest(hex::encode(Sha256::digest(bytes)))
+    }
+
+    /// A digest read back from the database, where only [`ArtifactDigest::of`] put it.
+    pub(crate) fn from_stored(text: String) -> ArtifactDigest {
+        ArtifactDigest(text)
     }
 
     /// The first twelve digits: enough for a person.

@@ -11,3 +11,4 @@ pub mod schedule;
 pub mod telemetry;
 pub mod wasm;
 pub mod watch;
+pub mod words;

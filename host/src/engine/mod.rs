@@ -1,0 +1,205 @@
+//! The path of a launch, one file per arrow:
+//!
+//! ```text
+//! clock → due → decide → [intend: launch rows + cursor] → [take: run row + link] → run → [finish]
+//! ```
+//!
+//! | file        | step                                                                    |
+//! |-------------|-------------------------------------------------------------------------|
+//! | `recover`   | launches that nobody carries out any more are run again or given up     |
+//! | `intend`    | transaction 1: `plan` (pure) decides, launch rows and cursor go together |
+//! | `take`      | transaction 2: open launches become runs held under a lease             |
+//! | `run`       | the workflow's tasks in order (`workflow`, pure), each a sandbox call   |
+//! | `outcome`   | pure: retry or end                                                      |
+//! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
+//!
+//! `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
+//! `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
+
+pub mod audit;
+pub mod outcome;
+pub mod plan;
+pub mod schedules;
+pub mod workflow;
+
+mod context;
+mod finish;
+mod folder;
+mod intend;
+mod lease;
+mod loops;
+mod recover;
+mod run;
+mod spec;
+mod start;
+mod take;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use futures_util::future;
+use tokio::sync::{Notify, Semaphore};
+
+pub use intend::Intended;
+pub use recover::{RecoveryLimits, Recovered, verdict};
+pub use start::StartError;
+pub use take::Work;
+
+use crate::clock::{Clock, Timestamp};
+use crate::db::{Db, DbError};
+use crate::ids::HostId;
+use crate::package::Packages;
+use crate::schedule::late::LatePolicy;
+use crate::wasm::Sandbox;
+
+/// The pause after passing trouble with the database before the same is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How an engine works; from the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Runs that this host holds at the same time.
+    pub runs_max: usize,
+    pub lease: Duration,
+    /// How often leases and the heartbeat are renewed.
+    pub renew: Duration,
+    pub late: LatePolicy,
+    pub recovery: RecoveryLimits,
+    pub recovery_interval: Duration,
+    pub audit_interval: Duration,
+    /// How long a stopping host waits for its runs.
+    pub drain: Duration,
+}
+
+/// One host's engine.
+pub struct Engine {
+    db: Db,
+    clock: Clock,
+    host: HostId,
+    name: String,
+    settings: Settings,
+    packages: Packages,
+    sandbox: Arc<Sandbox>,
+    /// One permit for every run that this host may still take.
+    capacity: Arc<Semaphore>,
+    specs: spec::Specs,
+    versions: run::Versions,
+    holding: lease::Holding,
+    wake: Wake,
+    trouble: Trouble,
+    last_health: AtomicBool,
+    /// Set while the clock is too far off the database's to decide or take anything.
+    stands_back: AtomicBool,
+}
+
+/// Everything one turn did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tick {
+    pub recovered: usize,
+    pub abandoned: usize,
+    pub decisions: usize,
+    pub runs: usize,
+    pub finished: usize,
+}
+
+impl Engine {
+    /// The whole path once, at `now`, waiting for the runs that it takes.
+    ///
+    /// [`Engine::serve`] runs the same steps, each in its own loop.
+    pub async fn tick(&self, now: Timestamp) -> Result<Tick, EngineError> {
+        let recovered = self.recover(now).await?;
+        let intended = self.intend(now).await?;
+        let work = self.take(now).await?;
+        let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work, now)));
+        let ends: Vec<_> = ends.await.into_iter().flatten().collect();
+        let finished = self.finish(&ends).await?;
+        for work in &work {
+            self.holding.remove(work.run_id);
+        }
+        Ok(Tick {
+            recovered: recovered.again,
+            abandoned: recovered.abandoned,
+            decisions: intended.decisions,
+            runs: work.len(),
+            finished,
+        })
+    }
+
+    async fn hold_and_carry_out(
+        &self,
+        work: &Work,
+        now: Timestamp,
+    ) -> Option<crate::db::runs::Finish> {
+        let stop = self.holding.add(work.run_id, now.plus(self.settings.lease));
+        self.carry_out(work, &stop).await
+    }
+
+    /// The database that this engine works on.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// This life of the host.
+    pub fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// The packages of this host's folder.
+    pub fn packages(&self) -> &Packages {
+        &self.packages
+    }
+}
+
+/// Something could not be done; the loop that tried goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Db(#[from] DbError),
+    /// What must not be; nothing was changed.
+    #[error("a bug in Campanile: {0}")]
+    Bug(String),
+}
+
+/// How one loop tells another that there is something to do.
+#[derive(Default)]
+struct Wake {
+    scheduler: Notify,
+    dispatcher: Notify,
+}
+
+impl Wake {
+    /// Schedules have changed.
+    fn schedules(&self) {
+        self.scheduler.notify_one();
+    }
+
+    /// Launches are open, or capacity is free.
+    fn launches(&self) {
+        self.dispatcher.notify_one();
+    }
+}
+
+/// The last trouble said, so that an outage of an hour is one line and not thousands.
+#[derive(Default)]
+struct Trouble(std::sync::Mutex<Option<String>>);
+
+impl Trouble {
+    /// Say it, unless it was the last thing said.
+    fn say(&self, doing: &str, error: &EngineError) {
+        let text = format!("{doing}: {error}");
+        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if last.as_deref() != Some(&text) {
+            tracing::error!("{text}; trying again until it works");
+            *last = Some(text);
+        }
+    }
+
+    /// Say that it is over, if there was any.
+    fn over(&self) {
+        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if last.take().is_some() {
+            tracing::info!("the database answers again");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Database errors, sorted by what the caller must do.
+
+use std::borrow::Cow;
+
+/// What went wrong with the database.
+#[derive(Debug, thiserror::Error)]
+pub enum DbError {
+    /// Not there, or gone away: try again later.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(String),
+    /// Another transaction was in the way: try again at once.
+    #[error("the database was busy: {0}")]
+    Busy(String),
+    /// It can be read but not written: an operator must act, and then trying again helps.
+    #[error("the database cannot be written: {0}")]
+    NotWritable(String),
+    /// Something of that identity or name exists already.
+    #[error("it exists already: {0}")]
+    Conflict(String),
+    /// The tables are not those of this version.
+    #[error("{0}")]
+    Schema(String),
+    /// The address, the user or the file is not one that can be served.
+    #[error("{0}")]
+    Refused(String),
+    /// A bug of Campanile's, or a damaged database: trying again does not help.
+    #[error("the database answered something unexpected: {0}")]
+    Unexpected(String),
+}
+
+impl DbError {
+    /// Whether the same call may succeed later without anybody changing the program.
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)
+        )
+    }
+}
+
+impl From<sqlx::Error> for DbError {
+    fn from(error: sqlx::Error) -> DbError {
+        match error {
+            sqlx::Error::Database(error) => of_code(
+                error.code().unwrap_or(Cow::Borrowed("")).as_ref(),
+                error.message(),
+                error.is_unique_violation(),
+            ),
+            sqlx::Error::Io(error) => DbError::Unavailable(error.to_string()),
+            sqlx::Error::PoolTimedOut => {
+                DbError::Unavailable("no connection became free in time".to_owned())
+            }
+            sqlx::Error::PoolClosed => DbError::Unavailable("it was closed".to_owned()),
+            sqlx::Error::Tls(error) => DbError::Unavailable(error.to_string()),
+            sqlx::Error::WorkerCrashed => {
+                DbError::Unavailable("the SQLite thread ended".to_owned())
+            }
+            // A server that goes away in the middle of an answer.
+            sqlx::Error::Protocol(message) => DbError::Unavailable(message),
+            sqlx::Error::Configuration(error) => DbError::Refused(error.to_string()),
+            other => DbError::Unexpected(other.to_string()),
+        }
+    }
+}
+
+/// Codes of both databases. SQLite's are decimal numbers whose low byte is the class;
+/// Postgres's are five characters whose first two are the class.
+fn of_code(code: &str, message: &str, unique: bool) -> DbError {
+    let message = message.to_owned();
+    if unique {
+        return DbError::Conflict(message);
+    }
+    if code.len() == 5 {
+        return match (&code[..2], code) {
+            ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => DbError::Unavailable(message),
+            (_, "40001" | "40P01" | "55P03") => DbError::Busy(message),
+            (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
+            (_, "53100" | "53200" | "58030") => DbError::NotWritable(message),
+            ("28" | "3D" | "3F", _) => DbError::Refused(message),
+            _ => DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
+        };
+    }
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(5 | 6) => DbError::Busy(message),
+        Ok(8) => DbError::NotWritable(format!(
+            "{message}; check the permissions of the file and of its folder"
+        )),
+        Ok(13) => DbError::NotWritable(format!("{message}; free some space")),
+        Ok(10) => DbError::NotWritable(format!("{message}; check the disk and its free space")),
+        Ok(14) => DbError::Refused(format!(
+            "{message}; check that the folder exists and may be written"
+        )),
+        Ok(11 | 26) => DbError::Refused(format!(
+            "{message}; restore the file from a backup, or give another one"
+        )),
+        _ => DbError::Unexpected(format!("{message} (SQLite code {code})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_both_databases_are_sorted_by_what_to_do() {
+        let of = |code| of_code(code, "m", false);
+        assert!(matches!(of("57P01"), DbError::Unavailable(_)));
+        assert!(matches!(of("08006"), DbError::Unavailable(_)));
+        assert!(matches!(of("40P01"), DbError::Busy(_)));
+        assert!(matches!(of("53100"), DbError::NotWritable(_)));
+        assert!(matches!(of("42703"), DbError::Unexpected(_)));
+        // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_CORRUPT.
+        assert!(matches!(of("517"), DbError::Busy(_)));
+        assert!(matches!(of("1544"), DbError::NotWritable(_)));
+        assert!(matches!(of("13"), DbError::NotWritable(_)));
+        assert!(matches!(of("11"), DbError::Refused(_)));
+        assert!(matches!(of_code("2067", "m", true), DbError::Conflict(_)));
+    }
+}

@@ -1,0 +1,78 @@
+//! What happened to the tower itself. Only ever added to.
+
+use serde::Serialize;
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::uuid_at;
+use crate::words::words;
+
+words! {
+    /// What kind of thing happened.
+    EventKind {
+        HostStarted => "host_started",
+        HostStopped => "host_stopped",
+        HostDied => "host_died",
+        PackageLoaded => "package_loaded",
+        PackageRejected => "package_rejected",
+        PackageMissing => "package_missing",
+        ScheduleAdded => "schedule_added",
+        ScheduleChanged => "schedule_changed",
+        SchedulePaused => "schedule_paused",
+        ScheduleResumed => "schedule_resumed",
+        ScheduleRemoved => "schedule_removed",
+        ScheduleRefused => "schedule_refused",
+        ScheduleReconciled => "schedule_reconciled",
+        LaunchRecovered => "launch_recovered",
+        LaunchAbandoned => "launch_abandoned",
+        HealthChanged => "health_changed",
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+pub struct Event {
+    pub at: Timestamp,
+    pub kind: EventKind,
+    /// The name or id of what it happened to.
+    pub subject: String,
+    /// One sentence.
+    pub detail: String,
+}
+
+const RECORD: &str = "INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)";
+const LIST: &str = "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+
+/// Every statement of this table, for the test that prepares them on both databases.
+pub const STATEMENTS: &[&str] = &[RECORD, LIST];
+
+/// Put one event on the record.
+pub async fn record(
+    tx: &mut Tx,
+    at: Timestamp,
+    kind: EventKind,
+    subject: &str,
+    detail: &str,
+) -> Result<(), DbError> {
+    let id: Uuid = uuid_at(at);
+    on!(tx, |conn| sqlx::query(RECORD)
+        .bind(id)
+        .bind(at)
+        .bind(kind)
+        .bind(subject)
+        .bind(detail)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// The newest `limit` events, newest first.
+pub async fn list(tx: &mut Tx, limit: i64) -> Result<Vec<Event>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LIST)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}

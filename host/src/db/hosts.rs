@@ -1,0 +1,132 @@
+//! The lives of `campanile serve` processes.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::HostId;
+use crate::words::words;
+
+words! {
+    /// How a host's life ended.
+    EndReason {
+        /// It shut down in order.
+        Stopped => "stopped",
+        /// It was found gone.
+        Died => "died",
+    }
+}
+
+/// One life of a host.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+pub struct Host {
+    pub id: HostId,
+    pub name: String,
+    pub version: String,
+    pub wasmtime_version: String,
+    pub tzdata_version: String,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    pub end_reason: Option<EndReason>,
+}
+
+/// A host that was found gone.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Buried {
+    pub id: HostId,
+    pub name: String,
+}
+
+const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $6)";
+const BEAT: &str = "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+const REVIVE: &str =
+    "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
+const END: &str =
+    "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
+const BURY_NAME: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+    WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
+const BURY_SILENT: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+    WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
+const LIST: &str = "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
+    FROM host WHERE ended_at IS NULL ORDER BY started_at";
+
+/// Every statement of this table, for the test that prepares them on both databases.
+pub const STATEMENTS: &[&str] = &[REGISTER, BEAT, REVIVE, END, BURY_NAME, BURY_SILENT, LIST];
+
+/// Put a new life on the record.
+pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(REGISTER)
+        .bind(host.id)
+        .bind(&host.name)
+        .bind(&host.version)
+        .bind(&host.wasmtime_version)
+        .bind(&host.tzdata_version)
+        .bind(host.started_at)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// Say that the host lives. False when somebody has buried it meanwhile.
+pub async fn beat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(BEAT)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// Come back after having been buried: the process was only silent, for example asleep with its machine.
+pub async fn revive(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(REVIVE)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// End a life in order.
+pub async fn end(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(END)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// Bury earlier lives of `name`. Only for the process that holds the lock of that name.
+pub async fn bury_name(tx: &mut Tx, name: &str, now: Timestamp) -> Result<Vec<Buried>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(BURY_NAME)
+        .bind(name)
+        .bind(now)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Bury hosts whose last heartbeat is before `silent_since`.
+pub async fn bury_silent(
+    tx: &mut Tx,
+    silent_since: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<Buried>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(BURY_SILENT)
+        .bind(silent_since)
+        .bind(now)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The hosts that live, oldest first.
+pub async fn live(tx: &mut Tx) -> Result<Vec<Host>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LIST).fetch_all(conn).await)?)
+}

@@ -1,0 +1,149 @@
+//! Launches: the decisions, and the audit record of what became of them.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::batch::{Batch, pieces};
+use super::types::{Decision, FailureKind, LaunchStatus};
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+
+/// A decision to put on the record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewLaunch {
+    pub id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub schedule_revision: i64,
+    pub kind: LaunchKind,
+    pub slot: Timestamp,
+    pub slot_local: String,
+    /// The last slot and the number of slots, when one row stands for a range of dropped slots.
+    pub slot_last: Timestamp,
+    pub slot_count: i64,
+    pub decision: Decision,
+    pub reason: Option<&'static str>,
+    pub package: String,
+    pub digest: Option<ArtifactDigest>,
+    /// JSON object laid over the schedule's context; manual launches only.
+    pub context: Option<String>,
+    pub interval_start: Timestamp,
+    pub fire_time: Timestamp,
+    pub decided_by: Option<HostId>,
+    pub claimed_at: Timestamp,
+}
+
+/// A launch as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+pub struct LaunchRow {
+    pub id: LaunchId,
+    pub schedule: String,
+    /// The slot.
+    #[sqlx(rename = "slot")]
+    pub scheduled_time: Timestamp,
+    #[sqlx(rename = "slot_local")]
+    pub scheduled_local: String,
+    #[sqlx(rename = "slot_last")]
+    pub scheduled_last: Timestamp,
+    pub slot_count: i64,
+    pub kind: LaunchKind,
+    pub decision: Decision,
+    pub reason: Option<String>,
+    pub status: LaunchStatus,
+    pub package: String,
+    pub digest: Option<ArtifactDigest>,
+    pub run_id: Option<RunId>,
+    pub attempts: i64,
+    pub recoveries: i64,
+    pub fire_time: Timestamp,
+    pub claimed_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub failure: Option<FailureKind>,
+    pub message: Option<String>,
+}
+
+const INSERT: Batch = Batch {
+    head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
+        decision, reason, status, package, digest, context, interval_start, fire_time, decided_by, claimed_at, finished_at)
+        VALUES ",
+    columns: 19,
+    // Once decided, always decided: the first decision about a slot stands.
+    tail: " ON CONFLICT DO NOTHING",
+};
+const LIST: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
+        l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.started_at, l.finished_at, l.failure, l.message
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+    WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $2";
+const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
+        l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.started_at, l.finished_at, l.failure, l.message
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+    WHERE l.schedule_id = $1 ORDER BY l.slot DESC LIMIT $2";
+
+/// Every statement of this table, for the test that prepares them on both databases.
+pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE];
+
+/// Put decisions on the record.
+pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
+    for piece in pieces(launches) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(INSERT.sql(piece.len()));
+            for launch in piece {
+                let (status, finished_at) = match launch.decision {
+                    Decision::Launched => (LaunchStatus::Open, None),
+                    Decision::Skipped => (LaunchStatus::Skipped, Some(launch.claimed_at)),
+                };
+                query = query
+                    .bind(launch.id)
+                    .bind(launch.schedule_id)
+                    .bind(launch.schedule_revision)
+                    .bind(launch.kind)
+                    .bind(launch.slot)
+                    .bind(&launch.slot_local)
+                    .bind(launch.slot_last)
+                    .bind(launch.slot_count)
+                    .bind(launch.decision)
+                    .bind(launch.reason)
+                    .bind(status)
+                    .bind(&launch.package)
+                    .bind(launch.digest.clone())
+                    .bind(&launch.context)
+                    .bind(launch.interval_start)
+                    .bind(launch.fire_time)
+                    .bind(launch.decided_by)
+                    .bind(launch.claimed_at)
+                    .bind(finished_at);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    Ok(())
+}
+
+/// The newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
+pub async fn list(
+    tx: &mut Tx,
+    schedule: Option<&str>,
+    limit: i64,
+) -> Result<Vec<LaunchRow>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LIST)
+        .bind(schedule)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The newest `limit` launches of one schedule, newest slot first.
+pub async fn of_schedule(
+    tx: &mut Tx,
+    schedule: ScheduleId,
+    limit: i64,
+) -> Result<Vec<LaunchRow>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(OF_SCHEDULE)
+        .bind(schedule)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}

@@ -1,0 +1,109 @@
+//! The lock that a serving host holds for as long as it lives.
+//!
+//! It goes with the process, however that ends, so a restart knows at once that its earlier life is over.
+
+use std::fs::{File, TryLockError};
+use std::io::Write as _;
+
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, PgConnection};
+
+use super::{Db, DbError, Pools};
+
+/// Held by one process at a time: on SQLite for the whole file, on Postgres for one host name.
+pub struct HostLock(Lock);
+
+enum Lock {
+    /// Locked until it is closed.
+    File(#[expect(dead_code, reason = "held, never read: the lock ends with the file")] File),
+    /// The server keeps the lock for this connection.
+    Advisory {
+        connection: Option<PgConnection>,
+        options: Box<PgConnectOptions>,
+        key: i64,
+    },
+}
+
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+const STILL_HELD: &str = "SELECT 1";
+
+impl Db {
+    /// Take the lock of the host `name`, or none when a living process holds it.
+    pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>, DbError> {
+        match &self.pools {
+            Pools::Sqlite { .. } => {
+                let path = self.url.lock_path();
+                let mut file = File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(&path)
+                    .map_err(|error| {
+                        DbError::NotWritable(format!("{}: {error}", path.display()))
+                    })?;
+                match file.try_lock() {
+                    Ok(()) => {
+                        // For a person who wonders whose lock it is.
+                        let _ = file.set_len(0);
+                        let _ = write!(file, "{}", std::process::id());
+                        Ok(Some(HostLock(Lock::File(file))))
+                    }
+                    Err(TryLockError::WouldBlock) => Ok(None),
+                    Err(TryLockError::Error(error)) => Err(DbError::NotWritable(format!(
+                        "{}: {error}",
+                        path.display()
+                    ))),
+                }
+            }
+            Pools::Postgres(pool) => {
+                let options = pool.connect_options().as_ref().clone();
+                let schema: String = sqlx::query_scalar("SELECT current_schema()")
+                    .fetch_one(pool)
+                    .await?;
+                let mut lock = HostLock(Lock::Advisory {
+                    connection: None,
+                    options: Box::new(options),
+                    key: key(&schema, name),
+                });
+                Ok(lock.hold().await?.then_some(lock))
+            }
+        }
+    }
+}
+
+impl HostLock {
+    /// Whether the lock is held, taking it again if the server forgot it with a broken connection.
+    ///
+    /// False means that another process has it now: this host must stop.
+    pub async fn hold(&mut self) -> Result<bool, DbError> {
+        let Lock::Advisory {
+            connection,
+            options,
+            key,
+        } = &mut self.0
+        else {
+            return Ok(true);
+        };
+        if let Some(held) = connection {
+            match sqlx::query(STILL_HELD).execute(held).await {
+                Ok(_) => return Ok(true),
+                Err(_) => *connection = None,
+            }
+        }
+        let mut fresh = options.connect().await?;
+        let held: bool = sqlx::query_scalar(TRY_LOCK)
+            .bind(*key)
+            .fetch_one(&mut fresh)
+            .await?;
+        *connection = held.then_some(fresh);
+        Ok(held)
+    }
+}
+
+fn key(schema: &str, name: &str) -> i64 {
+    let digest = Sha256::digest(format!("campanile host\0{schema}\0{name}"));
+    let mut key = [0; 8];
+    key.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(key)
+}

@@ -1,0 +1,296 @@
+//! Opening a database and bringing its tables up to this version.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use super::{Db, DbError, Pools};
+
+static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
+static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
+
+/// Connections a host keeps to Postgres at most: deciding, taking, finishing, renewing and reading at the same time.
+const POSTGRES_CONNECTIONS_MAX: u32 = 8;
+/// Readers of a SQLite file at the same time.
+const SQLITE_READERS_MAX: u32 = 4;
+/// How long to wait for a free connection, in seconds.
+const ACQUIRE_SECONDS: u64 = 5;
+/// How long a SQLite statement waits for another process's write, in seconds.
+const BUSY_SECONDS: u64 = 10;
+
+/// Where a database is: `sqlite:PATH` or `postgres://…`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(Location);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Location {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+impl DatabaseUrl {
+    /// The SQLite file at `path`.
+    pub fn sqlite(path: impl Into<PathBuf>) -> DatabaseUrl {
+        DatabaseUrl(Location::Sqlite(path.into()))
+    }
+
+    /// Whether many hosts can share it.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0, Location::Postgres(_))
+    }
+
+    /// `sqlite` or `postgres`.
+    pub fn backend(&self) -> &'static str {
+        match self.0 {
+            Location::Sqlite(_) => "sqlite",
+            Location::Postgres(_) => "postgres",
+        }
+    }
+
+    /// The same database with every unqualified table name looked for in `schema`. No effect on SQLite.
+    pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
+        match &self.0 {
+            Location::Sqlite(_) => self.clone(),
+            Location::Postgres(url) => {
+                let joint = if url.contains('?') { '&' } else { '?' };
+                DatabaseUrl(Location::Postgres(format!(
+                    "{url}{joint}options=-c%20search_path%3D{schema}"
+                )))
+            }
+        }
+    }
+
+    /// The address with its password, for a program to be given.
+    pub fn expose(&self) -> String {
+        match &self.0 {
+            Location::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Location::Postgres(url) => url.clone(),
+        }
+    }
+
+    pub(super) fn lock_path(&self) -> PathBuf {
+        match &self.0 {
+            Location::Sqlite(path) => {
+                let mut name = path.as_os_str().to_owned();
+                name.push(".lock");
+                PathBuf::from(name)
+            }
+            Location::Postgres(_) => PathBuf::new(),
+        }
+    }
+}
+
+impl FromStr for DatabaseUrl {
+    type Err = DbError;
+
+    fn from_str(text: &str) -> Result<DatabaseUrl, DbError> {
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() || path.starts_with(':') || path.contains('?') {
+                return Err(DbError::Refused(format!(
+                    "`{text}` names no file; write sqlite:PATH, such as sqlite:campanile.db"
+                )));
+            }
+            return Ok(DatabaseUrl::sqlite(path));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            let url = DatabaseUrl(Location::Postgres(text.to_owned()));
+            return match PgConnectOptions::from_str(text) {
+                Ok(_) => Ok(url),
+                Err(error) => Err(DbError::Refused(format!(
+                    "`{url}` is not a Postgres address ({error}); write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+                ))),
+            };
+        }
+        Err(DbError::Refused(format!(
+            "`{}` is not a database address; write sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+            text.split_once("://").map_or(text, |(scheme, _)| scheme)
+        )))
+    }
+}
+
+/// Without the password.
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Location::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Location::Postgres(url) => match url::Url::parse(url) {
+                Ok(mut url) => {
+                    if url.password().is_some() {
+                        // Fails only for addresses that cannot have a password.
+                        let _ = url.set_password(Some("***"));
+                    }
+                    url.set_query(None);
+                    write!(f, "{url}")
+                }
+                Err(_) => f.write_str("postgres://…"),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One step of the schema.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct MigrationState {
+    pub version: i64,
+    pub name: String,
+    pub applied: bool,
+}
+
+const APPLIED: &str =
+    "SELECT version FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
+
+impl Db {
+    /// Open the database at `url`, which must exist, whatever the state of its tables.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
+    pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
+        let pools = match &url.0 {
+            Location::Sqlite(path) => open_sqlite(path, false).await?,
+            Location::Postgres(text) => open_postgres(text).await?,
+        };
+        let url = url.clone();
+        Ok(Db { url, pools })
+    }
+
+    /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
+    pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
+        let pools = match &url.0 {
+            Location::Sqlite(path) => open_sqlite(path, true).await?,
+            Location::Postgres(text) => open_postgres(text).await?,
+        };
+        let url = url.clone();
+        let db = Db { url, pools };
+        db.migrate().await?;
+        Ok(db)
+    }
+
+    /// Open the database at `url`, whose tables must be those of this version.
+    pub async fn open_current(url: &DatabaseUrl) -> Result<Db, DbError> {
+        let db = Db::open(url).await?;
+        let states = db.migrations().await?;
+        if let Some(missing) = states.iter().find(|state| !state.applied) {
+            return Err(DbError::Schema(format!(
+                "the database {} lacks schema version {}; start `campanile serve` on it, or run `campanile db migrate`",
+                db.url, missing.version
+            )));
+        }
+        Ok(db)
+    }
+
+    /// Bring the tables up to this version. Does nothing to tables that are.
+    pub async fn migrate(&self) -> Result<(), DbError> {
+        self.migrations().await?;
+        let done = match &self.pools {
+            Pools::Sqlite { writer, .. } => SQLITE_MIGRATIONS.run(writer).await,
+            Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
+        };
+        done.map_err(|error| match error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error.into(),
+            MigrateError::VersionMismatch(version) => DbError::Schema(format!(
+                "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
+                self.url
+            )),
+            other => DbError::Schema(format!("the tables of {} cannot be brought up to date: {other}", self.url)),
+        })
+    }
+
+    /// The schema's steps that this version knows, and whether the database has them.
+    ///
+    /// # Errors
+    ///
+    /// `Schema` when the database has a step that this version does not know.
+    pub async fn migrations(&self) -> Result<Vec<MigrationState>, DbError> {
+        let (known, applied) = match &self.pools {
+            Pools::Sqlite { readers, .. } => (
+                &SQLITE_MIGRATIONS,
+                sqlx::query_scalar(APPLIED).fetch_all(readers).await,
+            ),
+            Pools::Postgres(pool) => (
+                &POSTGRES_MIGRATIONS,
+                sqlx::query_scalar(APPLIED).fetch_all(pool).await,
+            ),
+        };
+        let applied: Vec<i64> = match applied {
+            Ok(applied) => applied,
+            Err(error) if is_missing_table(&error) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let newest = known.iter().map(|step| step.version).max().unwrap_or(0);
+        if let Some(newer) = applied.iter().find(|version| **version > newest) {
+            return Err(DbError::Schema(format!(
+                "the database {} has schema version {newer}, newer than version {newest} which this campanile knows; use a newer campanile",
+                self.url
+            )));
+        }
+        Ok(known
+            .iter()
+            .map(|step| MigrationState {
+                version: step.version,
+                name: step.description.to_string(),
+                applied: applied.contains(&step.version),
+            })
+            .collect())
+    }
+}
+
+fn is_missing_table(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| {
+        error.code().is_some_and(|code| code == "42P01") || error.message().contains("no such table")
+    })
+}
+
+async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
+    if !create && !path.exists() {
+        return Err(DbError::Refused(format!(
+            "there is no database at {}; start `campanile serve` to make one, or name another with --database",
+            path.display()
+        )));
+    }
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(create)
+        .journal_mode(SqliteJournalMode::Wal)
+        // An intent that is on the record must be there after a power cut.
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(BUSY_SECONDS))
+        .statement_cache_capacity(256);
+    let writer = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
+        .test_before_acquire(false)
+        .connect_with(options.clone())
+        .await?;
+    let readers = SqlitePoolOptions::new()
+        .max_connections(SQLITE_READERS_MAX)
+        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
+        .test_before_acquire(false)
+        .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "ON"));
+    Ok(Pools::Sqlite { writer, readers })
+}
+
+async fn open_postgres(url: &str) -> Result<Pools, DbError> {
+    let options = PgConnectOptions::from_str(url)?
+        .application_name("campanile")
+        .statement_cache_capacity(256);
+    let pool = PgPoolOptions::new()
+        .max_connections(POSTGRES_CONNECTIONS_MAX)
+        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
+        .connect_with(options)
+        .await?;
+    Ok(Pools::Postgres(pool))
+}

@@ -1,0 +1,159 @@
+//! What hosts left behind: expired leases, and decisions of hosts that are gone.
+
+use sqlx::FromRow;
+
+use super::batch::{Batch, pieces};
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::{HostId, LaunchId, RunId};
+
+/// A launch that nobody carries out any more.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Stray {
+    pub launch_id: LaunchId,
+    /// The run that was lost, or none when the launch was never taken.
+    pub run_id: Option<RunId>,
+    pub schedule: String,
+    pub slot: Timestamp,
+    pub claimed_at: Timestamp,
+    pub recoveries: i64,
+    pub enabled: bool,
+    pub deleted_at: Option<Timestamp>,
+    /// Since when no live host has the package.
+    pub missing_since: Option<Timestamp>,
+}
+
+/// What recovery makes of a stray launch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    pub launch_id: LaunchId,
+    pub run_id: Option<RunId>,
+    /// Why it is given up; none when it is run again.
+    pub abandoned: Option<&'static str>,
+}
+
+const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+        s.enabled, s.deleted_at, p.missing_since
+    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
+        JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
+    WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.state = 'waiting' AND r.retry_at <= $2)
+    ORDER BY l.fire_time LIMIT $3";
+const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+        s.enabled, s.deleted_at, p.missing_since
+    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
+        JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
+    WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.state = 'waiting' AND r.retry_at <= $2)
+    ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
+// Decided by a host that died, or waiting since before $1 although there was capacity.
+const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+        s.enabled, s.deleted_at, p.missing_since
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
+    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)))
+    ORDER BY l.fire_time LIMIT $2";
+const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+        s.enabled, s.deleted_at, p.missing_since
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
+    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)))
+    ORDER BY l.fire_time LIMIT $2 FOR UPDATE OF l SKIP LOCKED";
+const LOSE_RUN: Batch = Batch {
+    head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
+        FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE run.id = v.column1 AND run.state IN ('running', 'waiting')",
+};
+// The attempt is counted in the statement that takes the recovery.
+const REOPEN: Batch = Batch {
+    head: "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
+        FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+};
+const ABANDON: Batch = Batch {
+    head: "UPDATE launch SET status = 'abandoned', reason = v.column2, finished_at = v.column3, failure = 'lost'
+        FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+};
+
+/// Every statement that both databases share, for the test that prepares them on both.
+pub const STATEMENTS: &[&str] = &[LOST_RUNS, LOST_LAUNCHES];
+
+/// Runs whose lease has expired or whose host's life is over, and runs whose retry has been due
+/// since `retry_before` without any host that could take it; for this transaction to recover.
+pub async fn lost_runs(
+    tx: &mut Tx,
+    now: Timestamp,
+    retry_before: Timestamp,
+    limit: i64,
+) -> Result<Vec<Stray>, DbError> {
+    let sql = tx.lock_rows(LOST_RUNS, LOST_RUNS_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query_as(sql)
+        .bind(now)
+        .bind(retry_before)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Launches without a run whose host died, or that nobody has taken since before `untouched_since`.
+pub async fn lost_launches(
+    tx: &mut Tx,
+    untouched_since: Timestamp,
+    limit: i64,
+) -> Result<Vec<Stray>, DbError> {
+    let sql = tx.lock_rows(LOST_LAUNCHES, LOST_LAUNCHES_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query_as(sql)
+        .bind(untouched_since)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Carry verdicts out: lose the runs, then open their launches again in the name of `host`, or give them up.
+pub async fn carry_out(
+    tx: &mut Tx,
+    host: HostId,
+    verdicts: &[Verdict],
+    why: &str,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let runs: Vec<RunId> = verdicts.iter().filter_map(|verdict| verdict.run_id).collect();
+    for piece in pieces(&runs) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(LOSE_RUN.sql(piece.len()));
+            for run in piece {
+                query = query.bind(*run).bind(now).bind(why);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    let (given_up, again): (Vec<&Verdict>, Vec<&Verdict>) = verdicts
+        .iter()
+        .partition(|verdict| verdict.abandoned.is_some());
+    for piece in pieces(&again) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(REOPEN.sql(piece.len()));
+            for verdict in piece {
+                query = query.bind(verdict.launch_id).bind(now).bind(host);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    for piece in pieces(&given_up) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(ABANDON.sql(piece.len()));
+            for verdict in piece {
+                query = query
+                    .bind(verdict.launch_id)
+                    .bind(verdict.abandoned)
+                    .bind(now);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    Ok(())
+}

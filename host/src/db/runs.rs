@@ -1,0 +1,578 @@
+//! Runs and the tasks inside them: taking, renewing, finishing.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::batch::{Batch, pieces};
+use super::types::{FailureKind, LaunchStatus, RunState};
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+
+/// A launch that a host is about to run, with what the run is told.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Taken {
+    #[sqlx(rename = "id")]
+    pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub schedule_revision: i64,
+    pub kind: LaunchKind,
+    pub slot: Timestamp,
+    pub slot_local: String,
+    pub package: String,
+    pub digest: ArtifactDigest,
+    pub context: Option<String>,
+    pub interval_start: Timestamp,
+    pub fire_time: Timestamp,
+    pub attempts: i64,
+    pub recoveries: i64,
+    pub recovered_at: Option<Timestamp>,
+    /// Output of the last successful run of the schedule, JSON.
+    pub last_result: Option<String>,
+    /// The failure since then, JSON.
+    pub last_failure: Option<String>,
+}
+
+/// A waiting run that a host continues.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Continued {
+    pub run_id: RunId,
+    /// The fence of this taking.
+    pub token: i64,
+    pub is_recovery: bool,
+    #[sqlx(flatten)]
+    pub taken: Taken,
+}
+
+/// A run to begin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRun {
+    pub id: RunId,
+    pub launch_id: LaunchId,
+    pub is_recovery: bool,
+    pub digest: ArtifactDigest,
+}
+
+/// One call of one task, when it is over.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+pub struct TaskRun {
+    pub task: String,
+    pub attempt: i64,
+    pub succeeded: bool,
+    pub started_at: Timestamp,
+    pub finished_at: Timestamp,
+    pub retry_at: Option<Timestamp>,
+    /// JSON.
+    pub output: Option<String>,
+    /// JSON object.
+    pub context: Option<String>,
+    pub failure: Option<FailureKind>,
+    pub message: Option<String>,
+    pub stdout: String,
+    pub stderr: String,
+    /// JSON list of lines.
+    pub logs: String,
+    pub wall_ms: f64,
+    pub cpu_ms: f64,
+    pub memory_peak_bytes: i64,
+}
+
+/// What becomes of a run that its host lets go of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finish {
+    pub run_id: RunId,
+    /// The fence under which the host took it.
+    pub token: i64,
+    pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub slot: Timestamp,
+    pub at: Timestamp,
+    pub end: RunEnd,
+    /// Calls not yet on the record.
+    pub tasks: Vec<TaskRun>,
+}
+
+/// The three ways in which a run leaves its host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunEnd {
+    Succeeded {
+        /// JSON.
+        output: Option<String>,
+    },
+    Failed {
+        kind: FailureKind,
+        message: String,
+    },
+    /// A task is to be called again.
+    Waiting {
+        retry_at: Timestamp,
+    },
+}
+
+impl RunEnd {
+    fn state(&self) -> RunState {
+        match self {
+            RunEnd::Succeeded { .. } => RunState::Succeeded,
+            RunEnd::Failed { .. } => RunState::Failed,
+            RunEnd::Waiting { .. } => RunState::Waiting,
+        }
+    }
+
+    fn launch_status(&self) -> LaunchStatus {
+        match self {
+            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
+            RunEnd::Failed { .. } => LaunchStatus::Failed,
+            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
+        }
+    }
+
+    fn retry_at(&self) -> Option<Timestamp> {
+        match self {
+            RunEnd::Waiting { retry_at } => Some(*retry_at),
+            _ => None,
+        }
+    }
+
+    fn failure(&self) -> Option<(FailureKind, &str)> {
+        match self {
+            RunEnd::Failed { kind, message } => Some((*kind, message)),
+            _ => None,
+        }
+    }
+}
+
+/// A run as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+pub struct RunRow {
+    pub id: RunId,
+    pub launch_id: LaunchId,
+    pub schedule: String,
+    pub slot: Timestamp,
+    pub state: RunState,
+    pub is_recovery: bool,
+    pub package: String,
+    pub digest: ArtifactDigest,
+    pub host: Option<String>,
+    pub retry_at: Option<Timestamp>,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub failure: Option<FailureKind>,
+    pub message: Option<String>,
+}
+
+// A launch goes only to a host whose folder has the package: there the operator put its grants.
+const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
+        l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
+    FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+    WHERE l.status = 'open' AND l.fire_time <= $1
+      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
+    ORDER BY l.fire_time LIMIT $3";
+const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
+        l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
+    FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+    WHERE l.status = 'open' AND l.fire_time <= $1
+      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
+    ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
+const BEGIN: Batch = Batch {
+    head: "INSERT INTO run (id, launch_id, state, is_recovery, digest, host_id, token, lease_until, started_at) VALUES ",
+    columns: 9,
+    tail: "",
+};
+const LINK: Batch = Batch {
+    head: "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
+        FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'open'",
+};
+const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
+        l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
+        m.result AS last_result, m.failure AS last_failure
+    FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+    WHERE r.state = 'waiting' AND r.retry_at <= $1
+      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
+    ORDER BY r.retry_at LIMIT $3";
+const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
+        l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
+        m.result AS last_result, m.failure AS last_failure
+    FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+    WHERE r.state = 'waiting' AND r.retry_at <= $1
+      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
+    ORDER BY r.retry_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
+const CONTINUE: &str = "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
+    WHERE id = $1 AND state = 'waiting'";
+const CONTINUE_LAUNCH: &str =
+    "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
+const RENEW: &str = "UPDATE run SET lease_until = $2 WHERE host_id = $1 AND state = 'running' RETURNING id";
+const FINISH: Batch = Batch {
+    head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
+        lease_until = NULL FROM (VALUES ",
+    columns: 7,
+    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+};
+const FINISH_LAUNCH: Batch = Batch {
+    head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5 FROM (VALUES ",
+    columns: 5,
+    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'running'",
+};
+const TASKS: Batch = Batch {
+    head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
+        stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes) VALUES ",
+    columns: 17,
+    tail: "",
+};
+// A later slot's result stands, in whatever order the runs finish.
+const SUCCESS: Batch = Batch {
+    head: "INSERT INTO schedule_result (schedule_id, success_slot, result) VALUES ",
+    columns: 3,
+    tail: " ON CONFLICT (schedule_id) DO UPDATE SET
+        success_slot = excluded.success_slot,
+        result = excluded.result,
+        failure = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure ELSE NULL END,
+        failure_slot = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure_slot ELSE NULL END
+        WHERE schedule_result.success_slot IS NULL OR schedule_result.success_slot <= excluded.success_slot",
+};
+const FAILURE: Batch = Batch {
+    head: "INSERT INTO schedule_result (schedule_id, failure_slot, failure) VALUES ",
+    columns: 3,
+    tail: " ON CONFLICT (schedule_id) DO UPDATE SET failure_slot = excluded.failure_slot, failure = excluded.failure
+        WHERE (schedule_result.failure_slot IS NULL OR schedule_result.failure_slot <= excluded.failure_slot)
+          AND (schedule_result.success_slot IS NULL OR schedule_result.success_slot < excluded.failure_slot)",
+};
+const HOLD: &str = "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
+const TASKS_OF_LAUNCH: &str = "SELECT t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context,
+        t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+    FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
+const TASKS_OF_RUN: &str = "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
+        failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
+    FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
+const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
+const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting'";
+const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
+        r.started_at, r.finished_at, r.failure, r.message
+    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
+    WHERE s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2";
+const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
+        r.started_at, r.finished_at, r.failure, r.message
+    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
+    WHERE r.id = $1";
+
+/// Every statement of these tables that both databases share, for the test that prepares them on both.
+pub const STATEMENTS: &[&str] = &[
+    TAKE,
+    WAITING,
+    CONTINUE,
+    CONTINUE_LAUNCH,
+    RENEW,
+    HOLD,
+    TASKS_OF_LAUNCH,
+    TASKS_OF_RUN,
+    NEXT_OPEN,
+    NEXT_RETRY,
+    LIST,
+    FIND,
+];
+
+/// Up to `limit` open launches whose time has come and that `host` can run, the earliest first, for this transaction to begin.
+pub async fn open(
+    tx: &mut Tx,
+    host: HostId,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<Taken>, DbError> {
+    let sql = tx.lock_rows(TAKE, TAKE_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query_as(sql)
+        .bind(now)
+        .bind(host)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The fence of a run's first taking.
+pub const FIRST_TOKEN: i64 = 1;
+
+/// Insert runs, leased to `host` until `lease_until`, and link them to their launches.
+pub async fn begin(
+    tx: &mut Tx,
+    host: HostId,
+    runs: &[NewRun],
+    now: Timestamp,
+    lease_until: Timestamp,
+) -> Result<(), DbError> {
+    for piece in pieces(runs) {
+        on!(tx, |conn| {
+            let mut insert = sqlx::query(BEGIN.sql(piece.len()));
+            let mut link = sqlx::query(LINK.sql(piece.len()));
+            for run in piece {
+                insert = insert
+                    .bind(run.id)
+                    .bind(run.launch_id)
+                    .bind(RunState::Running)
+                    .bind(run.is_recovery)
+                    .bind(run.digest.as_str())
+                    .bind(host)
+                    .bind(FIRST_TOKEN)
+                    .bind(lease_until)
+                    .bind(now);
+                link = link.bind(run.launch_id).bind(run.id).bind(now);
+            }
+            insert.execute(&mut *conn).await?;
+            link.execute(&mut *conn).await?;
+        });
+    }
+    Ok(())
+}
+
+/// Take up to `limit` waiting runs whose retry is due.
+pub async fn take_waiting(
+    tx: &mut Tx,
+    host: HostId,
+    now: Timestamp,
+    lease_until: Timestamp,
+    limit: i64,
+) -> Result<Vec<Continued>, DbError> {
+    let sql = tx.lock_rows(WAITING, WAITING_LOCKED);
+    let waiting: Vec<Continued> = on!(tx, |conn| sqlx::query_as(sql)
+        .bind(now)
+        .bind(host)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?;
+    for run in &waiting {
+        on!(tx, |conn| {
+            sqlx::query(CONTINUE)
+                .bind(run.run_id)
+                .bind(host)
+                .bind(run.token)
+                .bind(lease_until)
+                .execute(&mut *conn)
+                .await?;
+            sqlx::query(CONTINUE_LAUNCH)
+                .bind(run.taken.launch_id)
+                .execute(&mut *conn)
+                .await?;
+        });
+    }
+    Ok(waiting)
+}
+
+/// Renew the leases of all that `host` runs; gives the runs that it still holds.
+pub async fn renew(
+    tx: &mut Tx,
+    host: HostId,
+    lease_until: Timestamp,
+) -> Result<Vec<RunId>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(RENEW)
+        .bind(host)
+        .bind(lease_until)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Let go of runs; gives those whose fence was still good. The others were lost meanwhile, and nothing of them is applied.
+pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbError> {
+    let mut won = Vec::with_capacity(finishes.len());
+    for piece in pieces(finishes) {
+        let ids: Vec<RunId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(FINISH.sql(piece.len()));
+            for finish in piece {
+                let over = finish.end.retry_at().is_none().then_some(finish.at);
+                let failure = finish.end.failure();
+                query = query
+                    .bind(finish.run_id)
+                    .bind(finish.token)
+                    .bind(finish.end.state())
+                    .bind(over)
+                    .bind(finish.end.retry_at())
+                    .bind(failure.map(|(kind, _)| kind))
+                    .bind(failure.map(|(_, message)| message));
+            }
+            query.fetch_all(conn).await
+        })?;
+        won.extend(ids);
+    }
+    let finishes: Vec<&Finish> = if won.len() == finishes.len() {
+        finishes.iter().collect()
+    } else {
+        let held: std::collections::HashSet<RunId> = won.iter().copied().collect();
+        finishes
+            .iter()
+            .filter(|finish| held.contains(&finish.run_id))
+            .collect()
+    };
+    for piece in pieces(&finishes) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(FINISH_LAUNCH.sql(piece.len()));
+            for finish in piece {
+                let over = finish.end.retry_at().is_none().then_some(finish.at);
+                let failure = finish.end.failure();
+                query = query
+                    .bind(finish.launch_id)
+                    .bind(finish.end.launch_status())
+                    .bind(over)
+                    .bind(failure.map(|(kind, _)| kind))
+                    .bind(failure.map(|(_, message)| message));
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    let tasks: Vec<(RunId, &TaskRun)> = finishes
+        .iter()
+        .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
+        .collect();
+    insert_tasks(tx, &tasks).await?;
+    remember(tx, &finishes).await?;
+    Ok(won)
+}
+
+/// Put calls of tasks on the record while their run goes on. False when the run's fence is no longer good.
+pub async fn record_tasks(
+    tx: &mut Tx,
+    run: RunId,
+    token: i64,
+    tasks: &[TaskRun],
+) -> Result<bool, DbError> {
+    let held = on!(tx, |conn| sqlx::query(HOLD)
+        .bind(run)
+        .bind(token)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    if held == 1 {
+        let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
+        insert_tasks(tx, &tasks).await?;
+    }
+    Ok(held == 1)
+}
+
+async fn insert_tasks(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
+    for piece in pieces(tasks) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(TASKS.sql(piece.len()));
+            for (run, task) in piece {
+                query = query
+                    .bind(*run)
+                    .bind(&task.task)
+                    .bind(task.attempt)
+                    .bind(task.succeeded)
+                    .bind(task.started_at)
+                    .bind(task.finished_at)
+                    .bind(task.retry_at)
+                    .bind(&task.output)
+                    .bind(&task.context)
+                    .bind(task.failure)
+                    .bind(&task.message)
+                    .bind(&task.stdout)
+                    .bind(&task.stderr)
+                    .bind(&task.logs)
+                    .bind(task.wall_ms)
+                    .bind(task.cpu_ms)
+                    .bind(task.memory_peak_bytes);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    Ok(())
+}
+
+/// Keep what the next launches of these schedules are told.
+async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
+    // One row a schedule and statement, and always in the order of ids: two hosts that
+    // finish launches of the same schedules then wait for each other instead of deadlocking.
+    let newest = |wanted: RunState| -> Vec<&Finish> {
+        let mut newest = std::collections::BTreeMap::new();
+        for finish in finishes.iter().filter(|finish| finish.end.state() == wanted) {
+            let entry = newest.entry(finish.schedule_id).or_insert(*finish);
+            if finish.slot >= entry.slot {
+                *entry = finish;
+            }
+        }
+        newest.into_values().collect()
+    };
+    for piece in pieces(&newest(RunState::Succeeded)) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(SUCCESS.sql(piece.len()));
+            for finish in piece {
+                let RunEnd::Succeeded { output } = &finish.end else {
+                    continue;
+                };
+                query = query
+                    .bind(finish.schedule_id)
+                    .bind(finish.slot)
+                    .bind(output);
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    for piece in pieces(&newest(RunState::Failed)) {
+        on!(tx, |conn| {
+            let mut query = sqlx::query(FAILURE.sql(piece.len()));
+            for finish in piece {
+                let RunEnd::Failed { kind, message } = &finish.end else {
+                    continue;
+                };
+                let failure = serde_json::json!({
+                    "kind": kind,
+                    "message": message,
+                    "scheduled_time": finish.slot,
+                });
+                query = query
+                    .bind(finish.schedule_id)
+                    .bind(finish.slot)
+                    .bind(failure.to_string());
+            }
+            query.execute(conn).await.map(|_| ())
+        })?;
+    }
+    Ok(())
+}
+
+/// All calls of tasks for a launch, over all its runs, in the order in which they started.
+pub async fn tasks_of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<TaskRun>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(TASKS_OF_LAUNCH)
+        .bind(launch)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// All calls of tasks in one run, in the order in which they started.
+pub async fn tasks_of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(TASKS_OF_RUN)
+        .bind(run)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// When the next launch fires or the next retry is due, if any is known.
+pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
+    let (open, retry): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
+        let open = sqlx::query_scalar(NEXT_OPEN)
+            .bind(now)
+            .fetch_one(&mut *conn)
+            .await?;
+        let retry = sqlx::query_scalar(NEXT_RETRY).fetch_one(&mut *conn).await?;
+        (open, retry)
+    });
+    Ok(open.into_iter().chain(retry).min())
+}
+
+/// The newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
+pub async fn list(
+    tx: &mut Tx,
+    schedule: Option<&str>,
+    limit: i64,
+) -> Result<Vec<RunRow>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LIST)
+        .bind(schedule)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The run of that id.
+pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RunRow>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(FIND)
+        .bind(run)
+        .fetch_optional(conn)
+        .await)?)
+}

@@ -1,0 +1,340 @@
+//! Schedules: their state, which moves with time, and their revisions, which are only added to.
+
+use sqlx::FromRow;
+
+use super::batch::{Batch, pieces};
+use super::types::Origin;
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+use crate::ids::{ArtifactDigest, ScheduleId};
+use crate::schedule::{RuleKind, RuleText};
+
+/// What a schedule says at one revision.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Revision {
+    pub schedule_id: ScheduleId,
+    pub revision: i64,
+    pub name: String,
+    pub package: String,
+    /// One task with what it depends on; none is the whole workflow.
+    pub task: Option<String>,
+    pub kind: RuleKind,
+    pub expression: String,
+    pub anchor: Option<Timestamp>,
+    pub timezone: String,
+    /// A JSON object.
+    pub context: String,
+    pub since: Timestamp,
+}
+
+impl Revision {
+    /// The rule as it was written.
+    pub fn rule_text(&self) -> RuleText {
+        RuleText {
+            kind: self.kind,
+            expression: self.expression.clone(),
+            anchor: self.anchor,
+            timezone: self.timezone.clone(),
+        }
+    }
+}
+
+/// Where a schedule stands.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct State {
+    pub id: ScheduleId,
+    pub origin: Origin,
+    pub revision: i64,
+    pub enabled: bool,
+    /// The last decided slot, or the instant before which nothing is owed.
+    pub cursor_at: Timestamp,
+    pub next_slot: Option<Timestamp>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// A schedule: where it stands and what it says.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Schedule {
+    #[sqlx(flatten)]
+    pub state: State,
+    #[sqlx(flatten)]
+    pub says: Revision,
+}
+
+/// A schedule that has a slot to decide.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct Due {
+    pub id: ScheduleId,
+    pub revision: i64,
+    pub cursor_at: Timestamp,
+    pub next_slot: Timestamp,
+    pub package: String,
+    pub digest: Option<ArtifactDigest>,
+    pub missing_since: Option<Timestamp>,
+}
+
+/// A compare-and-set of a schedule's cursor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advance {
+    pub id: ScheduleId,
+    pub revision: i64,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    pub next_slot: Option<Timestamp>,
+}
+
+const INSERT: &str = "INSERT INTO schedule
+        (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $8, $8)";
+const INSERT_REVISION: &str = "INSERT INTO schedule_revision
+        (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8
+    WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
+const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
+    WHERE id = $1 AND deleted_at IS NULL AND enabled";
+const RESUME: &str = "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2
+    WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
+const REMOVE: &str = "UPDATE schedule SET next_slot = NULL, deleted_at = $2, updated_at = $2
+    WHERE id = $1 AND deleted_at IS NULL";
+const SET_NEXT: &str = "UPDATE schedule SET next_slot = $3, updated_at = $4
+    WHERE id = $1 AND cursor_at = $2 AND deleted_at IS NULL AND enabled";
+const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.created_at, s.updated_at, s.deleted_at,
+        r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone, r.context, r.since
+    FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
+    WHERE s.deleted_at IS NULL AND ($1 IS NULL OR s.name = $1) AND ($2 IS NULL OR s.package = $2)
+    ORDER BY s.name";
+const REVISION: &str = "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since
+    FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
+const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
+
+const DUE: &str = "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+    FROM schedule s LEFT JOIN package p ON p.name = s.package
+    WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2";
+const DUE_LOCKED: &str = "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+    FROM schedule s LEFT JOIN package p ON p.name = s.package
+    WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2 FOR UPDATE OF s SKIP LOCKED";
+
+const ADVANCE: Batch = Batch {
+    head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5 FROM (VALUES ",
+    columns: 5,
+    tail: ") AS v WHERE schedule.id = v.column1 AND schedule.revision = v.column2
+        AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL
+        RETURNING schedule.id",
+};
+
+/// Every statement of these tables that both databases share, for the test that prepares them on both.
+pub const STATEMENTS: &[&str] = &[
+    INSERT,
+    INSERT_REVISION,
+    REVISE,
+    PAUSE,
+    RESUME,
+    REMOVE,
+    SET_NEXT,
+    FIND,
+    REVISION,
+    NEXT_DUE,
+    DUE,
+];
+
+/// Add a schedule with its first revision.
+///
+/// # Errors
+///
+/// `Conflict` when a schedule of that name exists.
+pub async fn insert(
+    tx: &mut Tx,
+    says: &Revision,
+    origin: Origin,
+    next_slot: Option<Timestamp>,
+) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(INSERT)
+        .bind(says.schedule_id)
+        .bind(&says.name)
+        .bind(&says.package)
+        .bind(origin)
+        .bind(says.revision)
+        .bind(says.since)
+        .bind(next_slot)
+        .bind(says.since)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    insert_revision(tx, says).await
+}
+
+async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(INSERT_REVISION)
+        .bind(says.schedule_id)
+        .bind(says.revision)
+        .bind(&says.name)
+        .bind(&says.package)
+        .bind(&says.task)
+        .bind(says.kind)
+        .bind(&says.expression)
+        .bind(says.anchor)
+        .bind(&says.timezone)
+        .bind(&says.context)
+        .bind(says.since)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// Change what a schedule says, from `says.revision - 1` to `says.revision`. False when somebody else changed it first.
+pub async fn revise(
+    tx: &mut Tx,
+    says: &Revision,
+    cursor_at: Timestamp,
+    next_slot: Option<Timestamp>,
+) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(REVISE)
+        .bind(says.schedule_id)
+        .bind(says.revision - 1)
+        .bind(says.revision)
+        .bind(&says.name)
+        .bind(&says.package)
+        .bind(cursor_at)
+        .bind(next_slot)
+        .bind(says.since)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    if rows == 1 {
+        insert_revision(tx, says).await?;
+    }
+    Ok(rows == 1)
+}
+
+/// Decide no more slots. False when it was paused already.
+pub async fn pause(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(PAUSE)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// Decide slots again, those after `cursor_at`. False when it was not paused.
+pub async fn resume(
+    tx: &mut Tx,
+    id: ScheduleId,
+    now: Timestamp,
+    cursor_at: Timestamp,
+    next_slot: Option<Timestamp>,
+) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(RESUME)
+        .bind(id)
+        .bind(now)
+        .bind(cursor_at)
+        .bind(next_slot)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// Decide no more slots, for ever. The schedule and its launches stay on the record.
+pub async fn remove(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(REMOVE)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// Correct the next slot of a schedule whose cursor is still `cursor_at`. For the audit.
+pub async fn set_next(
+    tx: &mut Tx,
+    id: ScheduleId,
+    cursor_at: Timestamp,
+    next_slot: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(SET_NEXT)
+        .bind(id)
+        .bind(cursor_at)
+        .bind(next_slot)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// The schedules that exist, by name; only that of `name`, only those of `package`, when given.
+pub async fn list(
+    tx: &mut Tx,
+    name: Option<&str>,
+    package: Option<&str>,
+) -> Result<Vec<Schedule>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(FIND)
+        .bind(name)
+        .bind(package)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The schedule of that name.
+pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>, DbError> {
+    Ok(list(tx, Some(name), None).await?.pop())
+}
+
+/// What a schedule said at a revision, also when it is deleted.
+pub async fn revision(
+    tx: &mut Tx,
+    id: ScheduleId,
+    revision: i64,
+) -> Result<Option<Revision>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(REVISION)
+        .bind(id)
+        .bind(revision)
+        .fetch_optional(conn)
+        .await)?)
+}
+
+/// The earliest slot that any schedule waits for.
+pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(NEXT_DUE)
+        .fetch_one(conn)
+        .await)?)
+}
+
+/// Up to `limit` schedules whose next slot has come, the earliest first, for this transaction to decide.
+pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due>, DbError> {
+    let sql = tx.lock_rows(DUE, DUE_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query_as(sql)
+        .bind(now)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Move cursors; gives the schedules whose cursor and revision were still as read.
+pub async fn advance(tx: &mut Tx, moves: &[Advance]) -> Result<Vec<ScheduleId>, DbError> {
+    let mut won = Vec::with_capacity(moves.len());
+    for piece in pieces(moves) {
+        let ids: Vec<ScheduleId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(ADVANCE.sql(piece.len()));
+            for step in piece {
+                query = query
+                    .bind(step.id)
+                    .bind(step.revision)
+                    .bind(step.from)
+                    .bind(step.to)
+                    .bind(step.next_slot);
+            }
+            query.fetch_all(conn).await
+        })?;
+        won.extend(ids);
+    }
+    Ok(won)
+}

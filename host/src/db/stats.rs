@@ -1,0 +1,100 @@
+//! Numbers about the launches on the record, and what health is judged by.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::{DbError, Tx, on};
+use crate::clock::Timestamp;
+
+/// Counts of launches decided at or after a given time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
+pub struct Counts {
+    /// Decisions to launch.
+    pub launches: i64,
+    pub succeeded: i64,
+    pub failed: i64,
+    /// Open, running or waiting for a retry.
+    pub unfinished: i64,
+    /// Slots decided against, each slot of a range counted.
+    pub skipped: i64,
+    /// Launches that were recovered at least once.
+    pub recovered: i64,
+    /// How often a launch was taken up again after it was lost.
+    pub recovery_attempts: i64,
+    pub recovery_successes: i64,
+    pub recovery_failures: i64,
+    pub abandoned: i64,
+}
+
+/// What health is judged by, at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
+pub struct Signs {
+    /// Enabled schedules whose next slot is overdue: nobody decides.
+    pub overdue_schedules: i64,
+    /// Open launches that nobody has taken for too long, and runs whose lease has expired.
+    pub stalled: i64,
+    /// Schedules whose cursor is too far ahead of the clock.
+    pub cursors_ahead: i64,
+    pub live_hosts: i64,
+    /// Enabled schedules.
+    pub schedules: i64,
+}
+
+const COUNTS: &str = "SELECT
+        count(*) FILTER (WHERE decision = 'launched') AS launches,
+        count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+        count(*) FILTER (WHERE status = 'failed') AS failed,
+        count(*) FILTER (WHERE status IN ('open', 'running', 'waiting')) AS unfinished,
+        CAST(coalesce(sum(slot_count) FILTER (WHERE decision = 'skipped'), 0) AS BIGINT) AS skipped,
+        count(*) FILTER (WHERE recoveries > 0) AS recovered,
+        CAST(coalesce(sum(recoveries), 0) AS BIGINT) AS recovery_attempts,
+        count(*) FILTER (WHERE recoveries > 0 AND status = 'succeeded') AS recovery_successes,
+        count(*) FILTER (WHERE recoveries > 0 AND status = 'failed') AS recovery_failures,
+        count(*) FILTER (WHERE status = 'abandoned') AS abandoned
+    FROM launch WHERE claimed_at >= $1";
+const LAGS: &str = "SELECT fire_time, started_at FROM launch
+    WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL ORDER BY claimed_at DESC LIMIT $2";
+const SIGNS: &str = "SELECT
+        (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
+        (SELECT count(*) FROM launch WHERE status = 'open' AND fire_time < $1)
+            + (SELECT count(*) FROM run WHERE state = 'running' AND lease_until < $1) AS stalled,
+        (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $2) AS cursors_ahead,
+        (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
+        (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
+
+/// Every statement, for the test that prepares them on both databases.
+pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS];
+
+/// Count the launches decided since `since`.
+pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(COUNTS)
+        .bind(since)
+        .fetch_one(conn)
+        .await)?)
+}
+
+/// Fire time and start of the newest `limit` launches decided in time since `since`.
+pub async fn lags(
+    tx: &mut Tx,
+    since: Timestamp,
+    limit: i64,
+) -> Result<Vec<(Timestamp, Timestamp)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LAGS)
+        .bind(since)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Look for signs of ill health: what should have happened before `overdue_since`, and cursors after `ahead_of`.
+pub async fn signs(
+    tx: &mut Tx,
+    overdue_since: Timestamp,
+    ahead_of: Timestamp,
+) -> Result<Signs, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(SIGNS)
+        .bind(overdue_since)
+        .bind(ahead_of)
+        .fetch_one(conn)
+        .await)?)
+}

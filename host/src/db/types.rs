@@ -1,0 +1,251 @@
+//! How identities, instants and words are stored: the same Rust types on both databases.
+//!
+//! | type            | SQLite                      | Postgres      |
+//! |-----------------|-----------------------------|---------------|
+//! | ids             | BLOB of 16 bytes            | UUID          |
+//! | [`Timestamp`]   | TEXT of fixed width, in UTC | TIMESTAMPTZ   |
+//! | words, digests  | TEXT                        | TEXT          |
+
+use chrono::{DateTime, Utc};
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::{Database, Decode, Encode, Postgres, Sqlite, Type};
+use uuid::Uuid;
+
+use super::events::EventKind;
+use super::hosts::EndReason;
+use crate::clock::Timestamp;
+use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::schedule::RuleKind;
+use crate::words::words;
+
+/// Store an id as its UUID.
+macro_rules! uuid_column {
+    ($($name:ident),*) => {$(
+        impl<DB: Database> Type<DB> for $name
+        where
+            Uuid: Type<DB>,
+        {
+            fn type_info() -> DB::TypeInfo {
+                <Uuid as Type<DB>>::type_info()
+            }
+
+            fn compatible(ty: &DB::TypeInfo) -> bool {
+                <Uuid as Type<DB>>::compatible(ty)
+            }
+        }
+
+        impl<'q, DB: Database> Encode<'q, DB> for $name
+        where
+            Uuid: Encode<'q, DB>,
+        {
+            fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+                self.0.encode_by_ref(buf)
+            }
+        }
+
+        impl<'r, DB: Database> Decode<'r, DB> for $name
+        where
+            Uuid: Decode<'r, DB>,
+        {
+            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                Ok($name(<Uuid as Decode<DB>>::decode(value)?))
+            }
+        }
+    )*};
+}
+
+uuid_column!(ScheduleId, LaunchId, RunId, HostId);
+
+/// Store a closed set of words, through `as_str` and `FromStr`.
+macro_rules! word_column {
+    ($($name:ty),*) => {$(
+        impl<DB: Database> Type<DB> for $name
+        where
+            str: Type<DB>,
+        {
+            fn type_info() -> DB::TypeInfo {
+                <str as Type<DB>>::type_info()
+            }
+
+            fn compatible(ty: &DB::TypeInfo) -> bool {
+                <str as Type<DB>>::compatible(ty)
+            }
+        }
+
+        impl<'q, DB: Database> Encode<'q, DB> for $name
+        where
+            &'static str: Encode<'q, DB>,
+        {
+            fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+                let word: &'static str = self.as_str();
+                word.encode_by_ref(buf)
+            }
+        }
+
+        impl<'r, DB: Database> Decode<'r, DB> for $name
+        where
+            &'r str: Decode<'r, DB>,
+        {
+            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                Ok(<&str as Decode<DB>>::decode(value)?.parse()?)
+            }
+        }
+    )*};
+}
+
+word_column!(
+    RuleKind,
+    LaunchKind,
+    LaunchStatus,
+    Decision,
+    RunState,
+    Origin,
+    FailureKind,
+    EventKind,
+    EndReason
+);
+
+words! {
+    /// What was decided about a slot.
+    Decision {
+        Launched => "launched",
+        Skipped => "skipped",
+    }
+}
+
+words! {
+    /// Where a launch stands. ARCHITECTURE.md has the picture.
+    LaunchStatus {
+        /// Decided, and waiting for a host with free capacity.
+        Open => "open",
+        /// A host runs it.
+        Running => "running",
+        /// A task failed and is to be called again at a stored time.
+        Waiting => "waiting",
+        Succeeded => "succeeded",
+        Failed => "failed",
+        /// Given up by recovery; the reason says why.
+        Abandoned => "abandoned",
+        /// Decided not to launch; the reason says why.
+        Skipped => "skipped",
+    }
+}
+
+words! {
+    /// Where a run stands.
+    RunState {
+        Running => "running",
+        /// Holds no capacity until a task's retry is due.
+        Waiting => "waiting",
+        Succeeded => "succeeded",
+        Failed => "failed",
+        /// Its host died, or gave it back when it stopped.
+        Lost => "lost",
+    }
+}
+
+words! {
+    /// Who says what a schedule is.
+    Origin {
+        /// The command line.
+        Operator => "operator",
+        /// The file beside the package.
+        Sidecar => "sidecar",
+        /// The package's own proposal.
+        Package => "package",
+    }
+}
+
+words! {
+    /// Why a call of a task failed.
+    FailureKind {
+        Failed => "failed",
+        Trapped => "trapped",
+        TimedOut => "timed_out",
+        MemoryExceeded => "memory_exceeded",
+        Denied => "denied",
+        InvalidOutput => "invalid_output",
+        HostError => "host_error",
+        Refused => "refused",
+        Cancelled => "cancelled",
+        Lost => "lost",
+    }
+}
+
+impl Type<Sqlite> for Timestamp {
+    fn type_info() -> <Sqlite as Database>::TypeInfo {
+        <str as Type<Sqlite>>::type_info()
+    }
+}
+
+impl Encode<'_, Sqlite> for Timestamp {
+    fn encode_by_ref(
+        &self,
+        buf: &mut <Sqlite as Database>::ArgumentBuffer,
+    ) -> Result<IsNull, BoxDynError> {
+        <String as Encode<Sqlite>>::encode(self.to_fixed_text(), buf)
+    }
+}
+
+impl<'r> Decode<'r, Sqlite> for Timestamp {
+    fn decode(value: <Sqlite as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(<&str as Decode<Sqlite>>::decode(value)?.parse()?)
+    }
+}
+
+impl Type<Postgres> for Timestamp {
+    fn type_info() -> <Postgres as Database>::TypeInfo {
+        <DateTime<Utc> as Type<Postgres>>::type_info()
+    }
+}
+
+impl Encode<'_, Postgres> for Timestamp {
+    fn encode_by_ref(
+        &self,
+        buf: &mut <Postgres as Database>::ArgumentBuffer,
+    ) -> Result<IsNull, BoxDynError> {
+        <DateTime<Utc> as Encode<Postgres>>::encode(self.to_chrono(), buf)
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for Timestamp {
+    fn decode(value: <Postgres as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(Timestamp::from(
+            <DateTime<Utc> as Decode<Postgres>>::decode(value)?,
+        ))
+    }
+}
+
+impl<DB: Database> Type<DB> for ArtifactDigest
+where
+    String: Type<DB>,
+{
+    fn type_info() -> DB::TypeInfo {
+        <String as Type<DB>>::type_info()
+    }
+
+    fn compatible(ty: &DB::TypeInfo) -> bool {
+        <String as Type<DB>>::compatible(ty)
+    }
+}
+
+impl<'q, DB: Database> Encode<'q, DB> for ArtifactDigest
+where
+    String: Encode<'q, DB>,
+{
+    fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        self.as_str().to_owned().encode(buf)
+    }
+}
+
+impl<'r, DB: Database> Decode<'r, DB> for ArtifactDigest
+where
+    String: Decode<'r, DB>,
+{
+    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(ArtifactDigest::from_stored(<String as Decode<DB>>::decode(
+            value,
+        )?))
+    }
+}

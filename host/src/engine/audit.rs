@@ -1,0 +1,250 @@
+//! The audit: is every schedule where its rule says, and is the tower well?
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Engine, EngineError};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::stats::{self, Counts, Signs};
+use crate::db::{DbError, Tx, schedules};
+
+/// A slot this much past and still undecided, or a launch still untaken, is a sign of ill health.
+const OVERDUE: Duration = Duration::from_secs(60);
+/// Overdue schedules tolerated.
+const MISSED_MAX: i64 = 10;
+/// Stalled launches and runs tolerated.
+const STALLED_MAX: i64 = 5;
+/// A cursor this far ahead of the clock was written under a clock that was wrong.
+const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
+/// Offset between this host's clock and the database's that is reported, in microseconds.
+const SKEW_REPORTED_US: i64 = 1_000_000;
+/// Launches looked at for the lag.
+const LAGS_MAX: i64 = 10_000;
+
+/// Numbers about a span of time up to now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Statistics {
+    pub since: Timestamp,
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Succeeded out of all that ended, 0 to 1; none when none ended.
+    pub success_rate: Option<f64>,
+    /// From fire time to start of the newest launches in time.
+    pub lag_ms: Lag,
+}
+
+/// How late things were, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Lag {
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl Lag {
+    /// The lag of launches, each with the time it should have begun and the time it did.
+    pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
+        let mut lags: Vec<f64> = launches
+            .into_iter()
+            .map(|(fire_time, started_at)| started_at.since(fire_time).as_secs_f64() * 1e3)
+            .collect();
+        lags.sort_by(f64::total_cmp);
+        let at = |share: f64| -> f64 {
+            let place = (lags.len() as f64 * share).ceil() as usize;
+            lags.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
+        };
+        Lag {
+            p50: at(0.50),
+            p99: at(0.99),
+            max: at(1.0),
+        }
+    }
+}
+
+/// Whether the tower is well, and if not, why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Health {
+    pub healthy: bool,
+    /// One sentence each.
+    pub issues: Vec<String>,
+    #[serde(flatten)]
+    pub signs: Signs,
+}
+
+/// Pure: judge health by its signs and by the clock's offset from the database's, in microseconds.
+pub fn judge(signs: Signs, offset_us: i64) -> Health {
+    let mut issues = Vec::new();
+    if signs.live_hosts == 0 && signs.schedules > 0 {
+        issues.push(format!(
+            "the scheduler is stopped: no host serves the {} enabled schedules; start `campanile serve`",
+            signs.schedules
+        ));
+    }
+    if signs.overdue_schedules > MISSED_MAX {
+        issues.push(format!(
+            "{} schedules have a slot that nobody has decided for more than {} s",
+            signs.overdue_schedules,
+            OVERDUE.as_secs()
+        ));
+    }
+    if signs.stalled > STALLED_MAX {
+        issues.push(format!(
+            "{} launches or runs have stood still for more than {} s",
+            signs.stalled,
+            OVERDUE.as_secs()
+        ));
+    }
+    if signs.cursors_ahead > 0 {
+        issues.push(format!(
+            "{} schedules have decided slots more than an hour ahead of the clock: the clock was wrong before, or is now",
+            signs.cursors_ahead
+        ));
+    }
+    if offset_us.abs() >= SKEW_REPORTED_US {
+        issues.push(format!(
+            "this machine's clock is {:.1} s off the database's",
+            -offset_us as f64 / 1e6
+        ));
+    }
+    Health {
+        healthy: issues.is_empty(),
+        issues,
+        signs,
+    }
+}
+
+/// Numbers about the launches decided since `since`.
+pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbError> {
+    let counts = stats::counts(tx, since).await?;
+    let ended = counts.succeeded + counts.failed + counts.abandoned;
+    Ok(Statistics {
+        since,
+        counts,
+        success_rate: (ended > 0).then(|| counts.succeeded as f64 / ended as f64),
+        lag_ms: Lag::of(stats::lags(tx, since, LAGS_MAX).await?),
+    })
+}
+
+/// The health of the tower at `now`.
+pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Health, DbError> {
+    let signs = stats::signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
+    Ok(judge(signs, offset_us))
+}
+
+impl Engine {
+    /// Look everything over once: correct next slots, compute statistics, watch health.
+    pub async fn audit(&self, now: Timestamp) -> Result<Health, EngineError> {
+        let corrected = self.reconcile(now).await?;
+        let mut tx = self.db.read().await?;
+        let since = now.minus(self.settings.audit_interval);
+        let statistics = statistics(&mut tx, since).await?;
+        let health = health(&mut tx, now, self.clock.offset_us()).await?;
+        drop(tx);
+        tracing::info!(
+            launches = statistics.counts.launches,
+            succeeded = statistics.counts.succeeded,
+            failed = statistics.counts.failed,
+            skipped = statistics.counts.skipped,
+            recovered = statistics.counts.recovered,
+            abandoned = statistics.counts.abandoned,
+            lag_p99_ms = statistics.lag_ms.p99,
+            corrected,
+            healthy = health.healthy,
+            "audit"
+        );
+        let said = self.last_health.swap(health.healthy, std::sync::atomic::Ordering::Relaxed);
+        if said != health.healthy {
+            let detail = if health.healthy {
+                "healthy again".to_owned()
+            } else {
+                health.issues.join("; ")
+            };
+            tracing::warn!(healthy = health.healthy, "health changed: {detail}");
+            let mut tx = self.db.write().await?;
+            events::record(&mut tx, now, EventKind::HealthChanged, &self.name, &detail).await?;
+            tx.commit().await?;
+        }
+        Ok(health)
+    }
+
+    /// Give every enabled schedule the one next slot that follows from its cursor; gives how many were wrong.
+    ///
+    /// Never decides a slot and never looks back.
+    async fn reconcile(&self, now: Timestamp) -> Result<usize, EngineError> {
+        let mut tx = self.db.write().await?;
+        let mut corrected = 0;
+        for schedule in schedules::list(&mut tx, None, None).await? {
+            let state = &schedule.state;
+            let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
+            let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
+                continue;
+            };
+            let next = rule.next(state.cursor_at);
+            if next == state.next_slot {
+                continue;
+            }
+            if schedules::set_next(&mut tx, state.id, state.cursor_at, next, now).await? {
+                corrected += 1;
+                let shown = |slot: Option<Timestamp>| slot.map_or("none".to_owned(), |slot| slot.to_string());
+                let detail = format!(
+                    "next slot corrected from {} to {}",
+                    shown(state.next_slot),
+                    shown(next)
+                );
+                let kind = EventKind::ScheduleReconciled;
+                events::record(&mut tx, now, kind, &schedule.says.name, &detail).await?;
+            }
+        }
+        tx.commit().await?;
+        if corrected > 0 {
+            self.wake.schedules();
+        }
+        Ok(corrected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_percentiles_are_of_the_launches_themselves() {
+        let launches = (1..=200).map(|ms| {
+            let fire_time = Timestamp::EPOCH;
+            (fire_time, fire_time.plus(Duration::from_millis(ms)))
+        });
+        let lag = Lag::of(launches);
+        assert_eq!((lag.p50, lag.p99, lag.max), (100.0, 198.0, 200.0));
+        assert_eq!(Lag::of([]), Lag::default());
+    }
+
+    #[test]
+    fn each_sign_beyond_its_bound_is_an_issue() {
+        let well = Signs {
+            live_hosts: 1,
+            schedules: 3,
+            overdue_schedules: MISSED_MAX,
+            stalled: STALLED_MAX,
+            cursors_ahead: 0,
+        };
+        assert!(judge(well, 0).healthy);
+        for (ill, word) in [
+            (Signs { live_hosts: 0, ..well }, "stopped"),
+            (Signs { overdue_schedules: 11, ..well }, "nobody has decided"),
+            (Signs { stalled: 6, ..well }, "stood still"),
+            (Signs { cursors_ahead: 1, ..well }, "ahead of the clock"),
+        ] {
+            let health = judge(ill, 0);
+            assert_eq!(health.issues.len(), 1);
+            assert!(health.issues[0].contains(word), "{}", health.issues[0]);
+        }
+        assert!(judge(well, -1_000_000).issues[0].contains("1.0 s off"));
+    }
+
+    #[test]
+    fn nobody_serving_nothing_is_well() {
+        assert!(judge(Signs::default(), 0).healthy);
+    }
+}

@@ -1,0 +1,404 @@
+//! The loops of a serving host: each waits until there may be something to do, does one step, and goes on.
+//!
+//! Trouble with the database ends no loop: it is said once, and the step is tried again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::{Engine, EngineError, RETRY_PAUSE, Work};
+use crate::clock::Timestamp;
+use crate::db::runs::Finish;
+use crate::db::{HostLock, changes, runs, schedules};
+use crate::package::Folder;
+use crate::watch::Watcher;
+
+/// How often a host looks whether another process has changed schedules.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest a dispatcher sleeps while another host may have opened launches.
+const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// The pause when a due schedule is in another transaction's hands.
+const CONTENDED_PAUSE: Duration = Duration::from_millis(20);
+/// Ends of runs recorded in one commit at most.
+const FINISH_BATCH_MAX: usize = 256;
+/// How often the offset between this host's clock and the database's is measured.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// Questions to the database's clock for one measurement.
+const CLOCK_SAMPLES: usize = 5;
+/// With an offset this large the host neither decides nor takes.
+const SKEW_REFUSED_US: i64 = 60_000_000;
+const SKEW_REPORTED_US: i64 = 1_000_000;
+
+/// A run that is over, with the permit it held: given back when its end is on the record.
+type Ended = (Finish, OwnedSemaphorePermit);
+
+impl Engine {
+    /// Serve until `shutdown` says true, then drain.
+    ///
+    /// The folder is looked through once before anything is decided, so that no slot is skipped
+    /// for a package that is merely not loaded yet.
+    pub async fn serve(
+        self: Arc<Self>,
+        lock: HostLock,
+        mut folder: Folder,
+        watcher: Watcher,
+        mut shutdown: watch::Receiver<bool>,
+    ) -> Result<(), EngineError> {
+        self.measure_clock().await?;
+        self.scan(&mut folder).await?;
+        self.forget_ended_hosts(self.clock.now()).await?;
+        while self.recover(self.clock.now()).await?.more {}
+        tracing::info!(host = %self.name, database = %self.db.url(), packages = self.packages.all().len(), "serving");
+
+        let (ended, ends) = mpsc::unbounded_channel();
+        let (stop, stopping) = watch::channel(false);
+        let mut loops = JoinSet::new();
+        let engine = || Arc::clone(&self);
+        loops.spawn(engine().scheduler(stopping.clone()));
+        loops.spawn(engine().dispatcher(ended, stopping.clone()));
+        loops.spawn(engine().recovery(stopping.clone()));
+        loops.spawn(engine().auditor(stopping.clone()));
+        loops.spawn(engine().change_watcher(stopping.clone()));
+        loops.spawn(engine().folder_watcher(folder, watcher, stopping.clone()));
+        loops.spawn(engine().clock_keeper(stopping));
+        // These go on while the host drains.
+        let (drained, draining) = watch::channel(false);
+        let leases = tokio::spawn(engine().lease_keeper(lock, stop.clone(), draining));
+        let finisher = tokio::spawn(engine().finisher(ends));
+
+        let mut stopped = stop.subscribe();
+        tokio::select! {
+            _ = shutdown.wait_for(|now| *now) => {}
+            _ = stopped.wait_for(|now| *now) => {}
+        }
+        stop.send_replace(true);
+        while let Some(ended) = loops.join_next().await {
+            if let Err(panic) = ended {
+                tracing::error!("a loop ended in a panic: {panic}");
+            }
+        }
+        self.drain().await;
+        // What is still held after that is dropped and handed back.
+        self.holding.drop_all();
+        let in_time = tokio::time::timeout(self.settings.drain.max(RETRY_PAUSE), finisher);
+        if in_time.await.is_err() {
+            tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");
+        }
+        drained.send_replace(true);
+        let _ = leases.await;
+        self.stop(self.clock.now()).await
+    }
+
+    /// Wait for the runs that are held, at most as long as the settings say.
+    async fn drain(&self) {
+        if self.settings.drain.is_zero() {
+            return;
+        }
+        self.holding.ask_to_stop();
+        let all = self.settings.runs_max as u32;
+        let done = self.capacity.acquire_many(all);
+        if tokio::time::timeout(self.settings.drain, done).await.is_err() {
+            tracing::warn!(
+                runs = self.holding.runs().len(),
+                "not every run ended in time; they are handed back"
+            );
+        }
+    }
+
+    /// Decide slots when they come.
+    async fn scheduler(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        loop {
+            let mut wake_at = None;
+            if !self.stands_back.load(Ordering::Relaxed) {
+                match self.schedule_once().await {
+                    Ok(next) => wake_at = next,
+                    Err(error) => {
+                        self.trouble.say("deciding slots", &error);
+                        wake_at = Some(self.clock.now().plus(RETRY_PAUSE));
+                    }
+                }
+            }
+            tokio::select! {
+                () = self.clock.sleep_until(wake_at.unwrap_or(self.clock.now().plus(CLOCK_INTERVAL))) => {}
+                () = self.wake.scheduler.notified() => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+        }
+    }
+
+    /// Decide all that has come; gives the time of the next slot.
+    async fn schedule_once(&self) -> Result<Option<Timestamp>, EngineError> {
+        loop {
+            let intended = self.intend(self.clock.now()).await?;
+            if intended.decisions > 0 {
+                self.trouble.over();
+                self.wake.launches();
+            }
+            if !intended.more {
+                break;
+            }
+        }
+        let mut tx = self.db.read().await?;
+        let next = schedules::next_due(&mut tx).await?;
+        let soon = self.clock.now().plus(CONTENDED_PAUSE);
+        Ok(next.map(|next| {
+            if next <= self.clock.now() {
+                soon
+            } else {
+                next
+            }
+        }))
+    }
+
+    /// Take launches while there is capacity, and carry them out.
+    async fn dispatcher(
+        self: Arc<Self>,
+        ended: mpsc::UnboundedSender<Ended>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        loop {
+            let mut pause = DISPATCH_INTERVAL;
+            if !self.stands_back.load(Ordering::Relaxed) {
+                match self.take(self.clock.now()).await {
+                    Ok(work) if work.is_empty() => pause = self.until_next_launch().await,
+                    Ok(work) => {
+                        self.trouble.over();
+                        for work in work {
+                            self.set_off(work, &ended);
+                        }
+                        if *stopping.borrow() {
+                            return;
+                        }
+                        continue;
+                    }
+                    Err(error) => {
+                        self.trouble.say("taking launches", &error);
+                        pause = RETRY_PAUSE;
+                    }
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.wake.dispatcher.notified() => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+        }
+    }
+
+    /// How long nothing is to be taken, as far as the database knows.
+    async fn until_next_launch(&self) -> Duration {
+        let next = async {
+            let mut tx = self.db.read().await?;
+            runs::next_wake(&mut tx, self.clock.now()).await
+        };
+        match next.await {
+            Ok(Some(next)) => next.since(self.clock.now()).min(DISPATCH_INTERVAL),
+            _ => DISPATCH_INTERVAL,
+        }
+    }
+
+    /// Carry out one run in a task of its own, so that whatever goes wrong there goes wrong alone.
+    fn set_off(self: &Arc<Self>, work: Work, ended: &mpsc::UnboundedSender<Ended>) {
+        let Ok(permit) = Arc::clone(&self.capacity).try_acquire_owned() else {
+            // Only this loop takes permits, and it takes no more work than there are; should that
+            // ever be wrong, the lease runs out and recovery takes the run.
+            tracing::error!(run = %work.run_id, "taken beyond capacity");
+            return;
+        };
+        let engine = Arc::clone(self);
+        let ended = ended.clone();
+        let lease_until = self.clock.now().plus(self.settings.lease);
+        let stop = self.holding.add(work.run_id, lease_until);
+        tokio::spawn(async move {
+            match engine.carry_out(&work, &stop).await {
+                // The finisher lives as long as anything can be sent to it.
+                Some(finish) => drop(ended.send((finish, permit))),
+                None => engine.holding.remove(work.run_id),
+            }
+        });
+    }
+
+    /// Put ends on the record, as many in one commit as have come meanwhile.
+    async fn finisher(self: Arc<Self>, mut ends: mpsc::UnboundedReceiver<Ended>) {
+        let mut batch: Vec<Ended> = Vec::new();
+        while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+            let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
+                batch.drain(..).unzip();
+            while let Err(error) = self.finish(&finishes).await {
+                if let EngineError::Db(passing) = &error
+                    && !passing.is_passing()
+                {
+                    // Never again in this form; the leases run out and recovery takes the runs.
+                    tracing::error!("{} ends of runs could not be recorded: {error}", finishes.len());
+                    break;
+                }
+                self.trouble.say("recording ends of runs", &error);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            self.trouble.over();
+            for finish in &finishes {
+                self.holding.remove(finish.run_id);
+            }
+            drop(permits);
+            self.wake.launches();
+        }
+    }
+
+    /// Renew the heartbeat, the leases and the hold on the host's name.
+    async fn lease_keeper(
+        self: Arc<Self>,
+        mut lock: HostLock,
+        stop: watch::Sender<bool>,
+        mut drained: watch::Receiver<bool>,
+    ) {
+        // A lost lease is noticed at once, not at the next renewal.
+        let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
+        let mut renew_at = self.clock.now();
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = drained.wait_for(|now| *now) => return,
+            }
+            let now = self.clock.now();
+            if now >= renew_at {
+                match self.renew(now).await {
+                    Ok(()) => renew_at = now.plus(self.settings.renew),
+                    Err(error) => self.trouble.say("renewing leases", &error),
+                }
+                match lock.hold().await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        tracing::error!(host = %self.name, "another process serves under this host's name now; stopping");
+                        stop.send_replace(true);
+                    }
+                    Err(error) => self.trouble.say("holding the host's name", &error.into()),
+                }
+            }
+            self.drop_expired(self.clock.now());
+        }
+    }
+
+    /// Take up what dead hosts left behind.
+    async fn recovery(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.settings.recovery_interval) => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+            loop {
+                match self.recover(self.clock.now()).await {
+                    Ok(recovered) => {
+                        if recovered.again > 0 {
+                            self.wake.launches();
+                        }
+                        if !recovered.more {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        self.trouble.say("recovering", &error);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Look everything over.
+    async fn auditor(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.settings.audit_interval) => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+            if let Err(error) = self.audit(self.clock.now()).await {
+                self.trouble.say("auditing", &error);
+            }
+        }
+    }
+
+    /// Notice what other processes change: a command, or another host.
+    async fn change_watcher(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        let mut last = None;
+        loop {
+            let counter = async {
+                let mut tx = self.db.read().await?;
+                changes::counter(&mut tx).await
+            };
+            if let Ok(counter) = counter.await
+                && last.replace(counter) != Some(counter)
+            {
+                self.wake.schedules();
+                self.wake.launches();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(CHANGE_INTERVAL) => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+        }
+    }
+
+    /// Follow the plugin folder.
+    async fn folder_watcher(
+        self: Arc<Self>,
+        mut folder: Folder,
+        mut watcher: Watcher,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        loop {
+            tokio::select! {
+                () = watcher.changed() => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+            if let Err(error) = self.scan(&mut folder).await {
+                self.trouble.say("following the plugin folder", &error);
+            }
+        }
+    }
+
+    /// Follow the database's clock: among many hosts one clock decides.
+    async fn clock_keeper(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(CLOCK_INTERVAL) => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+            if let Err(error) = self.measure_clock().await {
+                self.trouble.say("reading the database's clock", &error);
+            }
+        }
+    }
+
+    /// Measure the offset to the database's clock; the quickest of a few answers is the most exact.
+    async fn measure_clock(&self) -> Result<(), EngineError> {
+        let mut best: Option<(Duration, i64)> = None;
+        for _ in 0..CLOCK_SAMPLES {
+            let before = self.clock.now();
+            let Some(server) = self.db.server_time().await? else {
+                return Ok(());
+            };
+            let round_trip = self.clock.now().since(before);
+            let middle = before.plus(round_trip / 2);
+            let offset = self.clock.offset_us() + server.micros() - middle.micros();
+            if best.is_none_or(|(quickest, _)| round_trip < quickest) {
+                best = Some((round_trip, offset));
+            }
+        }
+        let Some((_, offset_us)) = best else {
+            return Ok(());
+        };
+        self.clock.set_offset_us(offset_us);
+        let too_far = offset_us.abs() >= SKEW_REFUSED_US;
+        if self.stands_back.swap(too_far, Ordering::Relaxed) != too_far || offset_us.abs() >= SKEW_REPORTED_US {
+            tracing::warn!(
+                offset_ms = offset_us / 1_000,
+                stands_back = too_far,
+                "this machine's clock and the database's differ; the database's decides"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
+
+use std::time::Duration;
+
+use super::{Engine, EngineError};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::hosts::{self, Buried};
+use crate::db::recovery::{self, Stray, Verdict};
+use crate::db::{Tx, packages};
+
+/// Strays taken up in one transaction at most; the rest follows in the next.
+const STRAYS_MAX: i64 = 512;
+
+/// When to take a launch up again, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecoveryLimits {
+    /// A launch without a run is taken for lost after this long although there was capacity.
+    pub lost_threshold: Duration,
+    /// A launch older than this is given up.
+    pub age_max: Duration,
+    /// How often a launch is taken up again.
+    pub attempts_max: i64,
+}
+
+/// What one sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub again: usize,
+    pub abandoned: usize,
+    /// Whether there are more strays than one transaction takes up.
+    pub more: bool,
+}
+
+/// Pure: what becomes of a stray launch at `now`. `None` leaves it alone until something changes.
+pub fn verdict(stray: &Stray, limits: &RecoveryLimits, now: Timestamp) -> Option<Verdict> {
+    let too_old = now.since(stray.claimed_at) > limits.age_max;
+    let abandoned = if stray.deleted_at.is_some() {
+        Some("schedule_deleted")
+    } else if !stray.enabled {
+        Some("schedule_disabled")
+    } else if stray.missing_since.is_some() {
+        // It is recovered when its package comes back within the age limit.
+        Some("package_missing").filter(|_| too_old)
+    } else if too_old {
+        Some("recovery_age")
+    } else if stray.recoveries >= limits.attempts_max {
+        Some("recovery_attempts")
+    } else {
+        None
+    };
+    let waits = abandoned.is_none() && stray.missing_since.is_some();
+    (!waits).then_some(Verdict {
+        launch_id: stray.launch_id,
+        run_id: stray.run_id,
+        abandoned,
+    })
+}
+
+impl Engine {
+    /// Bury hosts that are gone and take up what they, or anybody, left behind.
+    pub async fn recover(&self, now: Timestamp) -> Result<Recovered, EngineError> {
+        let limits = &self.settings.recovery;
+        let mut tx = self.db.write().await?;
+        let silent_since = now.minus(self.settings.lease);
+        let buried = hosts::bury_silent(&mut tx, silent_since, now).await?;
+        record_deaths(&mut tx, &buried, now).await?;
+
+        let retry_before = now.minus(limits.age_max);
+        let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
+        // While this host is full a launch that waits is late, not lost.
+        let has_capacity = self.capacity.available_permits() > 0;
+        let untouched_since = if has_capacity {
+            now.minus(limits.lost_threshold)
+        } else {
+            Timestamp::EPOCH
+        };
+        let launches = recovery::lost_launches(&mut tx, untouched_since, STRAYS_MAX).await?;
+        let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
+
+        let mut done = Recovered::default();
+        for (strays, why) in [
+            (runs, "its host died"),
+            (launches, "the host that decided it died"),
+        ] {
+            let mut verdicts = Vec::with_capacity(strays.len());
+            for stray in &strays {
+                let Some(verdict) = verdict(stray, limits, now) else {
+                    continue;
+                };
+                let (kind, detail) = match verdict.abandoned {
+                    Some(reason) => (
+                        EventKind::LaunchAbandoned,
+                        format!("slot {} was given up: {reason}", stray.slot),
+                    ),
+                    None => (
+                        EventKind::LaunchRecovered,
+                        format!(
+                            "slot {} is run again, recovery {} of {}: {why}",
+                            stray.slot,
+                            stray.recoveries + 1,
+                            limits.attempts_max
+                        ),
+                    ),
+                };
+                events::record(&mut tx, now, kind, &stray.schedule, &detail).await?;
+                match verdict.abandoned {
+                    Some(_) => done.abandoned += 1,
+                    None => done.again += 1,
+                }
+                verdicts.push(verdict);
+            }
+            recovery::carry_out(&mut tx, self.host, &verdicts, why, now).await?;
+        }
+        tx.commit().await?;
+        if done.again + done.abandoned > 0 {
+            tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
+        }
+        done.more = more && done.again + done.abandoned > 0;
+        Ok(done)
+    }
+
+    /// Hand back what this host still holds, for whoever comes next. For an orderly stop.
+    pub(super) async fn hand_back(&self, now: Timestamp) -> Result<usize, EngineError> {
+        let mut tx = self.db.write().await?;
+        // The life ends first: that makes its runs strays.
+        hosts::end(&mut tx, self.host, now).await?;
+        let retry_before = now.minus(self.settings.recovery.age_max);
+        let held = self.holding.runs();
+        let verdicts: Vec<Verdict> = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX)
+            .await?
+            .into_iter()
+            .filter(|stray| stray.run_id.is_some_and(|run| held.contains(&run)))
+            .map(|stray| Verdict {
+                launch_id: stray.launch_id,
+                run_id: stray.run_id,
+                abandoned: None,
+            })
+            .collect();
+        recovery::carry_out(&mut tx, self.host, &verdicts, "its host was stopped", now).await?;
+        packages::withdraw_ended(&mut tx).await?;
+        tx.commit().await?;
+        Ok(verdicts.len())
+    }
+}
+
+/// Record that hosts were found gone.
+pub(super) async fn record_deaths(
+    tx: &mut Tx,
+    buried: &[Buried],
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    if buried.is_empty() {
+        return Ok(());
+    }
+    for host in buried {
+        tracing::warn!(host = %host.name, "a host died; its runs are taken over");
+        let detail = format!("incarnation {} gave no sign of life", host.id);
+        events::record(tx, now, EventKind::HostDied, &host.name, &detail).await?;
+    }
+    forget_packages(tx, now).await
+}
+
+/// Forget what ended hosts had in their folders; a package that no live host has is missing.
+pub(super) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+    packages::withdraw_ended(tx).await?;
+    mark_missing(tx, now).await
+}
+
+/// Put on the record which packages no live host has any more.
+pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+    for package in packages::mark_missing(tx, now).await? {
+        tracing::warn!(%package, "no host has the package any more: its schedules stay, their slots are skipped");
+        let detail = "no live host has it any more";
+        events::record(tx, now, EventKind::PackageMissing, &package, detail).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::LaunchId;
+
+    const LIMITS: RecoveryLimits = RecoveryLimits {
+        lost_threshold: Duration::from_secs(300),
+        age_max: Duration::from_secs(86_400),
+        attempts_max: 3,
+    };
+
+    fn stray() -> Stray {
+        Stray {
+            launch_id: LaunchId(uuid::Uuid::nil()),
+            run_id: None,
+            schedule: "s".to_owned(),
+            slot: Timestamp::EPOCH,
+            claimed_at: Timestamp::EPOCH,
+            recoveries: 0,
+            enabled: true,
+            deleted_at: None,
+            missing_since: None,
+        }
+    }
+
+    fn after(stray: Stray, seconds: u64) -> Option<Option<&'static str>> {
+        let now = Timestamp::EPOCH.plus(Duration::from_secs(seconds));
+        verdict(&stray, &LIMITS, now).map(|verdict| verdict.abandoned)
+    }
+
+    #[test]
+    fn a_young_stray_of_a_live_schedule_is_run_again() {
+        assert_eq!(after(stray(), 10), Some(None));
+        let tried = Stray {
+            recoveries: 2,
+            ..stray()
+        };
+        assert_eq!(after(tried, 10), Some(None));
+    }
+
+    #[test]
+    fn limits_give_it_up_with_their_name() {
+        let tried = Stray {
+            recoveries: 3,
+            ..stray()
+        };
+        assert_eq!(after(tried, 10), Some(Some("recovery_attempts")));
+        assert_eq!(after(stray(), 86_401), Some(Some("recovery_age")));
+        assert_eq!(after(stray(), 86_400), Some(None));
+    }
+
+    #[test]
+    fn a_paused_or_deleted_schedule_is_not_recovered() {
+        let paused = Stray {
+            enabled: false,
+            ..stray()
+        };
+        assert_eq!(after(paused, 10), Some(Some("schedule_disabled")));
+        let deleted = Stray {
+            deleted_at: Some(Timestamp::EPOCH),
+            ..stray()
+        };
+        assert_eq!(after(deleted, 10), Some(Some("schedule_deleted")));
+    }
+
+    #[test]
+    fn a_missing_package_is_waited_for_up_to_the_age_limit() {
+        let missing = Stray {
+            missing_since: Some(Timestamp::EPOCH),
+            ..stray()
+        };
+        assert_eq!(after(missing.clone(), 10), None);
+        assert_eq!(after(missing, 86_401), Some(Some("package_missing")));
+    }
+}

@@ -1,0 +1,451 @@
+//! Carrying a run out: the workflow's tasks in order, each a call into the sandbox.
+
+use std::sync::Arc;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::{Map, Value};
+
+use super::outcome::{self, FailedCall, Next, RetryPolicy};
+use super::take::Work;
+use super::workflow::{self, Step, Workflow};
+use super::{Engine, EngineError, context};
+use crate::clock::Timestamp;
+use crate::db::FailureKind;
+use crate::db::runs::{self, Finish, RunEnd, TaskRun};
+use crate::package::Package;
+use crate::wasm::{Artifact, Call, Limits, Report, RunFacts, StopSignal};
+
+/// What a run calls: the artifact it was decided with, under the grants and limits of now.
+pub(super) struct Version {
+    artifact: Arc<Artifact>,
+    package: Arc<Package>,
+    steps: Vec<Step>,
+    /// Requests of the package that its sidecar does not grant.
+    missing_grants: Vec<String>,
+}
+
+/// A run that cannot begin, ended in one sentence.
+struct CannotBegin {
+    kind: FailureKind,
+    message: String,
+}
+
+impl Engine {
+    /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
+    ///
+    /// None when the run was stopped from outside: whoever stopped it records why.
+    pub(super) async fn carry_out(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+        let version = match self.version(work).await {
+            Ok(version) => version,
+            Err(error) => {
+                let end = RunEnd::Failed {
+                    kind: error.kind,
+                    message: error.message,
+                };
+                return Some(self.finished(work, end, Vec::new()));
+            }
+        };
+        let mut flow = Workflow::new(version.steps.clone());
+        if work.taken.attempts > 0 {
+            flow.replay(&self.earlier_calls(work, stop).await?);
+        }
+        let base = context::of_user(&version.package.sidecar.context, work);
+        let mut calls = FuturesUnordered::new();
+        let mut unrecorded = Vec::new();
+        let mut failed = None;
+        loop {
+            for place in flow.ready(self.clock.now()) {
+                match flow.context_for(place, base.clone()) {
+                    Ok(user) => {
+                        let attempt = flow.start(place);
+                        let step = flow.step(place).clone();
+                        let call = self.call(work, &version, step, attempt, user, stop.clone());
+                        calls.push(async move { (place, attempt, call.await) });
+                    }
+                    Err(conflict) => {
+                        flow.fail(place);
+                        failed = Some((FailureKind::InvalidOutput, conflict.to_string()));
+                    }
+                }
+            }
+            let Some((place, attempt, (started_at, report))) = calls.next().await else {
+                break;
+            };
+            if stop.is_dropped() {
+                return None;
+            }
+            let now = self.clock.now();
+            let step = flow.step(place);
+            let mut call = task_run(&step.id, attempt, started_at, now, &report);
+            match judge(&report, step, attempt, now) {
+                Judged::Done(gives) => flow.succeed(place, report.output, gives),
+                Judged::Again(kind, message, at) => {
+                    call.failure = Some(kind);
+                    call.message = Some(message);
+                    call.retry_at = Some(at);
+                    flow.wait(place, at);
+                }
+                Judged::Failed(kind, message) => {
+                    call.succeeded = false;
+                    call.failure = Some(kind);
+                    call.message = Some(message.clone());
+                    let message = if flow.len() == 1 {
+                        message
+                    } else {
+                        format!("task `{}`: {message}", step.id)
+                    };
+                    failed.get_or_insert((kind, message));
+                    flow.fail(place);
+                }
+            }
+            unrecorded.push(call);
+            // The last call goes on the record with the end of the run, in one transaction.
+            let goes_on = !calls.is_empty() || !flow.ready(now).is_empty();
+            if goes_on && !self.record(work, &mut unrecorded, stop).await {
+                return None;
+            }
+        }
+        let end = match (failed, flow.next_retry()) {
+            (Some((kind, message)), _) => RunEnd::Failed { kind, message },
+            (None, Some(retry_at)) => RunEnd::Waiting { retry_at },
+            (None, None) => RunEnd::Succeeded {
+                output: flow.output().map(|output| output.to_string()),
+            },
+        };
+        Some(self.finished(work, end, unrecorded))
+    }
+
+    /// One call of one task in the sandbox; gives when it began and how it ended.
+    async fn call(
+        &self,
+        work: &Work,
+        version: &Version,
+        step: Step,
+        attempt: i64,
+        user: Map<String, Value>,
+        stop: StopSignal,
+    ) -> (Timestamp, Report) {
+        let started_at = self.clock.now();
+        if !version.missing_grants.is_empty() {
+            return (started_at, Report::denied(version.missing_grants.join("; ")));
+        }
+        let limits = &version.package.sidecar.limits;
+        let report = self
+            .sandbox
+            .run(Call {
+                artifact: Arc::clone(&version.artifact),
+                context: context::of_call(user, work, attempt),
+                facts: RunFacts {
+                    execution_id: work.taken.launch_id,
+                    run_id: work.run_id,
+                    attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+                    is_recovery: work.is_recovery,
+                    scheduled_for: work.taken.fire_time,
+                    original_scheduled_time: work.taken.slot,
+                },
+                grants: Arc::clone(&version.package.sidecar.grants),
+                limits: Limits {
+                    timeout: step.timeout.unwrap_or(limits.timeout),
+                    ..limits.clone()
+                },
+                task: step.id,
+                stop,
+            })
+            .await;
+        (started_at, report)
+    }
+
+    /// The version of the package that the launch was decided with.
+    async fn version(&self, work: &Work) -> Result<Arc<Version>, CannotBegin> {
+        let taken = &work.taken;
+        let only = work.spec.says.task.as_deref();
+        let Some(package) = self.packages.get(&taken.package) else {
+            return Err(CannotBegin {
+                kind: FailureKind::Refused,
+                message: format!(
+                    "the package `{}` has left this host's folder since the launch was taken",
+                    taken.package
+                ),
+            });
+        };
+        if package.digest == taken.digest {
+            return self.versions.of(&package, only);
+        }
+        self.versions
+            .of_digest(&self.db, &self.sandbox, &package, &taken.digest, only)
+            .await
+    }
+
+    /// The calls already on the record for a launch that is not run for the first time. None when the run was stopped.
+    async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<TaskRun>> {
+        self.until_stopped(stop, || async {
+            let mut tx = self.db.read().await?;
+            Ok(runs::tasks_of_launch(&mut tx, work.taken.launch_id).await?)
+        })
+        .await
+    }
+
+    /// Put calls on the record while the run goes on. False when the run was stopped or its fence is no longer good.
+    async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
+        let recorded = self
+            .until_stopped(stop, || async {
+                let mut tx = self.db.write().await?;
+                let held = runs::record_tasks(&mut tx, work.run_id, work.token, calls).await?;
+                tx.commit().await?;
+                Ok(held)
+            })
+            .await;
+        calls.clear();
+        recorded == Some(true)
+    }
+
+    /// Try again through passing trouble of the database for as long as the run is this host's.
+    async fn until_stopped<T, F>(&self, stop: &StopSignal, attempt: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, EngineError>>,
+    {
+        loop {
+            match attempt().await {
+                Ok(value) => return Some(value),
+                Err(error) => {
+                    self.trouble.say("recording the tasks of a run", &error);
+                    tokio::select! {
+                        () = stop.dropped() => return None,
+                        () = tokio::time::sleep(super::RETRY_PAUSE) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
+        Finish {
+            run_id: work.run_id,
+            token: work.token,
+            launch_id: work.taken.launch_id,
+            schedule_id: work.taken.schedule_id,
+            slot: work.taken.slot,
+            at: self.clock.now(),
+            end,
+            tasks,
+        }
+    }
+}
+
+/// What a report means for the workflow.
+enum Judged {
+    Done(Map<String, Value>),
+    Again(FailureKind, String, Timestamp),
+    Failed(FailureKind, String),
+}
+
+fn judge(report: &Report, step: &Step, attempt: i64, now: Timestamp) -> Judged {
+    let Some(kind) = outcome::failure_kind(report.outcome) else {
+        let gives = report.context.clone().unwrap_or_default();
+        return match workflow::refuse_reserved(&gives) {
+            None => Judged::Done(gives),
+            Some(refusal) => Judged::Failed(FailureKind::InvalidOutput, refusal),
+        };
+    };
+    let failure = report.failure.as_ref();
+    let message = failure.map_or_else(String::new, |failure| failure.message.clone());
+    let call = FailedCall {
+        kind,
+        retryable: failure.is_some_and(|failure| failure.retryable),
+        retry_after: failure.and_then(|failure| failure.retry_after),
+        attempt,
+    };
+    let policy = RetryPolicy::of(step.attempts_max);
+    match outcome::decide(call, &policy, now, rand::random_range(-1.0..=1.0)) {
+        Next::Retry(at) => Judged::Again(kind, message, at),
+        Next::Fail => Judged::Failed(kind, message),
+    }
+}
+
+fn task_run(
+    task: &str,
+    attempt: i64,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    report: &Report,
+) -> TaskRun {
+    TaskRun {
+        task: task.to_owned(),
+        attempt,
+        succeeded: report.failure.is_none(),
+        started_at,
+        finished_at,
+        retry_at: None,
+        output: report.output.as_ref().map(Value::to_string),
+        context: report
+            .context
+            .as_ref()
+            .map(|context| serde_json::to_string(context).unwrap_or_default()),
+        failure: None,
+        message: None,
+        stdout: storable(&report.stdout),
+        stderr: storable(&report.stderr),
+        logs: if report.logs.is_empty() {
+            "[]".to_owned()
+        } else {
+            storable(&serde_json::to_string(&report.logs).unwrap_or_default())
+        },
+        wall_ms: report.usage.wall_ms,
+        cpu_ms: report.usage.cpu_ms,
+        memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
+    }
+}
+
+/// Postgres keeps no zero bytes in text; what a guest prints is not to cost its launch.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+mod versions {
+    //! Versions of packages that runs of this host call, worked out once each.
+
+    use std::collections::HashMap;
+    use std::sync::{Mutex, PoisonError};
+
+    use super::{Arc, Artifact, CannotBegin, FailureKind, Package, RetryPolicy, Step, Version};
+    use crate::db::{Db, packages};
+    use crate::ids::ArtifactDigest;
+    use crate::package::{self, Manifest};
+    use crate::wasm::Sandbox;
+
+    /// Older versions kept compiled at most; past it the store starts afresh.
+    const OLDER_MAX: usize = 16;
+
+    #[derive(Default)]
+    pub struct Versions {
+        /// Of the packages in the folder, by name and task, with the package they were worked out from.
+        live: Mutex<HashMap<(String, Option<String>), Arc<Version>>>,
+        /// Of digests that are no longer in the folder but that open launches were decided with.
+        older: Mutex<HashMap<ArtifactDigest, (Arc<Artifact>, Arc<Manifest>)>>,
+    }
+
+    impl Versions {
+        /// What a run of the package as it is in the folder calls.
+        pub(super) fn of(
+            &self,
+            package: &Arc<Package>,
+            only: Option<&str>,
+        ) -> Result<Arc<Version>, CannotBegin> {
+            let key = (package.name.clone(), only.map(str::to_owned));
+            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(version) = live.get(&key)
+                && Arc::ptr_eq(&version.package, package)
+            {
+                return Ok(Arc::clone(version));
+            }
+            let version = Arc::new(version(
+                Arc::clone(&package.artifact),
+                &package.manifest,
+                package,
+                only,
+            )?);
+            live.insert(key, Arc::clone(&version));
+            Ok(version)
+        }
+
+        /// What a run of an older digest calls: its bytes from the database, under the sidecar of now.
+        pub(super) async fn of_digest(
+            &self,
+            db: &Db,
+            sandbox: &Arc<Sandbox>,
+            package: &Arc<Package>,
+            digest: &ArtifactDigest,
+            only: Option<&str>,
+        ) -> Result<Arc<Version>, CannotBegin> {
+            let known = {
+                let older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+                older.get(digest).cloned()
+            };
+            let (artifact, manifest) = match known {
+                Some(known) => known,
+                None => {
+                    let loaded = load(db, sandbox, &package.name, digest).await?;
+                    let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+                    if older.len() >= OLDER_MAX {
+                        older.clear();
+                    }
+                    older.insert(digest.clone(), loaded.clone());
+                    loaded
+                }
+            };
+            Ok(Arc::new(version(artifact, &manifest, package, only)?))
+        }
+    }
+
+    async fn load(
+        db: &Db,
+        sandbox: &Arc<Sandbox>,
+        name: &str,
+        digest: &ArtifactDigest,
+    ) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
+        let cannot = |message: String| CannotBegin {
+            kind: FailureKind::HostError,
+            message,
+        };
+        let bytes = async {
+            let mut tx = db.read().await?;
+            packages::artifact(&mut tx, digest).await
+        };
+        let bytes = bytes
+            .await
+            .map_err(|error| cannot(error.to_string()))?
+            .ok_or_else(|| cannot(format!("version {} is not kept any more", digest.short())))?;
+        package::compile(sandbox, name, bytes)
+            .await
+            .map(|(artifact, manifest)| (artifact, Arc::new(manifest)))
+            .map_err(|refusal| CannotBegin {
+                kind: FailureKind::Refused,
+                message: refusal.to_string(),
+            })
+    }
+
+    fn version(
+        artifact: Arc<Artifact>,
+        manifest: &Manifest,
+        package: &Arc<Package>,
+        only: Option<&str>,
+    ) -> Result<Version, CannotBegin> {
+        let Some(tasks) = manifest.order(only) else {
+            return Err(CannotBegin {
+                kind: FailureKind::Refused,
+                message: format!(
+                    "the package `{}` has no task `{}`; it has {}",
+                    package.name,
+                    only.unwrap_or_default(),
+                    manifest
+                        .tasks
+                        .iter()
+                        .map(|task| format!("`{}`", task.id))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            });
+        };
+        let place_of = |id: &String| tasks.iter().position(|task| task.id == *id);
+        let steps = tasks
+            .iter()
+            .map(|task| Step {
+                id: task.id.clone(),
+                depends_on: task.depends_on.iter().filter_map(place_of).collect(),
+                timeout: task.timeout,
+                attempts_max: package
+                    .sidecar
+                    .max_attempts
+                    .or(task.max_attempts)
+                    .map_or(RetryPolicy::ATTEMPTS_MAX, i64::from),
+            })
+            .collect();
+        Ok(Version {
+            artifact,
+            missing_grants: manifest.missing_grants(&package.sidecar.grants),
+            package: Arc::clone(package),
+            steps,
+        })
+    }
+}
+pub(super) use versions::Versions;

@@ -1,0 +1,140 @@
+//! The beginning and the end of a host's life.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::Semaphore;
+
+use super::{Engine, EngineError, Settings, recover};
+use crate::clock::{Clock, Timestamp};
+use crate::db::events::{self, EventKind};
+use crate::db::hosts::{self, Host};
+use crate::db::{Db, DbError, HostLock};
+use crate::ids::HostId;
+use crate::package::Packages;
+use crate::wasm::{self, Sandbox};
+
+/// Hosts with the machine's name as their name that can live on one machine.
+const SAME_NAME_MAX: usize = 64;
+
+/// Why a host cannot begin to serve.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("another campanile already serves {0}; a SQLite file is served by one host at a time, use Postgres for several")]
+    FileIsServed(String),
+    #[error("a host named `{0}` already serves this database; give this one another name with `--name` or `name` under [host]")]
+    NameIsTaken(String),
+    #[error(transparent)]
+    Db(#[from] DbError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl Engine {
+    /// Begin a host's life: take the name's lock, bury earlier lives of that name, and go on the record.
+    ///
+    /// Without `name` the machine's name is taken, with a number if another host on it has that already.
+    pub async fn start(
+        db: Db,
+        clock: Clock,
+        name: Option<&str>,
+        settings: Settings,
+        packages: Packages,
+        sandbox: Arc<Sandbox>,
+    ) -> Result<(Arc<Engine>, HostLock), StartError> {
+        let (name, lock) = lock_name(&db, name).await?;
+        let now = clock.now();
+        let host = HostId::new(now);
+        let engine = Engine {
+            capacity: Arc::new(Semaphore::new(settings.runs_max)),
+            db,
+            clock,
+            host,
+            name,
+            settings,
+            packages,
+            sandbox,
+            specs: Default::default(),
+            versions: Default::default(),
+            holding: Default::default(),
+            wake: Default::default(),
+            trouble: Default::default(),
+            last_health: AtomicBool::new(true),
+            stands_back: AtomicBool::new(false),
+        };
+        engine.register(now).await?;
+        Ok((Arc::new(engine), lock))
+    }
+
+    async fn register(&self, now: Timestamp) -> Result<(), EngineError> {
+        let mut tx = self.db.write().await?;
+        let buried = hosts::bury_name(&mut tx, &self.name, now).await?;
+        for earlier in &buried {
+            let detail = format!("incarnation {} ended without stopping", earlier.id);
+            events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
+        }
+        // What the earlier life had in its folder is forgotten when this one has looked into it.
+        hosts::register(
+            &mut tx,
+            &Host {
+                id: self.host,
+                name: self.name.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                wasmtime_version: wasm::WASMTIME_VERSION.to_owned(),
+                tzdata_version: crate::schedule::tzdata_version().to_owned(),
+                started_at: now,
+                heartbeat_at: now,
+                ended_at: None,
+                end_reason: None,
+            },
+        )
+        .await?;
+        let detail = format!("incarnation {}", self.host);
+        events::record(&mut tx, now, EventKind::HostStarted, &self.name, &detail).await?;
+        tx.commit().await?;
+        if !buried.is_empty() {
+            tracing::warn!(host = %self.name, "the last life of this host ended without stopping; what it left is recovered now");
+        }
+        Ok(())
+    }
+
+    /// Forget what hosts had that live no more, now that this host's folder is on the record.
+    pub(super) async fn forget_ended_hosts(&self, now: Timestamp) -> Result<(), EngineError> {
+        let mut tx = self.db.write().await?;
+        recover::forget_packages(&mut tx, now).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// End this life in order: what is still running goes back to be recovered by the next.
+    pub(super) async fn stop(&self, now: Timestamp) -> Result<(), EngineError> {
+        let handed_back = self.hand_back(now).await?;
+        let mut tx = self.db.write().await?;
+        let detail = format!("handed back {handed_back} runs");
+        events::record(&mut tx, now, EventKind::HostStopped, &self.name, &detail).await?;
+        tx.commit().await?;
+        tracing::info!(host = %self.name, handed_back, "stopped");
+        Ok(())
+    }
+}
+
+async fn lock_name(db: &Db, wanted: Option<&str>) -> Result<(String, HostLock), StartError> {
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy().into_owned();
+    let name = wanted.unwrap_or(&machine);
+    if let Some(lock) = db.host_lock(name).await? {
+        return Ok((name.to_owned(), lock));
+    }
+    if !db.url().is_shared() {
+        return Err(StartError::FileIsServed(db.url().to_string()));
+    }
+    if wanted.is_none() {
+        for number in 2..=SAME_NAME_MAX {
+            let name = format!("{machine}-{number}");
+            if let Some(lock) = db.host_lock(&name).await? {
+                return Ok((name, lock));
+            }
+        }
+    }
+    Err(StartError::NameIsTaken(name.to_owned()))
+}

@@ -1,0 +1,73 @@
+//! Transaction 2, the handoff: open launches become runs that this host holds.
+
+use std::sync::Arc;
+
+use super::spec::Spec;
+use super::{Engine, EngineError};
+use crate::clock::Timestamp;
+use crate::db::runs::{self, NewRun, Taken};
+use crate::ids::RunId;
+
+/// A run that this host holds and is about to carry out.
+pub struct Work {
+    pub run_id: RunId,
+    /// The fence that proves the holding.
+    pub token: i64,
+    pub is_recovery: bool,
+    pub taken: Taken,
+    /// What the schedule said when the launch was decided.
+    pub spec: Arc<Spec>,
+}
+
+impl Engine {
+    /// Take launches and due retries, as many as there is capacity for.
+    ///
+    /// A crash after the commit leaves runs with a lease and no holder: they expire, and recovery finds them.
+    pub async fn take(&self, now: Timestamp) -> Result<Vec<Work>, EngineError> {
+        let free = self.capacity.available_permits() as i64;
+        if free == 0 {
+            return Ok(Vec::new());
+        }
+        let lease_until = now.plus(self.settings.lease);
+        let mut tx = self.db.write().await?;
+        let continued = runs::take_waiting(&mut tx, self.host, now, lease_until, free).await?;
+        let open = runs::open(&mut tx, self.host, now, free - continued.len() as i64).await?;
+        if continued.is_empty() && open.is_empty() {
+            return Ok(Vec::new());
+        }
+        let fresh: Vec<NewRun> = open
+            .iter()
+            .map(|launch| NewRun {
+                id: RunId::new(now),
+                launch_id: launch.launch_id,
+                is_recovery: launch.recoveries > 0,
+                digest: launch.digest.clone(),
+            })
+            .collect();
+        runs::begin(&mut tx, self.host, &fresh, now, lease_until).await?;
+
+        let continued = continued
+            .into_iter()
+            .map(|run| (run.run_id, run.token, run.is_recovery, run.taken));
+        let begun = fresh
+            .into_iter()
+            .zip(open)
+            .map(|(run, taken)| (run.id, runs::FIRST_TOKEN, run.is_recovery, taken));
+        let mut work = Vec::new();
+        for (run_id, token, is_recovery, taken) in continued.chain(begun) {
+            let spec = self
+                .specs
+                .get(&mut tx, taken.schedule_id, taken.schedule_revision)
+                .await?;
+            work.push(Work {
+                run_id,
+                token,
+                is_recovery,
+                taken,
+                spec,
+            });
+        }
+        tx.commit().await?;
+        Ok(work)
+    }
+}

@@ -1,0 +1,388 @@
+//! Pure: which tasks of a run may be called next, and with which context.
+//!
+//! A task is called when all it depends on has succeeded; tasks that do not depend on each other
+//! run at the same time. After a failure for good nothing new is called.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::clock::Timestamp;
+use crate::db::runs::TaskRun;
+use crate::package::context;
+
+/// A task of the package, as a run sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    pub id: String,
+    /// Places of earlier steps.
+    pub depends_on: Vec<usize>,
+    /// None is the package's limit.
+    pub timeout: Option<Duration>,
+    pub attempts_max: i64,
+}
+
+/// Where a step stands.
+#[derive(Debug, Clone, PartialEq)]
+enum State {
+    Pending,
+    Running,
+    /// Its output, and the keys it hands to the steps that depend on it.
+    Done {
+        output: Option<Value>,
+        gives: Map<String, Value>,
+    },
+    Waiting(Timestamp),
+    Failed,
+}
+
+/// The steps of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workflow {
+    steps: Vec<Step>,
+    states: Vec<State>,
+    attempts: Vec<i64>,
+}
+
+/// Two tasks, neither of which depends on the other, handed on different values of one key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
+)]
+pub struct ContextConflict {
+    key: String,
+    first: String,
+    second: String,
+    reader: String,
+}
+
+impl Workflow {
+    /// A run of `steps`, which must be in an order in which each comes after all it depends on.
+    pub fn new(steps: Vec<Step>) -> Workflow {
+        Workflow {
+            states: vec![State::Pending; steps.len()],
+            attempts: vec![0; steps.len()],
+            steps,
+        }
+    }
+
+    /// Go on from the calls that are on the record: what has succeeded is not called again.
+    pub fn replay(&mut self, calls: &[TaskRun]) {
+        for call in calls {
+            let Some(step) = self.steps.iter().position(|step| step.id == call.task) else {
+                continue;
+            };
+            self.attempts[step] = self.attempts[step].max(call.attempt);
+            let stored = |text: &Option<String>| -> Option<Value> {
+                serde_json::from_str(text.as_deref()?).ok()
+            };
+            if call.succeeded {
+                self.succeed(
+                    step,
+                    stored(&call.output),
+                    match stored(&call.context) {
+                        Some(Value::Object(gives)) => gives,
+                        _ => Map::new(),
+                    },
+                );
+            } else if let Some(at) = call.retry_at {
+                self.states[step] = State::Waiting(at);
+            }
+        }
+    }
+
+    /// The steps to call at `now`.
+    pub fn ready(&self, now: Timestamp) -> Vec<usize> {
+        if self.has_failed() {
+            return Vec::new();
+        }
+        let done = |place: &usize| matches!(self.states[*place], State::Done { .. });
+        (0..self.steps.len())
+            .filter(|place| match self.states[*place] {
+                State::Pending => self.steps[*place].depends_on.iter().all(done),
+                State::Waiting(at) => at <= now,
+                _ => false,
+            })
+            .collect()
+    }
+
+    /// How many steps there are.
+    #[expect(clippy::len_without_is_empty, reason = "a package has at least one task")]
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// The step at a place.
+    pub fn step(&self, place: usize) -> &Step {
+        &self.steps[place]
+    }
+
+    /// Note that a step is called; gives the number of the call, from 1.
+    pub fn start(&mut self, place: usize) -> i64 {
+        self.states[place] = State::Running;
+        self.attempts[place] += 1;
+        self.attempts[place]
+    }
+
+    /// Note that a step has succeeded.
+    pub fn succeed(&mut self, place: usize, output: Option<Value>, gives: Map<String, Value>) {
+        self.states[place] = State::Done { output, gives };
+    }
+
+    /// Note that a step is to be called again at `at`.
+    pub fn wait(&mut self, place: usize, at: Timestamp) {
+        self.states[place] = State::Waiting(at);
+    }
+
+    /// Note that a step has failed for good.
+    pub fn fail(&mut self, place: usize) {
+        self.states[place] = State::Failed;
+    }
+
+    fn has_failed(&self) -> bool {
+        self.states.contains(&State::Failed)
+    }
+
+    /// Whether every step has succeeded.
+    pub fn is_done(&self) -> bool {
+        self.states
+            .iter()
+            .all(|state| matches!(state, State::Done { .. }))
+    }
+
+    /// The earliest time at which a waiting step is to be called.
+    pub fn next_retry(&self) -> Option<Timestamp> {
+        self.states
+            .iter()
+            .filter_map(|state| match state {
+                State::Waiting(at) => Some(*at),
+                _ => None,
+            })
+            .min()
+    }
+
+    /// `base` with what the tasks before `place` have handed on.
+    ///
+    /// A task's own keys cover those of the tasks it depends on.
+    pub fn context_for(
+        &self,
+        place: usize,
+        base: Map<String, Value>,
+    ) -> Result<Map<String, Value>, ContextConflict> {
+        let mut context = base;
+        for (key, (value, _)) in self.inherited(place)? {
+            context.insert(key.to_owned(), value.clone());
+        }
+        Ok(context)
+    }
+
+    /// What reaches a step from those it depends on: the value of each key and the step that set it.
+    fn inherited(&self, place: usize) -> Result<BTreeMap<&str, (&Value, usize)>, ContextConflict> {
+        let mut merged: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
+        for before in &self.steps[place].depends_on {
+            let mut handed = self.inherited(*before)?;
+            if let State::Done { gives, .. } = &self.states[*before] {
+                handed.extend(gives.iter().map(|(key, value)| (key.as_str(), (value, *before))));
+            }
+            for (key, (value, by)) in handed {
+                let Some((held, holder)) = merged.get(key).copied() else {
+                    merged.insert(key, (value, by));
+                    continue;
+                };
+                if held == value || self.is_before(by, holder) {
+                    continue;
+                }
+                if !self.is_before(holder, by) {
+                    return Err(ContextConflict {
+                        key: key.to_owned(),
+                        first: self.steps[holder].id.clone(),
+                        second: self.steps[by].id.clone(),
+                        reader: self.steps[place].id.clone(),
+                    });
+                }
+                merged.insert(key, (value, by));
+            }
+        }
+        Ok(merged)
+    }
+
+    /// Whether `later` depends on `earlier`, directly or not.
+    fn is_before(&self, earlier: usize, later: usize) -> bool {
+        self.steps[later]
+            .depends_on
+            .iter()
+            .any(|place| *place == earlier || self.is_before(earlier, *place))
+    }
+
+    /// The result of the run: the output of its one last task, or an object of the outputs of its last tasks by name.
+    pub fn output(&self) -> Option<Value> {
+        let is_last = |place: usize| !self.steps.iter().any(|step| step.depends_on.contains(&place));
+        let mut last: Vec<(&str, Option<&Value>)> = (0..self.steps.len())
+            .filter(|place| is_last(*place))
+            .map(|place| match &self.states[place] {
+                State::Done { output, .. } => (self.steps[place].id.as_str(), output.as_ref()),
+                _ => (self.steps[place].id.as_str(), None),
+            })
+            .collect();
+        if last.len() == 1 {
+            return last.remove(0).1.cloned();
+        }
+        let outputs: Map<String, Value> = last
+            .into_iter()
+            .filter_map(|(id, output)| Some((id.to_owned(), output?.clone())))
+            .collect();
+        (!outputs.is_empty()).then_some(Value::Object(outputs))
+    }
+}
+
+/// Why the keys that a task hands on cannot be taken, if they cannot.
+pub fn refuse_reserved(gives: &Map<String, Value>) -> Option<String> {
+    context::check(gives).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::EPOCH;
+
+    /// `a`, then `b` and `c` beside each other, then `d`.
+    fn diamond() -> Workflow {
+        let step = |id: &str, depends_on: &[usize]| Step {
+            id: id.to_owned(),
+            depends_on: depends_on.to_vec(),
+            timeout: None,
+            attempts_max: 3,
+        };
+        Workflow::new(vec![
+            step("a", &[]),
+            step("b", &[0]),
+            step("c", &[0]),
+            step("d", &[1, 2]),
+        ])
+    }
+
+    fn keys(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    fn call(task: &str, succeeded: bool, retry_at: Option<Timestamp>) -> TaskRun {
+        TaskRun {
+            task: task.to_owned(),
+            attempt: 1,
+            succeeded,
+            started_at: NOW,
+            finished_at: NOW,
+            retry_at,
+            output: None,
+            context: Some(r#"{"x":1}"#.to_owned()),
+            failure: None,
+            message: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            logs: "[]".to_owned(),
+            wall_ms: 0.0,
+            cpu_ms: 0.0,
+            memory_peak_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn tasks_come_in_order_and_independent_ones_together() {
+        let mut flow = diamond();
+        assert_eq!(flow.ready(NOW), [0]);
+        flow.start(0);
+        assert_eq!(flow.ready(NOW), []);
+        flow.succeed(0, None, Map::new());
+        assert_eq!(flow.ready(NOW), [1, 2]);
+        flow.start(1);
+        flow.start(2);
+        flow.succeed(2, None, Map::new());
+        assert_eq!(flow.ready(NOW), []);
+        flow.succeed(1, None, Map::new());
+        assert_eq!(flow.ready(NOW), [3]);
+        flow.start(3);
+        flow.succeed(3, Some(json!(7)), Map::new());
+        assert!(flow.is_done());
+        assert_eq!(flow.output(), Some(json!(7)));
+    }
+
+    #[test]
+    fn nothing_new_is_called_after_a_failure_for_good() {
+        let mut flow = diamond();
+        flow.start(0);
+        flow.succeed(0, None, Map::new());
+        flow.start(1);
+        flow.fail(1);
+        assert_eq!(flow.ready(NOW), []);
+        assert!(!flow.is_done());
+    }
+
+    #[test]
+    fn a_waiting_task_is_called_again_at_its_time() {
+        let mut flow = diamond();
+        let later = NOW.plus(Duration::from_secs(1));
+        assert_eq!(flow.start(0), 1);
+        flow.wait(0, later);
+        assert_eq!(flow.ready(NOW), []);
+        assert_eq!(flow.next_retry(), Some(later));
+        assert_eq!(flow.ready(later), [0]);
+        assert_eq!(flow.start(0), 2);
+    }
+
+    #[test]
+    fn what_has_succeeded_is_not_called_again() {
+        let mut flow = diamond();
+        let later = NOW.plus(Duration::from_secs(1));
+        flow.replay(&[call("a", true, None), call("b", false, Some(later))]);
+        assert_eq!(flow.ready(NOW), [2]);
+        assert_eq!(flow.ready(later), [1, 2]);
+        assert_eq!(flow.start(1), 2);
+        let context = flow.context_for(2, keys(json!({"mine": 0})));
+        assert_eq!(context, Ok(keys(json!({"mine": 0, "x": 1}))));
+    }
+
+    #[test]
+    fn contexts_merge_and_a_conflict_names_both_tasks() {
+        let mut flow = diamond();
+        flow.succeed(0, None, keys(json!({"x": 1})));
+        flow.succeed(1, None, keys(json!({"y": 1})));
+        flow.succeed(2, None, keys(json!({"y": 1})));
+        let merged = flow.context_for(3, Map::new());
+        assert_eq!(merged, Ok(keys(json!({"x": 1, "y": 1}))));
+
+        flow.succeed(2, None, keys(json!({"y": 2})));
+        let conflict = flow.context_for(3, Map::new()).unwrap_err();
+        assert_eq!(
+            conflict.to_string(),
+            "tasks `b` and `c` set the context key `y` to different values, and `d` depends on both; let only one of them set it"
+        );
+    }
+
+    #[test]
+    fn a_task_may_cover_a_key_of_the_task_it_depends_on() {
+        let mut flow = diamond();
+        flow.succeed(0, None, keys(json!({"x": 1})));
+        flow.succeed(1, None, keys(json!({"x": 2})));
+        flow.succeed(2, None, Map::new());
+        let merged = flow.context_for(3, Map::new());
+        assert_eq!(merged, Ok(keys(json!({"x": 2}))));
+    }
+
+    #[test]
+    fn several_last_tasks_give_an_object() {
+        let step = |id: &str| Step {
+            id: id.to_owned(),
+            depends_on: Vec::new(),
+            timeout: None,
+            attempts_max: 1,
+        };
+        let mut flow = Workflow::new(vec![step("a"), step("b")]);
+        flow.succeed(0, Some(json!(1)), Map::new());
+        flow.succeed(1, None, Map::new());
+        assert_eq!(flow.output(), Some(json!({"a": 1})));
+    }
+}

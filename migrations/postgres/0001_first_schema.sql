@@ -1,0 +1,217 @@
+-- Campanile's first schema. The two databases have the same tables, columns and
+-- constraints; only the spelling of the types differs.
+--
+--   identities   UUID
+--   instants     TIMESTAMPTZ
+--   JSON         TEXT, exactly as it was written
+--
+-- Every index names the statement it serves.
+
+-- One row per life of a `campanile serve` process.
+CREATE TABLE host (
+    id UUID NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    wasmtime_version TEXT NOT NULL,
+    tzdata_version TEXT NOT NULL,
+    started_at TIMESTAMPTZ NOT NULL,
+    heartbeat_at TIMESTAMPTZ NOT NULL,
+    -- Set when the life is over: by the host itself when it stops, by another when it died.
+    ended_at TIMESTAMPTZ,
+    end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+);
+-- hosts::live, hosts::bury
+CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
+
+-- The bytes of every artifact that a launch may still need: a launch runs the
+-- digest it was decided with, also when the file has changed since.
+CREATE TABLE artifact (
+    digest TEXT NOT NULL PRIMARY KEY,
+    form TEXT NOT NULL,
+    bytes BYTEA NOT NULL,
+    stored_at TIMESTAMPTZ NOT NULL
+);
+
+CREATE TABLE package (
+    name TEXT NOT NULL PRIMARY KEY,
+    -- None while no file of that name has ever been taken.
+    digest TEXT REFERENCES artifact (digest),
+    manifest TEXT NOT NULL,
+    loaded_at TIMESTAMPTZ NOT NULL,
+    -- Set while no live host has the package in its folder.
+    missing_since TIMESTAMPTZ,
+    -- Why the newest file was not taken, while an older version stays in force.
+    rejection TEXT,
+    rejected_at TIMESTAMPTZ
+);
+
+-- Which live host has which package: a run goes only where the operator put the package and its grants.
+CREATE TABLE package_host (
+    package TEXT NOT NULL REFERENCES package (name),
+    host_id UUID NOT NULL REFERENCES host (id),
+    digest TEXT NOT NULL,
+    PRIMARY KEY (package, host_id)
+);
+
+-- What changes as time passes. What the schedule says is in schedule_revision.
+CREATE TABLE schedule (
+    id UUID NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('operator', 'sidecar', 'package')),
+    revision BIGINT NOT NULL CHECK (revision >= 1),
+    enabled BOOLEAN NOT NULL,
+    -- The last decided slot, or the instant before which nothing is owed: creation, resume, edit. Never goes back.
+    cursor_at TIMESTAMPTZ NOT NULL,
+    -- The first slot after the cursor; none when disabled, deleted or at an end.
+    next_slot TIMESTAMPTZ,
+    created_at TIMESTAMPTZ NOT NULL,
+    updated_at TIMESTAMPTZ NOT NULL,
+    deleted_at TIMESTAMPTZ,
+    CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
+    CHECK (next_slot IS NULL OR next_slot > cursor_at)
+);
+-- A name is free again when its schedule was deleted.
+CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- schedules::due, schedules::next_due
+CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+
+-- What a schedule said at a revision. Only ever added to: launches refer to the revision that decided them.
+CREATE TABLE schedule_revision (
+    schedule_id UUID NOT NULL REFERENCES schedule (id),
+    revision BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT,
+    kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at')),
+    expression TEXT NOT NULL,
+    anchor TIMESTAMPTZ,
+    timezone TEXT NOT NULL,
+    context TEXT NOT NULL,
+    since TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (schedule_id, revision)
+);
+
+-- The durable decision about one slot, or about a range of slots that were dropped for one reason.
+CREATE TABLE launch (
+    id UUID NOT NULL PRIMARY KEY,
+    schedule_id UUID NOT NULL REFERENCES schedule (id),
+    schedule_revision BIGINT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual')),
+    slot TIMESTAMPTZ NOT NULL,
+    slot_local TEXT NOT NULL,
+    -- The last slot of a range; equal to slot for all others.
+    slot_last TIMESTAMPTZ NOT NULL,
+    slot_count BIGINT NOT NULL CHECK (slot_count >= 1),
+    decision TEXT NOT NULL CHECK (decision IN ('launched', 'skipped')),
+    -- Why the slot was skipped or the launch abandoned.
+    reason TEXT,
+    status TEXT NOT NULL CHECK (status IN ('open', 'running', 'waiting', 'succeeded', 'failed', 'abandoned', 'skipped')),
+    package TEXT NOT NULL,
+    digest TEXT,
+    -- The context given with a manual launch, laid over the schedule's.
+    context TEXT,
+    interval_start TIMESTAMPTZ NOT NULL,
+    fire_time TIMESTAMPTZ NOT NULL,
+    decided_by UUID,
+    claimed_at TIMESTAMPTZ NOT NULL,
+    -- The newest run.
+    run_id UUID,
+    attempts BIGINT NOT NULL DEFAULT 0,
+    recoveries BIGINT NOT NULL DEFAULT 0,
+    recovered_at TIMESTAMPTZ,
+    started_at TIMESTAMPTZ,
+    finished_at TIMESTAMPTZ,
+    failure TEXT,
+    message TEXT,
+    CHECK ((decision = 'skipped') = (status = 'skipped')),
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
+);
+-- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
+-- runs::take, recovery::open_of_dead_hosts
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open';
+-- launches::list
+CREATE INDEX launch_claimed ON launch (claimed_at);
+
+-- One attempt to carry a launch out. A lost run stays as it was; its launch gets a new one.
+CREATE TABLE run (
+    id UUID NOT NULL PRIMARY KEY,
+    launch_id UUID NOT NULL REFERENCES launch (id),
+    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
+    is_recovery BOOLEAN NOT NULL,
+    digest TEXT NOT NULL,
+    -- The host that holds the run, the fence that proves it, and until when.
+    host_id UUID,
+    token BIGINT NOT NULL,
+    lease_until TIMESTAMPTZ,
+    retry_at TIMESTAMPTZ,
+    started_at TIMESTAMPTZ NOT NULL,
+    finished_at TIMESTAMPTZ,
+    failure TEXT,
+    message TEXT,
+    CHECK ((state = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
+);
+-- runs::of_launch
+CREATE INDEX run_launch ON run (launch_id);
+-- recovery::expired, runs::renew
+CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
+-- runs::take_waiting
+CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+
+-- One call of one task. Only ever added to, when the call is over.
+CREATE TABLE task_run (
+    run_id UUID NOT NULL REFERENCES run (id),
+    task TEXT NOT NULL,
+    -- Counts the calls of this task for this launch, over all its runs.
+    attempt BIGINT NOT NULL,
+    succeeded BOOLEAN NOT NULL,
+    started_at TIMESTAMPTZ NOT NULL,
+    finished_at TIMESTAMPTZ NOT NULL,
+    -- When to call again, if a retry is due.
+    retry_at TIMESTAMPTZ,
+    output TEXT,
+    context TEXT,
+    failure TEXT,
+    message TEXT,
+    stdout TEXT NOT NULL,
+    stderr TEXT NOT NULL,
+    logs TEXT NOT NULL,
+    wall_ms DOUBLE PRECISION NOT NULL,
+    cpu_ms DOUBLE PRECISION NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL,
+    PRIMARY KEY (run_id, task, attempt)
+);
+
+-- What the next launch is told of the earlier ones. Apart from schedule, so that a
+-- finishing run never waits for a deciding scheduler.
+CREATE TABLE schedule_result (
+    schedule_id UUID NOT NULL PRIMARY KEY REFERENCES schedule (id),
+    -- The newest slot that succeeded, and its output.
+    success_slot TIMESTAMPTZ,
+    result TEXT,
+    -- The failure of the newest slot that failed, if no later one has succeeded.
+    failure_slot TIMESTAMPTZ,
+    failure TEXT
+);
+
+-- What happened to the tower itself: hosts, packages, schedules, recoveries, alerts. Only ever added to.
+CREATE TABLE event (
+    id UUID NOT NULL PRIMARY KEY,
+    at TIMESTAMPTZ NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+-- events::list
+CREATE INDEX event_at ON event (at);
+
+-- One row, counted up by whoever changes schedules: a running host reads it to notice.
+CREATE TABLE change (
+    id BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    counter BIGINT NOT NULL
+);
+INSERT INTO change (id, counter) VALUES (1, 0);

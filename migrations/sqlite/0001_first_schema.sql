@@ -1,0 +1,217 @@
+-- Campanile's first schema. The two databases have the same tables, columns and
+-- constraints; only the spelling of the types differs.
+--
+--   identities   BLOB of 16 bytes
+--   instants     TEXT of fixed width in UTC, which sorts as time does
+--   JSON         TEXT, exactly as it was written
+--
+-- Every index names the statement it serves.
+
+-- One row per life of a `campanile serve` process.
+CREATE TABLE host (
+    id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    wasmtime_version TEXT NOT NULL,
+    tzdata_version TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL,
+    -- Set when the life is over: by the host itself when it stops, by another when it died.
+    ended_at TEXT,
+    end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+) STRICT;
+-- hosts::live, hosts::bury
+CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
+
+-- The bytes of every artifact that a launch may still need: a launch runs the
+-- digest it was decided with, also when the file has changed since.
+CREATE TABLE artifact (
+    digest TEXT NOT NULL PRIMARY KEY,
+    form TEXT NOT NULL,
+    bytes BLOB NOT NULL,
+    stored_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE package (
+    name TEXT NOT NULL PRIMARY KEY,
+    -- None while no file of that name has ever been taken.
+    digest TEXT REFERENCES artifact (digest),
+    manifest TEXT NOT NULL,
+    loaded_at TEXT NOT NULL,
+    -- Set while no live host has the package in its folder.
+    missing_since TEXT,
+    -- Why the newest file was not taken, while an older version stays in force.
+    rejection TEXT,
+    rejected_at TEXT
+) STRICT;
+
+-- Which live host has which package: a run goes only where the operator put the package and its grants.
+CREATE TABLE package_host (
+    package TEXT NOT NULL REFERENCES package (name),
+    host_id BLOB NOT NULL REFERENCES host (id),
+    digest TEXT NOT NULL,
+    PRIMARY KEY (package, host_id)
+) STRICT;
+
+-- What changes as time passes. What the schedule says is in schedule_revision.
+CREATE TABLE schedule (
+    id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('operator', 'sidecar', 'package')),
+    revision INTEGER NOT NULL CHECK (revision >= 1),
+    enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+    -- The last decided slot, or the instant before which nothing is owed: creation, resume, edit. Never goes back.
+    cursor_at TEXT NOT NULL,
+    -- The first slot after the cursor; none when disabled, deleted or at an end.
+    next_slot TEXT,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    deleted_at TEXT,
+    CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
+    CHECK (next_slot IS NULL OR next_slot > cursor_at)
+) STRICT;
+-- A name is free again when its schedule was deleted.
+CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- schedules::due, schedules::next_due
+CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+
+-- What a schedule said at a revision. Only ever added to: launches refer to the revision that decided them.
+CREATE TABLE schedule_revision (
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    revision INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT,
+    kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at')),
+    expression TEXT NOT NULL,
+    anchor TEXT,
+    timezone TEXT NOT NULL,
+    context TEXT NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (schedule_id, revision)
+) STRICT;
+
+-- The durable decision about one slot, or about a range of slots that were dropped for one reason.
+CREATE TABLE launch (
+    id BLOB NOT NULL PRIMARY KEY,
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    schedule_revision INTEGER NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual')),
+    slot TEXT NOT NULL,
+    slot_local TEXT NOT NULL,
+    -- The last slot of a range; equal to slot for all others.
+    slot_last TEXT NOT NULL,
+    slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
+    decision TEXT NOT NULL CHECK (decision IN ('launched', 'skipped')),
+    -- Why the slot was skipped or the launch abandoned.
+    reason TEXT,
+    status TEXT NOT NULL CHECK (status IN ('open', 'running', 'waiting', 'succeeded', 'failed', 'abandoned', 'skipped')),
+    package TEXT NOT NULL,
+    digest TEXT,
+    -- The context given with a manual launch, laid over the schedule's.
+    context TEXT,
+    interval_start TEXT NOT NULL,
+    fire_time TEXT NOT NULL,
+    decided_by BLOB,
+    claimed_at TEXT NOT NULL,
+    -- The newest run.
+    run_id BLOB,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    recoveries INTEGER NOT NULL DEFAULT 0,
+    recovered_at TEXT,
+    started_at TEXT,
+    finished_at TEXT,
+    failure TEXT,
+    message TEXT,
+    CHECK ((decision = 'skipped') = (status = 'skipped')),
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
+) STRICT;
+-- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
+-- runs::take, recovery::open_of_dead_hosts
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open';
+-- launches::list
+CREATE INDEX launch_claimed ON launch (claimed_at);
+
+-- One attempt to carry a launch out. A lost run stays as it was; its launch gets a new one.
+CREATE TABLE run (
+    id BLOB NOT NULL PRIMARY KEY,
+    launch_id BLOB NOT NULL REFERENCES launch (id),
+    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
+    is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
+    digest TEXT NOT NULL,
+    -- The host that holds the run, the fence that proves it, and until when.
+    host_id BLOB,
+    token INTEGER NOT NULL,
+    lease_until TEXT,
+    retry_at TEXT,
+    started_at TEXT NOT NULL,
+    finished_at TEXT,
+    failure TEXT,
+    message TEXT,
+    CHECK ((state = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
+) STRICT;
+-- runs::of_launch
+CREATE INDEX run_launch ON run (launch_id);
+-- recovery::expired, runs::renew
+CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
+-- runs::take_waiting
+CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+
+-- One call of one task. Only ever added to, when the call is over.
+CREATE TABLE task_run (
+    run_id BLOB NOT NULL REFERENCES run (id),
+    task TEXT NOT NULL,
+    -- Counts the calls of this task for this launch, over all its runs.
+    attempt INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
+    started_at TEXT NOT NULL,
+    finished_at TEXT NOT NULL,
+    -- When to call again, if a retry is due.
+    retry_at TEXT,
+    output TEXT,
+    context TEXT,
+    failure TEXT,
+    message TEXT,
+    stdout TEXT NOT NULL,
+    stderr TEXT NOT NULL,
+    logs TEXT NOT NULL,
+    wall_ms REAL NOT NULL,
+    cpu_ms REAL NOT NULL,
+    memory_peak_bytes INTEGER NOT NULL,
+    PRIMARY KEY (run_id, task, attempt)
+) STRICT;
+
+-- What the next launch is told of the earlier ones. Apart from schedule, so that a
+-- finishing run never waits for a deciding scheduler.
+CREATE TABLE schedule_result (
+    schedule_id BLOB NOT NULL PRIMARY KEY REFERENCES schedule (id),
+    -- The newest slot that succeeded, and its output.
+    success_slot TEXT,
+    result TEXT,
+    -- The failure of the newest slot that failed, if no later one has succeeded.
+    failure_slot TEXT,
+    failure TEXT
+) STRICT;
+
+-- What happened to the tower itself: hosts, packages, schedules, recoveries, alerts. Only ever added to.
+CREATE TABLE event (
+    id BLOB NOT NULL PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+-- events::list
+CREATE INDEX event_at ON event (at);
+
+-- One row, counted up by whoever changes schedules: a running host reads it to notice.
+CREATE TABLE change (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    counter INTEGER NOT NULL
+) STRICT;
+INSERT INTO change (id, counter) VALUES (1, 0);
