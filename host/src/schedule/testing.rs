@@ -1,0 +1,50 @@
+//! What the tests of this module share.
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use super::{Rule, RuleError, RuleKind, RuleText};
+use crate::clock::Timestamp;
+
+pub(super) fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+pub(super) fn times(texts: &[&str]) -> Vec<Timestamp> {
+    texts.iter().map(|text| time(text)).collect()
+}
+
+pub(super) fn written(kind: RuleKind, expression: &str, timezone: &str) -> RuleText {
+    RuleText {
+        kind,
+        expression: expression.to_owned(),
+        anchor: None,
+        timezone: timezone.to_owned(),
+    }
+}
+
+pub(super) fn parsed(kind: RuleKind, expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+    Rule::parse(&written(kind, expression, timezone))
+}
+
+pub(super) fn cron(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+    parsed(RuleKind::Cron, expression, timezone)
+}
+
+pub(super) fn every(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+    parsed(RuleKind::Every, expression, timezone)
+}
+
+pub(super) fn at(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+    parsed(RuleKind::At, expression, timezone)
+}
+
+/// A source of random values; its seed is printed, and taken from `CAMPANILE_TEST_SEED` if set.
+pub(super) fn seeded(what: &str) -> StdRng {
+    let seed = match std::env::var("CAMPANILE_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("CAMPANILE_TEST_SEED is a whole number"),
+        Err(_) => rand::random(),
+    };
+    println!("{what}: replay with CAMPANILE_TEST_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}

@@ -1,0 +1,262 @@
+//! A time zone as a table of spans, each with one offset from UTC.
+//!
+//! chrono-tz answers single questions well, but its answers for one local time cannot say which
+//! of two passes came first by itself, nor when a gap ends. From a table both are plain. A table
+//! is made once per zone and process (about 2 ms) and then only read.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use chrono::{DateTime, Offset as _, TimeZone as _};
+use chrono_tz::{TZ_VARIANTS, Tz};
+
+use super::error::{RuleError, quoted};
+
+/// Local 1970-01-01T00:00:00, in seconds: the first local time that a rule answers for.
+pub(super) const LOCAL_FIRST: i64 = 0;
+
+/// Local 2100-01-01T00:00:00, in seconds: the first local time that no rule answers for.
+///
+/// chrono-tz knows no change of offset after 2099, so an instant of a later summer would be wrong.
+pub(super) const LOCAL_END: i64 = 4_102_444_800;
+
+/// A gap up to this long moves what falls into it to its end. A longer one is a change of the
+/// calendar, a day that a country left out, and what falls into it does not happen.
+const GAP_SECONDS_MAX: i64 = 3 * 3_600;
+
+/// A time zone.
+pub(super) struct Zone {
+    pub(super) tz: Tz,
+    /// Ascending, without holes, from before 1970 to the end of time.
+    spans: Vec<Span>,
+}
+
+/// A stretch of time with one offset. Times are in seconds.
+pub(super) struct Span {
+    /// The instant at which it begins.
+    begin: i64,
+    /// Local time minus UTC.
+    pub(super) offset: i64,
+    /// Local time at its beginning.
+    pub(super) local_begin: i64,
+    /// Local time at its end, which it does not reach.
+    pub(super) local_end: i64,
+    /// The local time that clocks had reached before it began. Local times from here on are met
+    /// in this span for the first time; those below `local_begin`, if any, are in a gap.
+    pub(super) reached: i64,
+}
+
+/// What a local time is, when each may happen only once.
+pub(super) enum Met {
+    /// The instant of its only or first pass.
+    At(i64),
+    /// It is in a gap which ends at this instant.
+    GapEnd(i64),
+    /// It is in a gap too long to be moved.
+    Never,
+}
+
+impl Zone {
+    /// The zone called `name`.
+    ///
+    /// # Errors
+    /// When there is none; the hint lists the nearest names.
+    pub(super) fn named(name: &str) -> Result<&'static Zone, RuleError> {
+        let tz: Tz = name.parse().map_err(|_| {
+            RuleError::new(
+                format!("timezone {} is not known", quoted(name)),
+                format!(
+                    "write an IANA name such as {}",
+                    nearest_names(name).join(", ")
+                ),
+            )
+        })?;
+        Ok(Zone::of(tz))
+    }
+
+    fn of(tz: Tz) -> &'static Zone {
+        static ZONES: [OnceLock<Zone>; TZ_VARIANTS.len()] =
+            [const { OnceLock::new() }; TZ_VARIANTS.len()];
+        // `Tz` has no explicit discriminants, so that they count from 0 as the variants do.
+        ZONES[tz as usize].get_or_init(|| Zone::build(tz))
+    }
+
+    fn build(tz: Tz) -> Zone {
+        const DAY: i64 = 86_400;
+        let offset_at = |instant: i64| {
+            let utc = DateTime::from_timestamp(instant, 0).unwrap_or_default();
+            let offset = tz.offset_from_utc_datetime(&utc.naive_utc());
+            i64::from(offset.fix().local_minus_utc())
+        };
+        // Offsets reach from -12 to +14 hours, and no zone has two changes within a week, so
+        // that looking once a day finds each.
+        let (first, last) = (LOCAL_FIRST - 2 * DAY, LOCAL_END + 2 * DAY);
+        let mut begins = vec![(i64::MIN, offset_at(first))];
+        let mut seen = offset_at(first);
+        for day in (first..last).step_by(DAY as usize) {
+            let offset = offset_at(day + DAY);
+            if offset != seen {
+                let (mut before, mut after) = (day, day + DAY);
+                while after - before > 1 {
+                    let middle = before.midpoint(after);
+                    if offset_at(middle) == seen {
+                        before = middle;
+                    } else {
+                        after = middle;
+                    }
+                }
+                begins.push((after, offset));
+                seen = offset;
+            }
+        }
+        let mut spans = Vec::with_capacity(begins.len());
+        let mut reached = i64::MIN;
+        for (index, &(begin, offset)) in begins.iter().enumerate() {
+            let end = begins.get(index + 1).map_or(i64::MAX, |next| next.0);
+            let local_end = end.saturating_add(offset);
+            spans.push(Span {
+                begin,
+                offset,
+                local_begin: begin.saturating_add(offset),
+                local_end,
+                reached,
+            });
+            reached = reached.max(local_end);
+        }
+        Zone { tz, spans }
+    }
+
+    /// The spans from the one that holds `instant` on.
+    pub(super) fn spans_from(&self, instant: i64) -> &[Span] {
+        let after = self.spans.partition_point(|span| span.begin <= instant);
+        &self.spans[after.saturating_sub(1)..]
+    }
+
+    /// Local time minus UTC at `instant`.
+    pub(super) fn offset_at(&self, instant: i64) -> i64 {
+        // The first span begins before every instant.
+        self.spans_from(instant)
+            .first()
+            .map_or(0, |span| span.offset)
+    }
+
+    /// When `local` happens, if each local time happens at most once.
+    pub(super) fn meet(&self, local: i64) -> Met {
+        // The last span never ends, so that there is one.
+        let index = self.spans.partition_point(|span| span.reached <= local);
+        match self.spans.get(index.saturating_sub(1)) {
+            Some(span) => span.meet(local),
+            None => Met::Never,
+        }
+    }
+}
+
+impl Span {
+    /// When `local`, which is first met in this span, happens.
+    pub(super) fn meet(&self, local: i64) -> Met {
+        if local >= self.local_begin {
+            Met::At(local - self.offset)
+        } else if self.local_begin - self.reached <= GAP_SECONDS_MAX {
+            Met::GapEnd(self.begin)
+        } else {
+            Met::Never
+        }
+    }
+
+    /// Whether it begins at `instant` or later.
+    pub(super) fn begins_from(&self, instant: i64) -> bool {
+        self.begin >= instant
+    }
+}
+
+impl PartialEq for Zone {
+    fn eq(&self, other: &Zone) -> bool {
+        self.tz == other.tz
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tz.name())
+    }
+}
+
+/// The known names most like `name`, or like its city alone.
+fn nearest_names(name: &str) -> Vec<&'static str> {
+    const NAMES_MAX: usize = 3;
+    // Longer than every name: nothing is near, and comparing would only cost time.
+    const BYTES_MAX: usize = 64;
+    if name.is_empty() || name.len() > BYTES_MAX {
+        return vec!["UTC", "Europe/Paris", "America/New_York"];
+    }
+    let wanted = name.to_lowercase().replace(' ', "_");
+    let mut ranked: Vec<(usize, usize, &'static str)> = TZ_VARIANTS
+        .iter()
+        .map(|tz| {
+            let known = tz.name().to_lowercase();
+            let city = known.rsplit('/').next().unwrap_or(&known);
+            let whole = strsim::damerau_levenshtein(&wanted, &known);
+            let nearest = whole.min(strsim::damerau_levenshtein(&wanted, city));
+            (nearest, whole, tz.name())
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked
+        .into_iter()
+        .take(NAMES_MAX)
+        .map(|(_, _, name)| name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+    use rand::Rng as _;
+
+    #[test]
+    fn every_zone_is_found_by_its_name() {
+        for tz in TZ_VARIANTS {
+            assert_eq!(Zone::named(tz.name()).unwrap().tz, tz);
+        }
+    }
+
+    #[test]
+    fn the_tables_have_every_change_of_offset() {
+        let mut random = seeded("offsets");
+        for tz in TZ_VARIANTS {
+            let zone = Zone::of(tz);
+            for _ in 0..2_000 {
+                let instant = random.random_range(LOCAL_FIRST..LOCAL_END);
+                let utc = DateTime::from_timestamp(instant, 0).unwrap().naive_utc();
+                let offset = tz.offset_from_utc_datetime(&utc).fix().local_minus_utc();
+                assert_eq!(zone.offset_at(instant), i64::from(offset), "{tz} {utc}");
+            }
+            for pair in zone.spans.windows(2) {
+                // The walk that builds a table would miss changes less than a day apart.
+                let length = pair[1].begin.saturating_sub(pair[0].begin);
+                assert!(length > 3 * 86_400, "{tz} {}", pair[1].begin);
+                assert_ne!(pair[0].offset, pair[1].offset);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_zone_is_refused_with_the_nearest_names() {
+        let cases = [
+            ("Europe/Pariss", "Europe/Paris"),
+            ("Paris", "Europe/Paris"),
+            ("europe/paris", "Europe/Paris"),
+            ("America/New York", "America/New_York"),
+            ("utc", "UTC"),
+        ];
+        for (name, near) in cases {
+            let error = Zone::named(name).unwrap_err();
+            assert_eq!(error.to_string(), format!("timezone `{name}` is not known"));
+            let first = format!("write an IANA name such as {near}");
+            assert!(error.hint().starts_with(&first), "{name}: {}", error.hint());
+        }
+        assert!(Zone::named("").is_err());
+        assert!(Zone::named(&"x".repeat(100_000)).is_err());
+    }
+}
