@@ -135,9 +135,9 @@ impl Clock {
 
     /// A clock that stands at `start` until [`Clock::advance_to`] moves it.
     pub fn simulated(start: Timestamp) -> Clock {
-        Clock(Source::Simulated(std::sync::Arc::new(
-            watch::Sender::new(start),
-        )))
+        Clock(Source::Simulated(std::sync::Arc::new(watch::Sender::new(
+            start,
+        ))))
     }
 
     /// The present instant.
@@ -235,11 +235,7 @@ mod tests {
         let clock = Clock::simulated(start);
         let sleeper = tokio::spawn({
             let clock = clock.clone();
-            async move {
-                clock
-                    .sleep_until(start.plus(Duration::from_secs(5)))
-                    .await
-            }
+            async move { clock.sleep_until(start.plus(Duration::from_secs(5))).await }
         });
         clock.advance_to(start.plus(Duration::from_secs(5)));
         sleeper.await.unwrap();

@@ -42,7 +42,8 @@ pub struct Event {
     pub detail: String,
 }
 
-const RECORD: &str = "INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)";
+const RECORD: &str =
+    "INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)";
 const LIST: &str = "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
 
 /// Every statement of this table, for the test that prepares them on both databases.

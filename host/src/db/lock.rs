@@ -50,10 +50,9 @@ impl Db {
                         Ok(Some(HostLock(Lock::File(file))))
                     }
                     Err(TryLockError::WouldBlock) => Ok(None),
-                    Err(TryLockError::Error(error)) => Err(DbError::NotWritable(format!(
-                        "{}: {error}",
-                        path.display()
-                    ))),
+                    Err(TryLockError::Error(error)) => {
+                        Err(DbError::NotWritable(format!("{}: {error}", path.display())))
+                    }
                 }
             }
             Pools::Postgres(pool) => {

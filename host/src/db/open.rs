@@ -148,8 +148,7 @@ pub struct MigrationState {
     pub applied: bool,
 }
 
-const APPLIED: &str =
-    "SELECT version FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
+const APPLIED: &str = "SELECT version FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
 
 impl Db {
     /// Open the database at `url`, which must exist, whatever the state of its tables.
@@ -249,7 +248,8 @@ impl Db {
 
 fn is_missing_table(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
-        error.code().is_some_and(|code| code == "42P01") || error.message().contains("no such table")
+        error.code().is_some_and(|code| code == "42P01")
+            || error.message().contains("no such table")
     })
 }
 

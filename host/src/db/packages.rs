@@ -36,9 +36,11 @@ pub struct Loaded<'a> {
     pub manifest: &'a str,
 }
 
-const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
+const KEEP_ARTIFACT: &str =
+    "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (digest) DO NOTHING";
-const PUBLISH: &str = "INSERT INTO package (name, digest, manifest, loaded_at) VALUES ($1, $2, $3, $4)
+const PUBLISH: &str =
+    "INSERT INTO package (name, digest, manifest, loaded_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, manifest = excluded.manifest,
         loaded_at = excluded.loaded_at, missing_since = NULL, rejection = NULL, rejected_at = NULL";
 const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest) VALUES ($1, $2, $3)
@@ -53,7 +55,8 @@ const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
     WHERE missing_since IS NULL
       AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
     RETURNING name";
-const LIST: &str = "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
+const LIST: &str =
+    "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
         p.loaded_at, p.missing_since, p.rejection, p.rejected_at
     FROM package p LEFT JOIN artifact a ON a.digest = p.digest
     WHERE $1 IS NULL OR p.name = $1 ORDER BY p.name";

@@ -121,7 +121,10 @@ pub async fn carry_out(
     why: &str,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    let runs: Vec<RunId> = verdicts.iter().filter_map(|verdict| verdict.run_id).collect();
+    let runs: Vec<RunId> = verdicts
+        .iter()
+        .filter_map(|verdict| verdict.run_id)
+        .collect();
     for piece in pieces(&runs) {
         on!(tx, |conn| {
             let mut query = sqlx::query(LOSE_RUN.sql(piece.len()));

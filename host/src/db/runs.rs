@@ -198,11 +198,12 @@ const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_
     WHERE r.state = 'waiting' AND r.retry_at <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY r.retry_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
-const CONTINUE: &str = "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
+const CONTINUE: &str =
+    "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
     WHERE id = $1 AND state = 'waiting'";
-const CONTINUE_LAUNCH: &str =
-    "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
-const RENEW: &str = "UPDATE run SET lease_until = $2 WHERE host_id = $1 AND state = 'running' RETURNING id";
+const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
+const RENEW: &str =
+    "UPDATE run SET lease_until = $2 WHERE host_id = $1 AND state = 'running' RETURNING id";
 const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
@@ -238,14 +239,17 @@ const FAILURE: Batch = Batch {
         WHERE (schedule_result.failure_slot IS NULL OR schedule_result.failure_slot <= excluded.failure_slot)
           AND (schedule_result.success_slot IS NULL OR schedule_result.success_slot < excluded.failure_slot)",
 };
-const HOLD: &str = "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
+const HOLD: &str =
+    "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
 const TASKS_OF_LAUNCH: &str = "SELECT t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context,
         t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
     FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
-const TASKS_OF_RUN: &str = "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
+const TASKS_OF_RUN: &str =
+    "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
         failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
-const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
+const NEXT_OPEN: &str =
+    "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting'";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
@@ -481,7 +485,10 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     // finish launches of the same schedules then wait for each other instead of deadlocking.
     let newest = |wanted: RunState| -> Vec<&Finish> {
         let mut newest = std::collections::BTreeMap::new();
-        for finish in finishes.iter().filter(|finish| finish.end.state() == wanted) {
+        for finish in finishes
+            .iter()
+            .filter(|finish| finish.end.state() == wanted)
+        {
             let entry = newest.entry(finish.schedule_id).or_insert(*finish);
             if finish.slot >= entry.slot {
                 *entry = finish;
@@ -557,11 +564,7 @@ pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>,
 }
 
 /// The newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
-pub async fn list(
-    tx: &mut Tx,
-    schedule: Option<&str>,
-    limit: i64,
-) -> Result<Vec<RunRow>, DbError> {
+pub async fn list(tx: &mut Tx, schedule: Option<&str>, limit: i64) -> Result<Vec<RunRow>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(LIST)
         .bind(schedule)
         .bind(limit)

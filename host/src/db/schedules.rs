@@ -95,7 +95,8 @@ const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5
     WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
 const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
-const RESUME: &str = "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2
+const RESUME: &str =
+    "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
 const REMOVE: &str = "UPDATE schedule SET next_slot = NULL, deleted_at = $2, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL";
@@ -110,10 +111,12 @@ const REVISION: &str = "SELECT schedule_id, revision, name, package, task, kind,
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
 
-const DUE: &str = "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+const DUE: &str =
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2";
-const DUE_LOCKED: &str = "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+const DUE_LOCKED: &str =
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2 FOR UPDATE OF s SKIP LOCKED";
 
