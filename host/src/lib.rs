@@ -8,6 +8,7 @@ pub mod engine;
 pub mod ids;
 pub mod package;
 pub mod schedule;
+pub mod strict;
 pub mod telemetry;
 pub mod wasm;
 pub mod watch;
