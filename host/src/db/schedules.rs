@@ -91,7 +91,7 @@ const INSERT: &str = "INSERT INTO schedule
 const INSERT_REVISION: &str = "INSERT INTO schedule_revision
         (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8
+const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
     WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
 const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
@@ -192,6 +192,7 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
 pub async fn revise(
     tx: &mut Tx,
     says: &Revision,
+    origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
 ) -> Result<bool, DbError> {
@@ -204,6 +205,7 @@ pub async fn revise(
         .bind(cursor_at)
         .bind(next_slot)
         .bind(says.since)
+        .bind(origin)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;

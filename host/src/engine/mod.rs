@@ -22,7 +22,7 @@ pub mod plan;
 pub mod schedules;
 pub mod workflow;
 
-mod context;
+pub mod context;
 mod finish;
 mod folder;
 mod intend;

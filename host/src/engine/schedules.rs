@@ -118,6 +118,7 @@ pub(super) async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
     wanted: &Wanted,
+    origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let rule = check(tx, wanted).await?;
@@ -135,7 +136,7 @@ pub(super) async fn revise(
         .flatten();
     let revision_number = schedule.state.revision + 1;
     let says = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(tx, &says, cursor_at, next).await? {
+    if !schedules::revise(tx, &says, origin, cursor_at, next).await? {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
     let detail = format!("revision {revision_number}: {} {}", says.kind, says.expression);

@@ -4,13 +4,13 @@
 //! run at the same time. After a failure for good nothing new is called.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
 use crate::db::runs::TaskRun;
 use crate::package::context;
+use crate::wasm::Limits;
 
 /// A task of the package, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +18,7 @@ pub struct Step {
     pub id: String,
     /// Places of earlier steps.
     pub depends_on: Vec<usize>,
-    /// None is the package's limit.
-    pub timeout: Option<Duration>,
+    pub limits: Limits,
     pub attempts_max: i64,
 }
 
@@ -243,6 +242,8 @@ pub fn refuse_reserved(gives: &Map<String, Value>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -254,7 +255,7 @@ mod tests {
         let step = |id: &str, depends_on: &[usize]| Step {
             id: id.to_owned(),
             depends_on: depends_on.to_vec(),
-            timeout: None,
+            limits: Limits::default(),
             attempts_max: 3,
         };
         Workflow::new(vec![
@@ -377,7 +378,7 @@ mod tests {
         let step = |id: &str| Step {
             id: id.to_owned(),
             depends_on: Vec::new(),
-            timeout: None,
+            limits: Limits::default(),
             attempts_max: 1,
         };
         let mut flow = Workflow::new(vec![step("a"), step("b")]);

@@ -136,6 +136,33 @@ impl From<Unread> for Setback {
     }
 }
 
+/// Compile `bytes` off the async threads and ask the package what it is; the error is one sentence.
+pub async fn compile<L: Loader>(
+    loader: &Arc<L>,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<(Arc<L::Artifact>, Arc<Manifest>), String> {
+    let artifact = {
+        let loader = Arc::clone(loader);
+        off_thread(move || loader.load(&bytes))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|refusal| refusal.to_string())?
+    };
+    let artifact = Arc::new(artifact);
+    let description = loader.describe(&artifact).await;
+    let manifest = match description.map_err(|refusal| refusal.to_string())? {
+        Some(description) => {
+            Manifest::from_json(name, &description).map_err(|error| error.to_string())?
+        }
+        None => Manifest::undescribed(name),
+    };
+    for warning in &manifest.warnings {
+        tracing::warn!(package = name, "in the package's description: {warning}");
+    }
+    Ok((artifact, Arc::new(manifest)))
+}
+
 impl<L: Loader> Folder<L> {
     /// The folder at `path`, which must exist: one created here would hide a mistyped name.
     pub fn open(path: &Path, loader: Arc<L>, rules: Rules) -> Result<Folder<L>, FolderError> {
@@ -197,6 +224,38 @@ impl<L: Loader> Folder<L> {
         }
         self.tell_strays(&listing, &present);
         changes
+    }
+
+    /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan.
+    ///
+    /// For a start with a broken file in the folder: what ran before goes on. None when the kept
+    /// version cannot be used either; the rejection of the file has said enough.
+    pub async fn bring_back(
+        &mut self,
+        name: &str,
+        bytes: &[u8],
+    ) -> Option<Arc<Package<L::Artifact>>> {
+        let known = self.files.get(name)?;
+        let (sidecar_hash, sidecar) = match &known.sidecar {
+            Some(read) => (read.hash.clone(), read.result.clone().ok()?),
+            None => (None, Arc::default()),
+        };
+        let digest = ArtifactDigest::of(bytes);
+        if sidecar.pin.as_ref().is_some_and(|pin| pin != digest.as_str()) {
+            return None;
+        }
+        let (artifact, manifest) = compile(&self.loader, name, bytes.to_vec()).await.ok()?;
+        check_tasks_of(name, &sidecar, &manifest).ok()?;
+        Some(Arc::new(Package {
+            name: name.to_owned(),
+            digest,
+            artifact,
+            manifest,
+            limits: sidecar.limits.over(&self.rules.limits),
+            sidecar,
+            sidecar_hash,
+            path: self.path.join(format!("{name}.wasm")),
+        }))
     }
 
     /// List the folder until what is new in it holds still. Also says what did not.
@@ -355,7 +414,7 @@ impl<L: Loader> Folder<L> {
                         _ => return Err(Setback::Restless),
                     },
                 };
-                let loaded = self.load(name, bytes).await;
+                let loaded = compile(&self.loader, name, bytes).await;
                 known.loaded = Some((digest.clone(), loaded.clone()));
                 loaded.map_err(Setback::Rejected)?
             }
@@ -446,26 +505,6 @@ impl<L: Loader> Folder<L> {
             Err(error) => return Err(Setback::Rejected(error.to_string())),
         }
         Ok(())
-    }
-
-    async fn load(&self, name: &str, bytes: Vec<u8>) -> Loaded<L::Artifact> {
-        let loader = Arc::clone(&self.loader);
-        let artifact = off_thread(move || loader.load(&bytes))
-            .await
-            .map_err(|error| error.to_string())?
-            .map_err(|refusal| refusal.to_string())?;
-        let artifact = Arc::new(artifact);
-        let description = self.loader.describe(&artifact).await;
-        let manifest = match description.map_err(|refusal| refusal.to_string())? {
-            Some(description) => {
-                Manifest::from_json(name, &description).map_err(|error| error.to_string())?
-            }
-            None => Manifest::undescribed(name),
-        };
-        for warning in &manifest.warnings {
-            tracing::warn!(package = name, "in the package's description: {warning}");
-        }
-        Ok((artifact, Arc::new(manifest)))
     }
 
     /// Tell once of each sidecar that has no package: most likely one of the two is mistyped.

@@ -34,6 +34,8 @@ pub struct Manifest {
     pub requests: Requests,
     /// Keys that this host does not know, one sentence each; a newer SDK may write them.
     pub warnings: Vec<String>,
+    /// The description as it was given; an empty object when there was none.
+    pub description: Value,
 }
 
 /// One unit of work of a package.
@@ -95,7 +97,18 @@ impl Manifest {
             context_schema: None,
             requests: Requests::default(),
             warnings: Vec::new(),
+            description: Value::Object(Default::default()),
         }
+    }
+
+    /// A manifest read back from the record, where only a checked description is put.
+    ///
+    /// One that this version cannot read any more counts as none.
+    pub fn from_stored(package: &str, description: &str) -> Manifest {
+        serde_json::from_str(description)
+            .ok()
+            .and_then(|description| Manifest::from_json(package, &description).ok())
+            .unwrap_or_else(|| Manifest::undescribed(package))
     }
 
     /// Check what `describe` answered for the package called `package` in the folder.
@@ -212,7 +225,8 @@ mod read {
     use crate::clock::Timestamp;
     use crate::package::context;
     use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
-    use crate::package::spec::{RuleKind, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+    use crate::package::spec::{TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+    use crate::schedule::RuleKind;
 
     type Read<T> = Result<T, String>;
 
@@ -224,6 +238,7 @@ mod read {
             version: top.text("version")?,
             summary: top.text("summary")?,
             context_schema: top.any("context_schema").cloned(),
+            description: description.clone(),
             ..Manifest::undescribed(package)
         };
         let tasks = bounded(top.list("tasks")?, "tasks")?

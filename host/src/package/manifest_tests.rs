@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::package::spec::RuleKind;
+use crate::schedule::RuleKind;
 use crate::wasm::DirectoryGrant;
 
 fn read(description: Value) -> Manifest {

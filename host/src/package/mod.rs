@@ -22,10 +22,10 @@ pub mod manifest;
 pub mod sidecar;
 pub mod spec;
 
-pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Loader, Rules};
+pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Loader, Rules, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use sidecar::Sidecar;
-pub use spec::{RuleKind, ScheduleSpec};
+pub use spec::ScheduleSpec;
 
 /// One version of one package, as it can run. `A` is the compiled code; tests stand in for it.
 pub struct Package<A = Artifact> {

@@ -127,7 +127,7 @@ fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
             Err(what) => return Err(section.error_of_table(what)),
         };
         let anchor = section.instant("anchor")?;
-        if anchor.is_some() && kind != super::spec::RuleKind::Every {
+        if anchor.is_some() && kind != crate::schedule::RuleKind::Every {
             return Err(section.error("anchor", "belongs to `every` only: remove it"));
         }
         let timezone = section.text("timezone")?;

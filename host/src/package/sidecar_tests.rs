@@ -3,7 +3,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::package::spec::RuleKind;
+use crate::schedule::RuleKind;
 
 fn env(name: &str) -> Option<OsString> {
     match name {

@@ -1,44 +1,15 @@
 //! A schedule as a sidecar or a package writes it, before its rule is parsed.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
+use crate::schedule::RuleKind;
 
 /// The longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
-
-/// Which kind of rule an expression is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleKind {
-    /// A cron expression of five or six fields, or a shorthand such as `@hourly`.
-    Cron,
-    /// A distance between launches, such as `15m`.
-    Every,
-    /// One instant.
-    At,
-}
-
-impl RuleKind {
-    /// `cron`, `every` or `at`: the key that holds the expression.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RuleKind::Cron => "cron",
-            RuleKind::Every => "every",
-            RuleKind::At => "at",
-        }
-    }
-}
-
-impl fmt::Display for RuleKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// One schedule, proposed by a package or ordered by the operator. The rule and the zone are still text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,7 +46,7 @@ pub(super) fn only_rule(
 }
 
 /// Why `name` cannot name a schedule, if it cannot.
-pub(super) fn schedule_name_fault(name: &str) -> Option<String> {
+pub fn schedule_name_fault(name: &str) -> Option<String> {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if !name.is_empty() && name.len() <= SCHEDULE_NAME_BYTES_MAX && name.bytes().all(known) {
         return None;
