@@ -76,7 +76,7 @@ impl<'i> Document<'i> {
             source: self.source,
             path: String::new(),
             offset: 0,
-            table: self.root.get_ref(),
+            table: Some(self.root.get_ref()),
             asked: Vec::new(),
         }
     }
@@ -87,14 +87,15 @@ pub struct Section<'d> {
     source: Source<'d>,
     path: String,
     offset: usize,
-    table: &'d DeTable<'d>,
+    /// None is a table that is not there.
+    table: Option<&'d DeTable<'d>>,
     asked: Vec<&'static str>,
 }
 
 impl<'d> Section<'d> {
     fn take(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'d>>> {
         self.asked.push(key);
-        self.table.get(key)
+        self.table?.get(key)
     }
 
     /// The full path of `key`, such as `limits.timeout`.
@@ -111,7 +112,7 @@ impl<'d> Section<'d> {
     pub fn error(&self, key: &str, what: impl fmt::Display) -> Error {
         let offset = self
             .table
-            .get(key)
+            .and_then(|table| table.get(key))
             .map_or(self.offset, |value| value.span().start);
         let path = self.path_of(key);
         self.source.error(offset, format!("`{path}` {what}"))
@@ -290,7 +291,7 @@ impl<'d> Section<'d> {
                     source: self.source,
                     path: self.path_of(key),
                     offset: value.span().start,
-                    table,
+                    table: Some(table),
                     asked: Vec::new(),
                 })),
                 other => {
@@ -299,6 +300,18 @@ impl<'d> Section<'d> {
                 }
             },
         }
+    }
+
+    /// A table within this one, or an empty one in its place.
+    pub fn table_or_empty(&mut self, key: &'static str) -> Result<Section<'d>, Error> {
+        let absent = Section {
+            source: self.source,
+            path: self.path_of(key),
+            offset: self.offset,
+            table: None,
+            asked: Vec::new(),
+        };
+        Ok(self.table(key)?.unwrap_or(absent))
     }
 
     /// A list of tables within this one; none when the key is not there at all.
@@ -316,7 +329,7 @@ impl<'d> Section<'d> {
                     source: self.source,
                     path: format!("{}[{index}]", self.path_of(key)),
                     offset: item.span().start,
-                    table,
+                    table: Some(table),
                     asked: Vec::new(),
                 }),
                 other => return Err(self.wrong_type(key, &want, other)),
@@ -331,7 +344,7 @@ impl<'d> Section<'d> {
             return Ok(BTreeMap::new());
         };
         let mut map = BTreeMap::new();
-        for (name, value) in section.table.iter() {
+        for (name, value) in section.table.into_iter().flatten() {
             match value.get_ref() {
                 DeValue::String(text) => {
                     map.insert(name.get_ref().to_string(), text.clone().into_owned());
@@ -357,7 +370,8 @@ impl<'d> Section<'d> {
     pub fn finish(self) -> Result<(), Error> {
         let first_unknown = self
             .table
-            .keys()
+            .into_iter()
+            .flat_map(DeTable::keys)
             .filter(|key| !self.asked.contains(&key.get_ref().as_ref()))
             .min_by_key(|key| key.span().start);
         let Some(key) = first_unknown else {
