@@ -16,13 +16,13 @@ mod serve;
 mod stats;
 mod task;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::clock::Clock;
-use crate::config::{Config, Options};
+use crate::config::{Config, Flags};
 use crate::db::Db;
 use output::Failure;
 
@@ -137,17 +137,22 @@ impl Cli {
     }
 }
 
+/// The configuration of this process: its flags, its environment, the file of its working directory.
+fn load(flags: &Flags) -> Result<Config, Failure> {
+    Ok(Config::load(flags, &|name| std::env::var_os(name), Path::new(""))?)
+}
+
 impl Common {
-    fn options(&self) -> Options {
-        Options {
+    fn flags(&self) -> Flags {
+        Flags {
             config: self.config.clone(),
             database: self.database.clone(),
-            ..Options::default()
+            ..Flags::default()
         }
     }
 
     fn config(&self) -> Result<Config, Failure> {
-        Ok(Config::load(&self.options())?)
+        load(&self.flags())
     }
 
     /// The database, whose tables must be those of this version.

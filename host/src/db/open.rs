@@ -1,7 +1,6 @@
 //! Opening a database and bringing its tables up to this version.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use super::{Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -22,123 +21,6 @@ const SQLITE_READERS_MAX: u32 = 4;
 const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
-
-/// Where a database is: `sqlite:PATH` or `postgres://…`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DatabaseUrl(Location);
-
-#[derive(Clone, PartialEq, Eq)]
-enum Location {
-    Sqlite(PathBuf),
-    Postgres(String),
-}
-
-impl DatabaseUrl {
-    /// The SQLite file at `path`.
-    pub fn sqlite(path: impl Into<PathBuf>) -> DatabaseUrl {
-        DatabaseUrl(Location::Sqlite(path.into()))
-    }
-
-    /// Whether many hosts can share it.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.0, Location::Postgres(_))
-    }
-
-    /// `sqlite` or `postgres`.
-    pub fn backend(&self) -> &'static str {
-        match self.0 {
-            Location::Sqlite(_) => "sqlite",
-            Location::Postgres(_) => "postgres",
-        }
-    }
-
-    /// The same database with every unqualified table name looked for in `schema`. No effect on SQLite.
-    pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
-        match &self.0 {
-            Location::Sqlite(_) => self.clone(),
-            Location::Postgres(url) => {
-                let joint = if url.contains('?') { '&' } else { '?' };
-                DatabaseUrl(Location::Postgres(format!(
-                    "{url}{joint}options=-c%20search_path%3D{schema}"
-                )))
-            }
-        }
-    }
-
-    /// The address with its password, for a program to be given.
-    pub fn expose(&self) -> String {
-        match &self.0 {
-            Location::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Location::Postgres(url) => url.clone(),
-        }
-    }
-
-    pub(super) fn lock_path(&self) -> PathBuf {
-        match &self.0 {
-            Location::Sqlite(path) => {
-                let mut name = path.as_os_str().to_owned();
-                name.push(".lock");
-                PathBuf::from(name)
-            }
-            Location::Postgres(_) => PathBuf::new(),
-        }
-    }
-}
-
-impl FromStr for DatabaseUrl {
-    type Err = DbError;
-
-    fn from_str(text: &str) -> Result<DatabaseUrl, DbError> {
-        if let Some(path) = text.strip_prefix("sqlite:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() || path.starts_with(':') || path.contains('?') {
-                return Err(DbError::Refused(format!(
-                    "`{text}` names no file; write sqlite:PATH, such as sqlite:campanile.db"
-                )));
-            }
-            return Ok(DatabaseUrl::sqlite(path));
-        }
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            let url = DatabaseUrl(Location::Postgres(text.to_owned()));
-            return match PgConnectOptions::from_str(text) {
-                Ok(_) => Ok(url),
-                Err(error) => Err(DbError::Refused(format!(
-                    "`{url}` is not a Postgres address ({error}); write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-                ))),
-            };
-        }
-        Err(DbError::Refused(format!(
-            "`{}` is not a database address; write sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-            text.split_once("://").map_or(text, |(scheme, _)| scheme)
-        )))
-    }
-}
-
-/// Without the password.
-impl fmt::Display for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Location::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Location::Postgres(url) => match url::Url::parse(url) {
-                Ok(mut url) => {
-                    if url.password().is_some() {
-                        // Fails only for addresses that cannot have a password.
-                        let _ = url.set_password(Some("***"));
-                    }
-                    url.set_query(None);
-                    write!(f, "{url}")
-                }
-                Err(_) => f.write_str("postgres://…"),
-            },
-        }
-    }
-}
-
-impl fmt::Debug for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// One step of the schema.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -157,9 +39,9 @@ impl Db {
     ///
     /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match &url.0 {
-            Location::Sqlite(path) => open_sqlite(path, false).await?,
-            Location::Postgres(text) => open_postgres(text).await?,
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, false).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
         };
         let url = url.clone();
         Ok(Db { url, pools })
@@ -167,9 +49,9 @@ impl Db {
 
     /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match &url.0 {
-            Location::Sqlite(path) => open_sqlite(path, true).await?,
-            Location::Postgres(text) => open_postgres(text).await?,
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, true).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
         };
         let url = url.clone();
         let db = Db { url, pools };

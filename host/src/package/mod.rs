@@ -18,11 +18,13 @@ mod fields;
 mod folder;
 pub mod limits;
 mod listing;
+mod loader;
 pub mod manifest;
 pub mod sidecar;
 pub mod spec;
 
-pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Loader, Rules, compile};
+pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Rules};
+pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use sidecar::Sidecar;
 pub use spec::ScheduleSpec;

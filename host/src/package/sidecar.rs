@@ -350,5 +350,4 @@ fn http_host_fault(host: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "sidecar_tests.rs"]
 mod tests;

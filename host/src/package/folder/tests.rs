@@ -10,6 +10,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::ids::ArtifactDigest;
+use crate::wasm::Refusal;
+use serde_json::Value;
 
 /// Loads what begins with `good`; a JSON object further on is the description.
 #[derive(Default)]
@@ -141,7 +144,7 @@ async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
     scene.scan().await;
     scene.write("a.wasm", "bad");
     let told = format!("rejected a, keeping {}: not good", short("good 1"));
-    assert_eq!(scene.scan().await, [told.clone()]);
+    assert_eq!(scene.scan().await, [told.as_str()]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 2);
     // Touched: tried again, not told again.
@@ -150,7 +153,7 @@ async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
     assert_eq!(scene.loads(), 3);
     // Other bytes: told.
     scene.write("a.wasm", "worse");
-    assert_eq!(scene.scan().await, [told.clone()]);
+    assert_eq!(scene.scan().await, [told.as_str()]);
     // The good bytes come back: nothing to do and nothing to compile. Then bad again: told again.
     scene.write("a.wasm", "good 1");
     assert_eq!(scene.scan().await, Vec::<String>::new());
@@ -377,6 +380,21 @@ fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
     assert!(open("plugins").ends_with("does not exist: create it, or name another with --plugins"));
     fs::write(root.path().join("file"), "").unwrap();
     assert!(open("file").contains("is not a directory"));
+}
+
+#[tokio::test]
+async fn a_scan_may_move_between_threads() {
+    fn sendable<T: Send>(value: T) -> T {
+        value
+    }
+    let mut scene = Scene::new();
+    let live = Packages::default();
+    assert!(sendable(scene.folder.scan(&live)).await.is_empty());
+    // The product's own types, without making them.
+    fn product(folder: &mut Folder, live: &Packages) {
+        drop(sendable(folder.scan(live)));
+    }
+    let _: fn(&mut Folder, &Packages) = product;
 }
 
 /// The folder is truth: after any sequence of operations, with scans in between or not, the live set
