@@ -251,6 +251,21 @@ mod tests {
     }
 
     #[test]
+    fn the_work_ends_after_the_slots_allowed_and_never_without_one() {
+        let rule = every("1h", "UTC").unwrap();
+        let (after, now) = (time("2026-01-01T00:00:00Z"), time("2026-01-01T12:00:00Z"));
+        for (slots_max, cursor, next) in [
+            (0, "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"),
+            (1, "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"),
+            (5, "2026-01-01T05:00:00Z", "2026-01-01T06:00:00Z"),
+        ] {
+            let judgement = judge(&rule, after, now, &LatePolicy::default(), slots_max);
+            assert_eq!(judgement.cursor, Some(time(cursor)));
+            assert_eq!(judgement.next, Some(time(next)));
+        }
+    }
+
+    #[test]
     fn deciding_in_pieces_decides_the_same() {
         let mut random = seeded("pieces");
         let expressions = [
