@@ -76,7 +76,7 @@ impl Run {
         let ready = match self.load(&sandbox, &name, bytes, config).await {
             Ok(ready) => ready,
             Err(refusal) => {
-                let report = Report::refused(refusal);
+                let report = Report::without_call(Outcome::Refused, refusal);
                 print(common, &report, &name, &digest, None)?;
                 return Ok(ExitCode::from(2));
             }
@@ -89,7 +89,7 @@ impl Run {
             let call = call(&ready, task, own, limits, now);
             sandbox.run(call).await
         } else {
-            Report::denied(missing.join("; "))
+            Report::without_call(Outcome::Denied, missing.join("; "))
         };
         print(common, &report, &name, &digest, Some(&ready.artifact))?;
         Ok(match report.outcome {
@@ -253,7 +253,7 @@ fn print(
         value["package"] = json!({
             "name": name,
             "digest": digest,
-            "form": artifact.map(|artifact| artifact.form()),
+            "form": artifact.map(|artifact| artifact.form),
         });
         return output::json_out(&value);
     }

@@ -119,7 +119,7 @@ impl Engine {
         let loaded = Loaded {
             name: &package.name,
             digest: &package.digest,
-            form: package.artifact.form().as_str(),
+            form: package.artifact.form.as_str(),
             bytes,
             manifest: &manifest,
         };

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
 use crate::package::Package;
-use crate::wasm::{Artifact, Call, Report, RunFacts, StopSignal};
+use crate::wasm::{Artifact, Call, Outcome, Report, RunFacts, StopSignal};
 
 /// What a run calls: the artifact it was decided with, under the grants and limits of now.
 pub(super) struct Version {
@@ -127,7 +127,8 @@ impl Engine {
     ) -> (Timestamp, Report) {
         let started_at = self.clock.now();
         if !version.missing_grants.is_empty() {
-            return (started_at, Report::denied(version.missing_grants.join("; ")));
+            let missing = version.missing_grants.join("; ");
+            return (started_at, Report::without_call(Outcome::Denied, missing));
         }
         let report = self
             .sandbox

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::Rule;
 use crate::clock::Timestamp;
+use crate::words::words;
 
 /// How late is too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +47,14 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// Why a missed slot is not launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// A later slot was missed too, and stands for it.
-    Coalesced,
-    /// It is older than the window.
-    Window,
+words! {
+    /// Why a missed slot is not launched.
+    DropReason {
+        /// A later slot was missed too, and stands for it.
+        Coalesced => "coalesced",
+        /// It is older than the window.
+        Window => "window",
+    }
 }
 
 /// A verdict on one slot, or the same drop of several that follow each other.

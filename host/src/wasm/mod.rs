@@ -34,36 +34,40 @@ use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{ArtifactDigest, LaunchId, RunId};
+use crate::words::words;
 
 pub use stop::StopSignal;
+
+/// The version of wasmtime built in. A test holds it to `Cargo.lock`.
+pub const WASMTIME_VERSION: &str = "48.0.8";
 
 /// Threads beside the guests' own, for host calls that block: files and name resolution.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// How a call of a task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The task returned a completion.
-    Succeeded,
-    /// The task returned a failure.
-    Failed,
-    /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
-    Trapped,
-    /// The wall-clock limit passed.
-    TimedOut,
-    /// The task wanted more memory than its limit and could not go on.
-    MemoryExceeded,
-    /// The task needed something that was not granted.
-    Denied,
-    /// What the task returned is not the JSON it must be, or is too large.
-    InvalidOutput,
-    /// The host could not carry the call out; not the task's doing.
-    HostError,
-    /// The file is not a package that can run.
-    Refused,
-    /// The host dropped the call: shutdown, or the run's lease was lost.
-    Cancelled,
+words! {
+    /// How a call of a task ended.
+    Outcome {
+        /// The task returned a completion.
+        Succeeded => "succeeded",
+        /// The task returned a failure.
+        Failed => "failed",
+        /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
+        Trapped => "trapped",
+        /// The wall-clock limit passed.
+        TimedOut => "timed_out",
+        /// The task wanted more memory than its limit and could not go on.
+        MemoryExceeded => "memory_exceeded",
+        /// The task needed something that was not granted.
+        Denied => "denied",
+        /// What the task returned is not the JSON it must be, or is too large.
+        InvalidOutput => "invalid_output",
+        /// The host could not carry the call out; not the task's doing.
+        HostError => "host_error",
+        /// The file is not a package that can run.
+        Refused => "refused",
+        /// The host dropped the call: shutdown, or the run's lease was lost.
+        Cancelled => "cancelled",
+    }
 }
 
 /// Why a call did not succeed.
@@ -216,14 +220,14 @@ pub struct Artifact {
     linked: artifact::Linked,
 }
 
-/// How an artifact speaks with the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// A component that exports `campanile:task/task`.
-    TypedComponent,
-    /// A core module that carries WIT metadata, made a component on load.
-    CoreModuleWithWit,
+words! {
+    /// How an artifact speaks with the host.
+    Form {
+        /// A component that exports `campanile:task/task`.
+        TypedComponent => "typed_component",
+        /// A core module that carries WIT metadata, made a component on load.
+        CoreModuleWithWit => "core_module_with_wit",
+    }
 }
 
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.

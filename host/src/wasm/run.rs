@@ -304,7 +304,7 @@ fn report(verdict: Verdict, state: HostState, wall: Duration, cpu: Duration) -> 
 
 impl Report {
     /// The report of a call that never reached the guest, or that the host lost.
-    pub(super) fn without_call(outcome: Outcome, message: String) -> Report {
+    pub fn without_call(outcome: Outcome, message: String) -> Report {
         Report {
             outcome,
             output: None,

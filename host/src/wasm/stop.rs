@@ -43,7 +43,7 @@ impl StopSignal {
     }
 
     /// Wait until the call is to be dropped.
-    pub(super) async fn dropped(&self) {
+    pub async fn dropped(&self) {
         let mut notified = std::pin::pin!(self.0.on_drop.notified());
         // Enlist first and look second, so that a `drop_now` in between is not missed.
         notified.as_mut().enable();
