@@ -344,6 +344,36 @@ async fn a_file_still_being_written_is_left_alone_until_it_holds_still() {
 }
 
 #[tokio::test]
+async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
+    let mut scene = Scene::new();
+    scene.folder.settle = Duration::from_millis(60);
+    scene.write("calm.wasm", "good");
+    let path = scene.at("restless.wasm");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            for n in 0.. {
+                fs::write(&path, format!("good {n}")).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    return format!("good {n}");
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            unreachable!("it is stopped long before the numbers end")
+        }
+    });
+    let told = scene.scan().await;
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(told, [format!("added calm@{}", short("good"))]);
+    let last = writer.join().unwrap();
+    assert_eq!(
+        scene.scan().await,
+        [format!("added restless@{}", short(&last))]
+    );
+}
+
+#[tokio::test]
 async fn a_folder_that_vanishes_takes_nothing_with_it_and_goes_on_when_back() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good");
