@@ -29,7 +29,7 @@ use output::Failure;
 /// A bell tower for WebAssembly tasks: drop a compiled .wasm into a folder and it runs on its schedule,
 /// sandboxed, and every ring is on the record.
 #[derive(Parser)]
-#[command(name = "campanile", version = VERSION, max_term_width = 100)]
+#[command(name = "campanile", version = VERSION.as_str(), max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     common: Common,

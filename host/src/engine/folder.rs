@@ -150,27 +150,57 @@ impl Engine {
             })
             .collect();
         for wanted in &wanted {
-            let done = orders::change(&self.db, async |tx| follow(tx, wanted, origin, now).await);
-            match done.await {
+            match self.follow_schedule(wanted, origin, now).await {
                 Ok(()) => {}
                 Err(ScheduleError::Db(error)) => return Err(error.into()),
                 Err(refused) => self.refuse(&wanted.name, &refused.to_string(), now).await?,
             }
         }
-        let done = orders::change(&self.db, async |tx| {
-            for schedule in schedules::list(tx, None, Some(&package.name)).await? {
-                let is_wanted = wanted.iter().any(|wanted| wanted.name == schedule.says.name);
-                if schedule.state.origin != Origin::Operator && !is_wanted {
-                    orders::end(tx, &schedule, now).await?;
-                }
-            }
-            Ok(())
-        });
-        match done.await {
+        match self.end_others(&package.name, &wanted, now).await {
             Ok(()) => Ok(()),
             Err(ScheduleError::Db(error)) => Err(error.into()),
             Err(other) => Err(EngineError::Bug(other.to_string())),
         }
+    }
+
+    async fn follow_schedule(
+        &self,
+        wanted: &Wanted,
+        origin: Origin,
+        now: Timestamp,
+    ) -> Result<(), ScheduleError> {
+        let mut tries = 0;
+        loop {
+            let mut tx = self.db.write().await?;
+            let done = match follow(&mut tx, wanted, origin, now).await {
+                Ok(()) => tx.commit().await.map_err(ScheduleError::from),
+                Err(error) => Err(error),
+            };
+            tries += 1;
+            match done {
+                // Another host has the same file and was quicker.
+                Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// End the schedules of a package that neither its sidecar orders nor it proposes any more.
+    async fn end_others(
+        &self,
+        package: &str,
+        wanted: &[Wanted],
+        now: Timestamp,
+    ) -> Result<(), ScheduleError> {
+        let mut tx = self.db.write().await?;
+        for schedule in schedules::list(&mut tx, None, Some(package)).await? {
+            let is_wanted = wanted.iter().any(|wanted| wanted.name == schedule.says.name);
+            if schedule.state.origin != Origin::Operator && !is_wanted {
+                orders::end(&mut tx, &schedule, now).await?;
+            }
+        }
+        tx.commit().await?;
+        Ok(())
     }
 
     async fn refuse(&self, name: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {

@@ -260,9 +260,22 @@ pub async fn change<T>(
         };
         tries += 1;
         match done {
-            Err(ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))) if tries < 3 => {}
+            Err(error) if error.is_collision() && tries < TRIES_MAX => {}
             done => return done,
         }
+    }
+}
+
+/// How often a change is tried that collides with another.
+pub(super) const TRIES_MAX: usize = 3;
+
+impl ScheduleError {
+    /// Whether somebody else changed the same at the same moment, so that looking again helps.
+    pub(super) fn is_collision(&self) -> bool {
+        matches!(
+            self,
+            ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))
+        )
     }
 }
 

@@ -9,8 +9,9 @@ use crate::clock::Timestamp;
 use crate::package::context;
 use crate::package::fields::Fields;
 use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
+use crate::schedule::RuleKind;
 use crate::package::spec::{
-    RuleKind, ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault,
+    ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault,
 };
 use crate::strict::nearest;
 
