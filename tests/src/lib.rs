@@ -1,1 +1,228 @@
+//! What Campanile's tests share: fresh databases of both kinds, and the real program as a child process.
+//!
+//! ```ignore
+//! on_both!(a_paused_schedule_is_not_due);
+//!
+//! async fn a_paused_schedule_is_not_due(test: TestDb) { … }
+//! ```
+//!
+//! makes the tests `a_paused_schedule_is_not_due::sqlite` and `…::postgres`. Where Postgres
+//! comes from is told in [`cluster`]; where there is none those cases fail, they are never skipped.
 
+pub mod cluster;
+mod host_process;
+
+use campanile::db::{DatabaseUrl, Db, Tx, probe};
+use tempfile::TempDir;
+
+pub use cluster::Cluster;
+pub use host_process::{HostProcess, campanile_binary};
+
+/// A database that Campanile runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+impl Backend {
+    /// Both of them.
+    pub const ALL: [Backend; 2] = [Backend::Sqlite, Backend::Postgres];
+
+    /// `sqlite` or `postgres`: also the name of the folder of its migrations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Sqlite => "sqlite",
+            Backend::Postgres => "postgres",
+        }
+    }
+}
+
+/// An empty place for one database, used by one test: a file in a temporary folder, or a schema of its own.
+///
+/// It goes when this is dropped; a schema on a server given by `TEST_POSTGRES_URL` stays when its test fails.
+pub struct Place {
+    pub backend: Backend,
+    pub url: DatabaseUrl,
+    /// For whatever files the test needs besides.
+    pub folder: TempDir,
+    /// The server and the schema to drop, where the server outlives the tests.
+    outlives: Option<(DatabaseUrl, String)>,
+}
+
+/// A new [`Place`], without tables.
+pub async fn fresh_place(backend: Backend) -> Place {
+    let folder = tempfile::Builder::new()
+        .prefix("campanile-test-")
+        .tempdir()
+        .expect("a temporary folder");
+    match backend {
+        Backend::Sqlite => Place {
+            backend,
+            url: DatabaseUrl::sqlite(folder.path().join("campanile.db")),
+            folder,
+            outlives: None,
+        },
+        Backend::Postgres => {
+            let (server, outlives) = cluster::shared();
+            let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+            run_sql(&server, &format!("CREATE SCHEMA {schema}")).await;
+            Place {
+                backend,
+                url: server.in_schema(&schema),
+                folder,
+                outlives: outlives.then_some((server, schema)),
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some((server, schema)) = self.outlives.take() else {
+            return;
+        };
+        if std::thread::panicking() {
+            eprintln!("the tables are left in the schema {schema}");
+            return;
+        }
+        // Not inside the runtime of the test, which may be ending.
+        let dropping = std::thread::spawn(move || {
+            let sql = format!("SET LOCAL lock_timeout = '5s'; DROP SCHEMA {schema} CASCADE");
+            runtime().block_on(run_sql(&server, &sql));
+        });
+        if dropping.join().is_err() {
+            eprintln!("a schema could not be dropped");
+        }
+    }
+}
+
+/// A migrated database of one test's own.
+pub struct TestDb {
+    pub db: Db,
+    pub place: Place,
+}
+
+/// A new database with the tables of this version.
+pub async fn fresh_db(backend: Backend) -> TestDb {
+    let place = fresh_place(backend).await;
+    let db = Db::open_and_migrate(&place.url)
+        .await
+        .unwrap_or_else(|error| panic!("{}: {error}", place.url));
+    TestDb { db, place }
+}
+
+impl TestDb {
+    /// Which kind of database it is.
+    pub fn backend(&self) -> Backend {
+        self.place.backend
+    }
+
+    /// Begin to read.
+    pub async fn read(&self) -> Tx {
+        self.db.read().await.expect("a transaction")
+    }
+
+    /// Begin to write.
+    pub async fn write(&self) -> Tx {
+        self.db.write().await.expect("a transaction")
+    }
+
+    /// Run any SQL and commit it.
+    pub async fn execute(&self, sql: &str) {
+        let mut tx = self.write().await;
+        probe::execute(&mut tx, sql)
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+        tx.commit().await.expect("a commit");
+    }
+
+    /// The rows of a query whose columns are all texts; a missing value reads as `~`.
+    pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        let mut tx = self.read().await;
+        probe::rows(&mut tx, sql)
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{sql}"))
+    }
+
+    /// The one value of a query with one row and one text column.
+    pub async fn value(&self, sql: &str) -> String {
+        let rows = self.rows(sql).await;
+        match rows.as_slice() {
+            [row] if row.len() == 1 => row[0].clone(),
+            other => panic!("not one value: {other:?}\n{sql}"),
+        }
+    }
+}
+
+async fn run_sql(url: &DatabaseUrl, sql: &str) {
+    let db = Db::open(url)
+        .await
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
+    let mut tx = db.write().await.expect("a transaction");
+    probe::execute(&mut tx, sql)
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+    tx.commit().await.expect("a commit");
+    db.close().await;
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// Run one case on a fresh database of one kind. What [`on_both!`] expands to.
+pub fn run_case<F: Future<Output = ()>>(backend: Backend, case: impl FnOnce(TestDb) -> F) {
+    runtime().block_on(async {
+        let test = fresh_db(backend).await;
+        case(test).await;
+    });
+}
+
+/// Run one case on an empty place of one kind. What [`on_both_empty!`] expands to.
+pub fn run_empty_case<F: Future<Output = ()>>(backend: Backend, case: impl FnOnce(Place) -> F) {
+    runtime().block_on(async {
+        let place = fresh_place(backend).await;
+        case(place).await;
+    });
+}
+
+/// Make two tests of each `async fn case(test: TestDb)`: `case::sqlite` and `case::postgres`.
+#[macro_export]
+macro_rules! on_both {
+    ($($case:ident),* $(,)?) => {$(
+        mod $case {
+            #[test]
+            fn sqlite() {
+                $crate::run_case($crate::Backend::Sqlite, super::$case);
+            }
+
+            #[test]
+            fn postgres() {
+                $crate::run_case($crate::Backend::Postgres, super::$case);
+            }
+        }
+    )*};
+}
+
+/// Like [`on_both!`], for each `async fn case(place: Place)`: a database that has no tables yet.
+#[macro_export]
+macro_rules! on_both_empty {
+    ($($case:ident),* $(,)?) => {$(
+        mod $case {
+            #[test]
+            fn sqlite() {
+                $crate::run_empty_case($crate::Backend::Sqlite, super::$case);
+            }
+
+            #[test]
+            fn postgres() {
+                $crate::run_empty_case($crate::Backend::Postgres, super::$case);
+            }
+        }
+    )*};
+}

@@ -26,6 +26,8 @@ pub mod events;
 pub mod hosts;
 pub mod launches;
 pub mod packages;
+#[doc(hidden)]
+pub mod probe;
 pub mod recovery;
 pub mod runs;
 pub mod schedules;

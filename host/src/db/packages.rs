@@ -60,7 +60,7 @@ const LIST: &str =
     "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
         p.loaded_at, p.missing_since, p.rejection, p.rejected_at
     FROM package p LEFT JOIN artifact a ON a.digest = p.digest
-    WHERE $1 IS NULL OR p.name = $1 ORDER BY p.name";
+    WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
 const ARTIFACT: &str = "SELECT bytes FROM artifact WHERE digest = $1";
 
 /// Every statement of these tables, for the test that prepares them on both databases.

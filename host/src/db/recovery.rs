@@ -81,6 +81,8 @@ const ABANDON: Batch = Batch {
 
 /// Every statement that both databases share, for the test that prepares them on both.
 pub const STATEMENTS: &[&str] = &[LOST_RUNS, LOST_LAUNCHES];
+/// Those that lock the rows they read, on Postgres.
+pub const LOCKING_STATEMENTS: &[&str] = &[LOST_RUNS_LOCKED, LOST_LAUNCHES_LOCKED];
 
 /// Runs whose lease has expired or whose host's life is over, and runs whose retry has been due
 /// since `retry_before` without any host that could take it; for this transaction to recover.

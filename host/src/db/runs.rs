@@ -275,6 +275,8 @@ pub const STATEMENTS: &[&str] = &[
     LIST,
     FIND,
 ];
+/// Those that lock the rows they read, on Postgres.
+pub const LOCKING_STATEMENTS: &[&str] = &[TAKE_LOCKED, WAITING_LOCKED];
 
 /// Up to `limit` open launches whose time has come and that `host` can run, the earliest first, for this transaction to begin.
 pub async fn open(

@@ -105,7 +105,7 @@ const SET_NEXT: &str = "UPDATE schedule SET next_slot = $3, updated_at = $4
 const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.created_at, s.updated_at, s.deleted_at,
         r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone, r.context, r.since
     FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
-    WHERE s.deleted_at IS NULL AND ($1 IS NULL OR s.name = $1) AND ($2 IS NULL OR s.package = $2)
+    WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL)
     ORDER BY s.name";
 const REVISION: &str = "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
@@ -142,6 +142,8 @@ pub const STATEMENTS: &[&str] = &[
     NEXT_DUE,
     DUE,
 ];
+/// Those that lock the rows they read, on Postgres.
+pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED];
 
 /// Add a schedule with its first revision.
 ///

@@ -1,0 +1,310 @@
+//! A Postgres server for the tests.
+//!
+//! 1. `TEST_POSTGRES_URL`, when it is set: a superuser's address of a server that asks for passwords.
+//! 2. Otherwise a server of this test process's own, made by the `initdb` that is found in `PATH` or
+//!    in the usual folders, in a temporary folder, on a free port of 127.0.0.1.
+//! 3. Otherwise the test fails and says what to install or to set.
+//!
+//! The server is watched over by a shell that reads words from a pipe which only the test
+//! process holds. However that process ends, the pipe closes; the shell then stops the
+//! server and removes its folder.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use campanile::db::DatabaseUrl;
+
+/// The user and the database that every cluster has.
+const USER: &str = "campanile";
+
+/// Said when there is no Postgres anywhere.
+const NO_POSTGRES: &str = "no Postgres for this test: install its server (Debian: `apt install postgresql`, \
+    macOS: `brew install postgresql`) so that `initdb` is found, or set TEST_POSTGRES_URL=postgres://USER:PASSWORD@HOST/DATABASE";
+
+/// Answers one line to each word that it reads: `init`, `start PORT`, `stop`, `crash`.
+const SHELL: &str = r#"
+cd "$PG_DIR" || exit 1
+server=
+stop() {
+    [ -n "$server" ] || return 0
+    kill "-$1" "$server" 2>/dev/null
+    wait "$server"
+    server=
+}
+start() {
+    "$PG_BIN/postgres" -D data -p "$1" $PG_OPTIONS </dev/null >>server.log 2>&1 &
+    server=$!
+    until sed -n 8p data/postmaster.pid 2>/dev/null | grep -q ready; do
+        kill -0 "$server" 2>/dev/null || { server=; return 1; }
+        sleep 0.02
+    done
+}
+while read -r word port; do
+    case $word in
+        init) "$PG_BIN/initdb" -D data -U "$PG_USER" --pwfile=password -A scram-sha-256 \
+            -E UTF8 --no-locale --no-sync </dev/null >server.log 2>&1 ;;
+        start) start "$port" ;;
+        stop) stop INT || true ;;
+        crash) stop QUIT || true ;;
+    esac
+    if [ $? -eq 0 ]; then echo done; else echo "failed: $(tail -n 4 server.log | tr '\n' ' ')"; fi
+done
+stop INT
+cd /
+rm -rf "$PG_DIR"
+"#;
+
+/// How a cluster is set up.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterOptions {
+    /// Whether a commit reaches the disk. Off for speed, unless the test is about crashes of the server.
+    pub fsync: bool,
+}
+
+/// A Postgres server of this process's own. Gone when it is dropped or the process ends.
+pub struct Cluster {
+    shell: Child,
+    words: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    port: u16,
+    url: DatabaseUrl,
+}
+
+impl Cluster {
+    /// Make a new server and start it.
+    ///
+    /// # Errors
+    ///
+    /// One line that says what is missing or what the server said.
+    pub fn start() -> Result<Cluster, String> {
+        Cluster::start_with(ClusterOptions { fsync: false })
+    }
+
+    /// Make a new server with `options` and start it.
+    pub fn start_with(options: ClusterOptions) -> Result<Cluster, String> {
+        let programs = server_programs().ok_or_else(|| NO_POSTGRES.to_owned())?;
+        let folder = tempfile::Builder::new()
+            .prefix("campanile-postgres-")
+            .tempdir()
+            .map_err(|error| format!("no temporary folder for Postgres: {error}"))?;
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        let password_file = folder.path().join("password");
+        std::fs::write(&password_file, &password)
+            .map_err(|error| format!("{}: {error}", password_file.display()))?;
+        let mut command = as_unprivileged(folder.path(), &password_file)?;
+        let fsync = if options.fsync { "on" } else { "off" };
+        let mut shell = command
+            .env("PG_BIN", &programs)
+            .env("PG_DIR", folder.path())
+            .env("PG_USER", USER)
+            .env(
+                "PG_OPTIONS",
+                format!(
+                    "-c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 \
+                     -c fsync={fsync} -c full_page_writes={fsync} -c shared_buffers=32MB"
+                ),
+            )
+            .env_remove("PGDATA")
+            .current_dir(folder.path())
+            // Ctrl-C is for the tests; the end of the pipe is for the shell.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("cannot run a shell for Postgres: {error}"))?;
+        let words = shell.stdin.take();
+        let answers = BufReader::new(shell.stdout.take().ok_or("no pipe from the shell")?);
+        // From here on the shell removes it.
+        let _ = folder.keep();
+        let mut cluster = Cluster {
+            shell,
+            words,
+            answers,
+            port: 0,
+            url: DatabaseUrl::sqlite(""),
+        };
+        cluster.ask("init")?;
+        // Somebody else may take the port between our look and the server's start.
+        let mut started = Err(String::new());
+        for _ in 0..5 {
+            cluster.port = free_port().map_err(|error| format!("no free port: {error}"))?;
+            started = cluster.start_again();
+            if started.is_ok() {
+                break;
+            }
+        }
+        started?;
+        let url = format!(
+            "postgres://{USER}:{password}@127.0.0.1:{}/postgres",
+            cluster.port
+        );
+        cluster.url = url
+            .parse()
+            .map_err(|error| format!("the address of the test server: {error}"))?;
+        Ok(cluster)
+    }
+
+    /// The superuser's address.
+    pub fn url(&self) -> &DatabaseUrl {
+        &self.url
+    }
+
+    /// Where it listens on 127.0.0.1, also while it is stopped.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stop it in order: connections are ended, the data stays.
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.ask("stop")
+    }
+
+    /// Stop it at once, as a crash would: it recovers from its log at the next start.
+    pub fn crash(&mut self) -> Result<(), String> {
+        self.ask("crash")
+    }
+
+    /// Start it again on the same port, after [`Cluster::stop`] or [`Cluster::crash`].
+    pub fn start_again(&mut self) -> Result<(), String> {
+        let port = self.port;
+        self.ask(&format!("start {port}"))
+    }
+
+    /// Stop it and start it again.
+    pub fn restart(&mut self) -> Result<(), String> {
+        self.stop()?;
+        self.start_again()
+    }
+
+    fn ask(&mut self, word: &str) -> Result<(), String> {
+        let words = self.words.as_mut().ok_or("the shell is gone")?;
+        let mut answer = String::new();
+        writeln!(words, "{word}")
+            .and_then(|()| words.flush())
+            .and_then(|()| self.answers.read_line(&mut answer).map(|_| ()))
+            .map_err(|error| format!("Postgres for the tests does not {word}: {error}"))?;
+        match answer.trim() {
+            "done" => Ok(()),
+            "" => Err(format!(
+                "Postgres for the tests does not {word}: its shell ended"
+            )),
+            other => Err(format!("Postgres for the tests does not {word}: {other}")),
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.words = None;
+        let _ = self.shell.wait();
+    }
+}
+
+/// The server that all tests of this process share, and whether it outlives them.
+///
+/// # Panics
+///
+/// Where there is none, with one line that says what to do.
+pub fn shared() -> (DatabaseUrl, bool) {
+    static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    if let Ok(given) = std::env::var("TEST_POSTGRES_URL") {
+        let url = given
+            .parse()
+            .unwrap_or_else(|error| panic!("TEST_POSTGRES_URL: {error}"));
+        return (url, true);
+    }
+    match SHARED.get_or_init(Cluster::start) {
+        Ok(cluster) => (cluster.url().clone(), false),
+        Err(line) => panic!("{line}"),
+    }
+}
+
+/// A port of 127.0.0.1 on which nobody listens.
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// The folder with `initdb` and `postgres`: of `PATH`, else of the newest installed version.
+fn server_programs() -> Option<PathBuf> {
+    let has_both =
+        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(folder) = std::env::split_paths(&path).find(has_both) {
+        return Some(folder);
+    }
+    let mut found: Vec<PathBuf> = [
+        ("/usr/lib/postgresql", "", "bin"),
+        ("/usr", "pgsql-", "bin"),
+        ("/opt/homebrew/opt", "postgresql", "bin"),
+        ("/usr/local/opt", "postgresql", "bin"),
+        ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
+    ]
+    .into_iter()
+    .flat_map(|(parent, prefix, below)| {
+        std::fs::read_dir(parent)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(move |entry| entry.file_name().to_string_lossy().starts_with(prefix))
+            .map(move |entry| entry.path().join(below))
+    })
+    .filter(has_both)
+    .collect();
+    found.sort_by_key(|folder| version_in(folder));
+    found.pop()
+}
+
+/// The digits in a path, as a number: `/usr/lib/postgresql/17/bin` is 17.
+fn version_in(folder: &Path) -> u64 {
+    let text = folder.to_string_lossy();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// The shell that watches over the server: as another user when this process is root, whom Postgres refuses.
+fn as_unprivileged(folder: &Path, password_file: &Path) -> Result<Command, String> {
+    if !rustix::process::geteuid().is_root() {
+        let mut command = Command::new("sh");
+        command.args(["-c", SHELL]);
+        return Ok(command);
+    }
+    let user = ["postgres", "nobody"]
+        .into_iter()
+        .find_map(|name| Some((name, id_of(name, "-u")?, id_of(name, "-g")?)));
+    let Some((name, uid, gid)) = user else {
+        return Err("Postgres does not run as root, and there is no user `postgres` or `nobody` to run it as; run the tests as another user".to_owned());
+    };
+    for path in [folder, password_file] {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    let there = |program: &str| {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .any(|folder| folder.join(program).is_file())
+    };
+    let mut command;
+    if there("setpriv") {
+        command = Command::new("setpriv");
+        command
+            .arg(format!("--reuid={uid}"))
+            .arg(format!("--regid={gid}"))
+            .args(["--clear-groups", "sh", "-c", SHELL]);
+    } else if there("runuser") {
+        command = Command::new("runuser");
+        command.args(["-u", name, "--", "sh", "-c", SHELL]);
+    } else {
+        command = Command::new("su");
+        command.args(["-s", "/bin/sh", "-c", SHELL, name]);
+    }
+    Ok(command)
+}
+
+fn id_of(user: &str, which: &str) -> Option<u32> {
+    let output = Command::new("id").args([which, user]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}

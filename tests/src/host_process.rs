@@ -1,0 +1,242 @@
+//! The real `campanile` as a child process.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long [`HostProcess::wait_for_line`] and [`HostProcess::wait_exit`] wait unless told otherwise, in seconds.
+pub const WAIT_SECONDS: u64 = 30;
+
+/// The program under test, as it is in the source now.
+///
+/// `CAMPANILE_BIN` names another one. Otherwise it is built, once a process, with the same
+/// profile and into the same folder as the test that asks.
+///
+/// # Panics
+///
+/// When it does not build.
+pub fn campanile_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(given) = std::env::var_os("CAMPANILE_BIN") {
+            return PathBuf::from(given);
+        }
+        // target/<profile>/deps/<test>
+        let test = std::env::current_exe().expect("the path of this test");
+        let profile_folder = test
+            .parent()
+            .and_then(Path::parent)
+            .expect("a test runs in target/<profile>/deps");
+        let target_folder = profile_folder.parent().expect("a profile is in target");
+        let profile = match profile_folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(other) => other,
+        };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "campanile", "--bin"])
+            .args(["campanile", "--profile", profile, "--target-dir"])
+            .arg(target_folder)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+            .status()
+            .expect("cargo, to build campanile");
+        assert!(status.success(), "campanile does not build");
+        profile_folder.join("campanile")
+    })
+}
+
+/// A running `campanile`. Killed when it is dropped.
+pub struct HostProcess {
+    child: Child,
+    stderr: Arc<Lines>,
+    stdout: Arc<Lines>,
+}
+
+#[derive(Default)]
+struct Lines {
+    read: Mutex<Collected>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Collected {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl HostProcess {
+    /// Start `campanile` with `args` in the folder `folder`.
+    pub fn start<I, S>(folder: &Path, args: I) -> HostProcess
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
+        let mut command = Command::new(campanile_binary());
+        command.args(args).current_dir(folder);
+        HostProcess::spawn(&mut command)
+    }
+
+    /// Start a command made by the caller, for example with environment variables.
+    pub fn spawn(command: &mut Command) -> HostProcess {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stderr = collect(child.stderr.take().expect("piped"));
+        let stdout = collect(child.stdout.take().expect("piped"));
+        HostProcess {
+            child,
+            stderr,
+            stdout,
+        }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The first line on stderr that contains `text`, waiting for it up to [`WAIT_SECONDS`].
+    ///
+    /// # Panics
+    ///
+    /// When it does not come, with all lines that did.
+    pub fn wait_for_line(&self, text: &str) -> String {
+        self.wait_for_line_within(text, Duration::from_secs(WAIT_SECONDS))
+    }
+
+    /// The same, waiting up to `limit`.
+    pub fn wait_for_line_within(&self, text: &str, limit: Duration) -> String {
+        let until = Instant::now() + limit;
+        let mut read = self.stderr.read.lock().expect("no reader panics");
+        loop {
+            if let Some(line) = read.lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(
+                !left.is_zero() && !read.ended,
+                "campanile never said `{text}`{}; it said:\n{}",
+                if read.ended { " and ended" } else { "" },
+                read.lines.join("\n")
+            );
+            (read, _) = self
+                .stderr
+                .more
+                .wait_timeout(read, left)
+                .expect("no reader panics");
+        }
+    }
+
+    /// Everything said on stderr until now.
+    pub fn stderr_lines(&self) -> Vec<String> {
+        self.stderr.lines()
+    }
+
+    /// Everything written to stdout until now.
+    pub fn stdout_lines(&self) -> Vec<String> {
+        self.stdout.lines()
+    }
+
+    /// `kill -9`, and wait until it is gone.
+    pub fn kill(&mut self) -> ExitStatus {
+        let _ = self.child.kill();
+        self.child.wait().expect("the end of a killed process")
+    }
+
+    /// Ask it to stop, as an init system does.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Send it any signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child process")
+    }
+
+    /// Wait until it has ended, up to [`WAIT_SECONDS`].
+    ///
+    /// # Panics
+    ///
+    /// When it goes on, with all that it said.
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        self.wait_exit_within(Duration::from_secs(WAIT_SECONDS))
+    }
+
+    /// The same, waiting up to `limit`.
+    pub fn wait_exit_within(&mut self, limit: Duration) -> ExitStatus {
+        let until = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.try_wait() {
+                self.stderr.wait_end();
+                self.stdout.wait_end();
+                return status;
+            }
+            assert!(
+                Instant::now() < until,
+                "campanile did not end in {limit:?}; it said:\n{}",
+                self.stderr_lines().join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for HostProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Lines {
+    fn lines(&self) -> Vec<String> {
+        self.read.lock().expect("no reader panics").lines.clone()
+    }
+
+    /// Wait, a little, until the pipe is read to its end.
+    fn wait_end(&self) {
+        let read = self.read.lock().expect("no reader panics");
+        let _ = self
+            .more
+            .wait_timeout_while(read, Duration::from_secs(2), |read| !read.ended);
+    }
+}
+
+fn collect(pipe: impl Read + Send + 'static) -> Arc<Lines> {
+    let lines = Arc::new(Lines::default());
+    let collected = lines.clone();
+    std::thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            let read = pipe.read_until(b'\n', &mut bytes).unwrap_or(0);
+            let mut into = collected.read.lock().expect("no reader panics");
+            if read == 0 {
+                into.ended = true;
+            } else {
+                let line = String::from_utf8_lossy(&bytes);
+                into.lines.push(line.trim_end().to_owned());
+            }
+            collected.more.notify_all();
+            if read == 0 {
+                return;
+            }
+        }
+    });
+    lines
+}

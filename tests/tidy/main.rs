@@ -1,0 +1,1 @@
+//! What no compiler checks about the source itself.
