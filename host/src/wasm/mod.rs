@@ -3,10 +3,11 @@
 //! The only room that names wasmtime. It knows nothing of schedules, launches or databases.
 //!
 //! The path of one call: a file is recognised (`recognise.rs`) and compiled (`artifact.rs`) once; each call then opens
-//! a store with its limits (`store.rs`) and grants (`grants.rs`, `http.rs`), and runs to its report (`run.rs`).
+//! a store with its limits (`store.rs`) and grants (`grants.rs`, `http.rs`, `connect.rs`), and runs to its report (`run.rs`).
 
 mod address;
 mod artifact;
+mod connect;
 mod cpu;
 mod describe;
 mod engine;

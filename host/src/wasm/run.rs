@@ -16,6 +16,8 @@ use crate::clock::Clock;
 /// Of a message that goes on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
+const PUT_ELSEWHERE: &str = "put large results in a file or a database and return where they are";
+
 /// Carry `call` out. Whatever happens is in the report.
 pub(super) async fn run(call: Call, clock: Clock) -> Report {
     let started = Instant::now();
@@ -100,7 +102,7 @@ fn judge(
     match ended {
         Ended::Returned(Ok(completion)) => completed(completion, limits),
         Ended::Returned(Err(failure)) => Err(failed(failure, state, limits)),
-        Ended::Broke(error) => Err(broke(&error, state)),
+        Ended::Broke(error) => Err(broke(&error, state, limits)),
         Ended::TimedOut => Err(failure(
             Outcome::TimedOut,
             format!(
@@ -126,7 +128,7 @@ fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
         };
         if text.len() > limits.output_bytes_max {
             return Err(invalid(format!(
-                "has {} bytes and its limit is {}; put large results in a file or a database and return where they are",
+                "has {} bytes and its limit is {}; {PUT_ELSEWHERE}",
                 text.len(),
                 limits.output_bytes_max
             )));
@@ -181,7 +183,7 @@ fn failed(said: types::Failure, state: &HostState, limits: &Limits) -> Failure {
 }
 
 /// The call broke off with an error of the engine.
-fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
+fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure {
     if let Some(message) = state.meter.refusal() {
         return failure(Outcome::MemoryExceeded, message);
     }
@@ -192,7 +194,23 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
         let message = format!("no slot for an instance was free: {error}");
         return failure(Outcome::HostError, message);
     }
+    if is_giant_result(error) {
+        let message = format!(
+            "what the task returned is far too large: its limit is {} bytes; {PUT_ELSEWHERE}",
+            limits.output_bytes_max
+        );
+        return failure(Outcome::InvalidOutput, message);
+    }
     failure(Outcome::Trapped, trap_message(error, &state.stderr.text()))
+}
+
+/// Whether the engine refused to copy a result because of its size.
+///
+/// The engine's error has no public type. The same one is raised when the guest hands too much to an import,
+/// but then some code of the guest is under way.
+fn is_giant_result(error: &wasmtime::Error) -> bool {
+    let text = error.root_cause().to_string();
+    text.starts_with("too much data is being copied") && !error.is::<WasmBacktrace>()
 }
 
 /// What went wrong in a guest, and where: a few names rather than a wall of text.

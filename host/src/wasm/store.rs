@@ -17,8 +17,8 @@ use crate::clock::{Clock, Timestamp};
 /// What crosses between guest and host in one call of either, at least; an output may be larger.
 const HOSTCALL_BYTES_MIN: usize = 16 << 20;
 
-/// Open files, streams, requests and the like.
-const HANDLES_MAX: usize = 10_000;
+/// Open files, streams, requests and the like; a file is also one of the few that the process may have.
+const HANDLES_MAX: usize = 4_000;
 
 /// Of the headers of one request or response.
 const HEADER_BYTES_MAX: usize = 64 << 10;

@@ -15,12 +15,13 @@ fn http_guest(authority: &str) -> Guest {
         (local.set $request (call $request (call $fields)))
         (drop (call $set-scheme (local.get $request) (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 0)))
         (drop (call $set-authority (local.get $request) (i32.const 1) (i32.const 2048) (i32.const {})))
+        (drop (call $set-path (local.get $request) (i32.const 1) (i32.const 2047) (i32.const 1)))
         (call $handle (local.get $request) (i32.const 0) (i32.const 0) (i32.const 512))
         (if (i32.eqz (i32.load8_u (i32.const 512)))
             (then (call $block (call $subscribe-response (i32.load (i32.const 520))))))",
         authority.len()
     );
-    guest(&body).data(2048, authority)
+    guest(&body).data(2047, format!("/{authority}"))
 }
 
 fn gave_up() -> SaidFailure<'static> {
@@ -153,4 +154,64 @@ async fn a_granted_directory_that_is_not_there_is_the_host_s_trouble() {
         message.starts_with("the directory /no/such/directory granted as /source cannot be opened"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn a_task_sees_its_granted_variables_and_nothing_of_the_host_s() {
+    // Wants exactly one variable, with a name of 4 bytes and a value of 5.
+    let body = "(call $get-environment (i32.const 512))
+        (if (i32.ne (i32.load (i32.const 516)) (i32.const 1)) (then unreachable))
+        (if (i32.ne (i32.load offset=4 (i32.load (i32.const 512))) (i32.const 4)) (then unreachable))
+        (if (i32.ne (i32.load offset=12 (i32.load (i32.const 512))) (i32.const 5)) (then unreachable))";
+    let sandbox = sandbox();
+    let guest = guest(body).completes(None, None);
+    let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
+    let report = sandbox.run(call(&artifact)).await;
+    failure(&report, Outcome::Trapped);
+    let mut granted = call(&artifact);
+    granted.grants = Arc::new(Grants {
+        env: [("CITY".to_owned(), "Turin".to_owned())].into(),
+        ..Grants::default()
+    });
+    let report = sandbox.run(granted).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_directory_is_seen_when_granted_and_written_when_writable() {
+    // Without a directory a failure; else makes `made` in it and completes, or traps when it may not.
+    let body = format!(
+        "(call $get-directories (i32.const 512))
+        (if (i32.eqz (i32.load (i32.const 516))) (then (return (i32.const {OTHER_RESULT}))))
+        (call $create-directory (i32.load (i32.load (i32.const 512))) (i32.const 2048) (i32.const 4) (i32.const 520))
+        (if (i32.load8_u (i32.const 520)) (then unreachable))"
+    );
+    let guest = guest(&body)
+        .data(2048, "made")
+        .completes(None, None)
+        .fails(OTHER_RESULT, &gave_up());
+    let sandbox = sandbox();
+    let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
+    let report = sandbox.run(call(&artifact)).await;
+    failure(&report, Outcome::Failed);
+
+    let host = tempfile::tempdir().unwrap();
+    let with = |writable| {
+        let mut call = call(&artifact);
+        call.grants = Arc::new(Grants {
+            directories: vec![DirectoryGrant {
+                host: host.path().to_owned(),
+                guest: "/source".into(),
+                writable,
+            }],
+            ..Grants::default()
+        });
+        call
+    };
+    let report = sandbox.run(with(false)).await;
+    failure(&report, Outcome::Trapped);
+    assert!(!host.path().join("made").exists());
+    let report = sandbox.run(with(true)).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    assert!(host.path().join("made").is_dir());
 }

@@ -1,5 +1,6 @@
 //! Guests written as WebAssembly text, and a sandbox to call them in.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,82 +16,6 @@ use crate::wasm::*;
 pub const RESULT: u32 = 1024;
 /// Where a second one may lie.
 pub const OTHER_RESULT: u32 = 4096;
-
-/// What a guest can import, by the short names that test bodies use.
-const IMPORTS: [(&str, &str); 17] = [
-    (
-        "$attempt",
-        r#""campanile:task/run-info@0.1.0" "attempt" (func $attempt (result i32))"#,
-    ),
-    (
-        "$cancel-requested",
-        r#""campanile:task/run-info@0.1.0" "cancel-requested" (func $cancel-requested (result i32))"#,
-    ),
-    (
-        "$report-progress",
-        r#""campanile:task/run-info@0.1.0" "report-progress" (func $report-progress (param i32 i32 i32 i32))"#,
-    ),
-    (
-        "$deadline",
-        r#""campanile:task/run-info@0.1.0" "deadline" (func $deadline (param i32))"#,
-    ),
-    (
-        "$task-name",
-        r#""campanile:task/run-info@0.1.0" "task-name" (func $task-name (param i32))"#,
-    ),
-    (
-        "$log",
-        r#""wasi:logging/logging@0.1.0-draft" "log" (func $log (param i32 i32 i32 i32 i32))"#,
-    ),
-    (
-        "$get-config",
-        r#""wasi:config/store@0.2.0-rc.1" "get" (func $get-config (param i32 i32 i32))"#,
-    ),
-    (
-        "$write",
-        r#""wasi:io/streams@0.2.0" "[method]output-stream.blocking-write-and-flush" (func $write (param i32 i32 i32 i32))"#,
-    ),
-    (
-        "$get-stdout",
-        r#""wasi:cli/stdout@0.2.0" "get-stdout" (func $get-stdout (result i32))"#,
-    ),
-    (
-        "$get-stderr",
-        r#""wasi:cli/stderr@0.2.0" "get-stderr" (func $get-stderr (result i32))"#,
-    ),
-    (
-        "$exit",
-        r#""wasi:cli/exit@0.2.0" "exit" (func $exit (param i32))"#,
-    ),
-    (
-        "$subscribe-duration",
-        r#""wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration" (func $subscribe-duration (param i64) (result i32))"#,
-    ),
-    (
-        "$block",
-        r#""wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32))"#,
-    ),
-    (
-        "$random",
-        r#""wasi:random/random@0.2.0" "get-random-bytes" (func $random (param i64 i32))"#,
-    ),
-    (
-        "$open-door",
-        r#""other:host/door@1.0.0" "open" (func $open-door)"#,
-    ),
-    (
-        "$http-types",
-        r#""wasi:http/types@0.2.0" "[constructor]fields" (func $fields (result i32)))
-        (import "wasi:http/types@0.2.0" "[constructor]outgoing-request" (func $request (param i32) (result i32)))
-        (import "wasi:http/types@0.2.0" "[method]outgoing-request.set-scheme" (func $set-scheme (param i32 i32 i32 i32 i32) (result i32)))
-        (import "wasi:http/types@0.2.0" "[method]outgoing-request.set-authority" (func $set-authority (param i32 i32 i32 i32) (result i32)))
-        (import "wasi:http/types@0.2.0" "[method]future-incoming-response.subscribe" (func $subscribe-response (param i32) (result i32))"#,
-    ),
-    (
-        "$handle",
-        r#""wasi:http/outgoing-handler@0.2.0" "handle" (func $handle (param i32 i32 i32 i32))"#,
-    ),
-];
 
 /// A guest under construction.
 #[derive(Default)]
@@ -158,16 +83,15 @@ impl Guest {
             )
         });
         let code = format!("{} {} {describe}", self.body, self.more);
-        let wanted = |name: &str| {
-            let http = name == "$http-types" && code.contains("$fields");
-            http || code
-                .split(|c: char| !(c.is_alphanumeric() || matches!(c, '$' | '-')))
-                .any(|word| word == name)
-        };
-        let imports: String = IMPORTS
-            .iter()
-            .filter(|(name, _)| wanted(name))
-            .map(|(_, import)| format!("(import {import})\n"))
+        let mentioned: HashSet<&str> = code
+            .split(|c: char| !(c.is_alphanumeric() || matches!(c, '$' | '-')))
+            .collect();
+        let imports: String = include_str!("imports.wat")
+            .lines()
+            .filter(|line| {
+                line.split([' ', ')'])
+                    .any(|word| mentioned.contains(word) && word.starts_with('$'))
+            })
             .collect();
         let data: String = self
             .data

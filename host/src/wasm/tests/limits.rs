@@ -137,26 +137,23 @@ async fn a_limit_beyond_the_sandbox_s_own_is_clamped() {
 }
 
 #[tokio::test]
-async fn a_package_beyond_the_pool_is_served_on_demand() {
-    // Starts with more memory than a slot of the pool has; and with more memories.
-    for big in [
-        guest("").pages(1200),
-        guest("")
-            .with(&"(memory 1)".repeat(6))
-            .completes(None, None),
-    ] {
-        let fits = big.component();
-        let sandbox = sandbox();
-        let artifact = Arc::new(sandbox.load(&fits).unwrap());
-        let report = sandbox.run(call(&artifact)).await;
-        let expected = if report.outcome == Outcome::Succeeded {
-            assert_eq!(report.usage.memory_peak_bytes, 8 * 65_536);
-            Outcome::Succeeded
-        } else {
-            Outcome::MemoryExceeded
-        };
-        assert_eq!(report.outcome, expected, "{report:#?}");
-    }
+async fn a_package_with_more_memories_than_a_slot_is_served_on_demand() {
+    let guest = guest("")
+        .with(&"(memory 1)".repeat(6))
+        .completes(None, None);
+    let report = run(guest).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    assert_eq!(report.usage.memory_peak_bytes, 8 * 65_536);
+}
+
+#[tokio::test]
+async fn a_package_that_starts_larger_than_a_slot_loads_and_says_so_when_called() {
+    let report = run(guest("").pages(1200)).await;
+    let message = &failure(&report, Outcome::MemoryExceeded).message;
+    assert!(
+        message.contains("wanted 75.0 MiB of memory and its limit is 64.0 MiB"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -199,13 +196,18 @@ async fn an_output_far_beyond_any_limit_is_invalid_too() {
         .pages(600)
         .data(RESULT, completion_of(0, 36 << 20));
     let report = run(guest).await;
-    failure(&report, Outcome::InvalidOutput);
+    let said = failure(&report, Outcome::InvalidOutput);
+    assert!(
+        said.message.contains("its limit is 1048576"),
+        "{}",
+        said.message
+    );
 }
 
 /// Does `what` a thousand times.
 fn thousand_times(what: &str) -> String {
     format!(
-        "(local $n i32)
+        "(local $n i32) (local $stdout i32)
         (loop $again
             {what}
             (local.set $n (i32.add (local.get $n) (i32.const 1)))
@@ -216,7 +218,8 @@ fn thousand_times(what: &str) -> String {
 #[tokio::test]
 async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
     let body = thousand_times(
-        "(call $write (call $get-stdout) (i32.const 2048) (i32.const 100) (i32.const 512))
+        "(if (i32.eqz (local.get $n)) (then (local.set $stdout (call $get-stdout))))
+        (call $write (local.get $stdout) (i32.const 2048) (i32.const 100) (i32.const 512))
         (if (i32.load8_u (i32.const 512)) (then unreachable))
         (call $log (i32.const 2) (i32.const 2048) (i32.const 0) (i32.const 2048) (i32.const 100))",
     );
@@ -252,6 +255,16 @@ async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
     ))
     .await;
     failure(&report, Outcome::Trapped);
+    let report = run(guest(
+        "(call $log (i32.const 0) (i32.const 0) (i32.const 20000000) (i32.const 0) (i32.const 0))",
+    )
+    .pages(400))
+    .await;
+    let message = &failure(&report, Outcome::Trapped).message;
+    assert!(
+        message.contains("too much data is being copied"),
+        "{message}"
+    );
     let endless = "(loop $more (drop (call $subscribe-duration (i64.const 1))) (br $more))";
     let report = run(guest(endless)).await;
     failure(&report, Outcome::Trapped);
