@@ -242,9 +242,9 @@ pub struct Refusal {
 /// How the sandbox is set up, once per process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxSettings {
-    /// How many calls may run at the same time; sizes the pool of instances.
+    /// How many calls may run at the same time, at least 1; sizes the pool of instances.
     pub calls_max: u32,
-    /// Threads that run guests, apart from those of the scheduler and the database.
+    /// Threads that run guests, at least 1, apart from those of the scheduler and the database.
     pub guest_threads: usize,
     /// Where compiled code is kept between starts; none keeps nothing. Made private (0700).
     pub cache_dir: Option<PathBuf>,
@@ -271,7 +271,10 @@ impl Sandbox {
     /// # Errors
     ///
     /// When the machine gives no thread or no memory, or `cache_dir` cannot be made private.
-    pub fn new(settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+    pub fn new(mut settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+        settings.calls_max = settings.calls_max.max(1);
+        let engines = engine::Engines::new(&settings)?;
+        // Last, because a runtime that is dropped in an async context panics.
         let guests = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.guest_threads.max(1))
             .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -281,7 +284,7 @@ impl Sandbox {
             .map_err(|error| SandboxError(format!("the guests' threads did not start: {error}")))?;
         let calls = usize::try_from(settings.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Sandbox {
-            engines: engine::Engines::new(&settings)?,
+            engines,
             compiling: Mutex::new(()),
             calls: Arc::new(Semaphore::new(calls)),
             describes: Arc::new(Semaphore::new(engine::DESCRIBES_MAX as usize)),
