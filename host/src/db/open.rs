@@ -4,6 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use sqlx::AssertSqlSafe;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -70,6 +71,50 @@ impl Db {
             )));
         }
         Ok(db)
+    }
+
+    /// A database of its own beside that of `url`, with empty tables: for measuring. End it with [`Db::discard`].
+    pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db, DbError> {
+        match url {
+            DatabaseUrl::Sqlite(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(format!(".{name}"));
+                Db::open_and_migrate(&DatabaseUrl::Sqlite(path.into())).await
+            }
+            DatabaseUrl::Postgres(_) => {
+                let db = Db::open(url).await?;
+                if let Pools::Postgres(pool) = &db.pools {
+                    let create = format!("CREATE SCHEMA \"{name}\"");
+                    sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+                }
+                db.close().await;
+                Db::open_and_migrate(&url.in_schema(name)).await
+            }
+        }
+    }
+
+    /// Take away what [`Db::open_scratch`] made, with everything in it.
+    pub async fn discard(self) -> Result<(), DbError> {
+        match (&self.pools, self.url.sqlite_path()) {
+            (Pools::Postgres(pool), _) => {
+                let schema: String = sqlx::query_scalar("SELECT current_schema()")
+                    .fetch_one(pool)
+                    .await?;
+                let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
+                sqlx::query(AssertSqlSafe(drop)).execute(pool).await?;
+                self.close().await;
+            }
+            (Pools::Sqlite { .. }, path) => {
+                self.close().await;
+                for end in ["", "-wal", "-shm", ".lock"] {
+                    let mut file = path.unwrap_or(Path::new("")).as_os_str().to_owned();
+                    file.push(end);
+                    // What is not there is gone already.
+                    let _ = std::fs::remove_file(file);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Bring the tables up to this version. Does nothing to tables that are.

@@ -140,6 +140,11 @@ impl Engine {
         &self.db
     }
 
+    /// The clock that this engine goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// This life of the host.
     pub fn host(&self) -> HostId {
         self.host

@@ -215,7 +215,7 @@ impl Engine {
         }
     }
 
-    fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
+    pub(crate) fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
         Finish {
             run_id: work.run_id,
             token: work.token,

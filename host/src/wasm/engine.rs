@@ -29,7 +29,7 @@ pub(super) const DESCRIBES_MAX: u32 = 2;
 
 /// What one call may take from the pool. More than this is served on demand.
 const CORE_INSTANCES_PER_CALL_MAX: u32 = 200;
-const MEMORIES_PER_CALL_MAX: u32 = 4;
+const MEMORIES_PER_CALL_MAX: u32 = 2;
 const TABLES_PER_CALL_MAX: u32 = 10;
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 const INSTANCE_METADATA_BYTES_MAX: usize = 10 << 20;

@@ -203,6 +203,7 @@ pub struct RunFacts {
 }
 
 /// One call to make.
+#[derive(Clone)]
 pub struct Call {
     pub artifact: Arc<Artifact>,
     pub task: String,
@@ -241,9 +242,9 @@ pub struct Refusal {
 /// How the sandbox is set up, once per process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxSettings {
-    /// How many calls may run at the same time; sizes the pool of instances.
+    /// How many calls may run at the same time, at least 1; sizes the pool of instances.
     pub calls_max: u32,
-    /// Threads that run guests, apart from those of the scheduler and the database.
+    /// Threads that run guests, at least 1, apart from those of the scheduler and the database.
     pub guest_threads: usize,
     /// Where compiled code is kept between starts; none keeps nothing. Made private (0700).
     pub cache_dir: Option<PathBuf>,
@@ -270,7 +271,10 @@ impl Sandbox {
     /// # Errors
     ///
     /// When the machine gives no thread or no memory, or `cache_dir` cannot be made private.
-    pub fn new(settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+    pub fn new(mut settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+        settings.calls_max = settings.calls_max.max(1);
+        let engines = engine::Engines::new(&settings)?;
+        // Last, because a runtime that is dropped in an async context panics.
         let guests = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.guest_threads.max(1))
             .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -280,7 +284,7 @@ impl Sandbox {
             .map_err(|error| SandboxError(format!("the guests' threads did not start: {error}")))?;
         let calls = usize::try_from(settings.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Sandbox {
-            engines: engine::Engines::new(&settings)?,
+            engines,
             compiling: Mutex::new(()),
             calls: Arc::new(Semaphore::new(calls)),
             describes: Arc::new(Semaphore::new(engine::DESCRIBES_MAX as usize)),
@@ -335,6 +339,23 @@ impl Sandbox {
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
         self.among_guests(slot, run::run(call, self.clock.clone()))
+            .await
+            .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
+    }
+
+    /// Make the same call `times` times in a row on one of the guests' threads, as fast as it goes: the
+    /// floor that every launch stands on. For measuring; gives the last report.
+    pub async fn run_in_a_row(&self, call: Call, times: u32) -> Report {
+        let slot = self.calls.clone().acquire_owned().await;
+        let clock = self.clock.clone();
+        let in_a_row = async move {
+            let mut report = Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
+            for _ in 0..times {
+                report = run::run(call.clone(), clock.clone()).await;
+            }
+            report
+        };
+        self.among_guests(slot, in_a_row)
             .await
             .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
     }

@@ -163,11 +163,16 @@ fn failed(said: types::Failure, state: &HostState, limits: &Limits) -> Failure {
         .as_ref()
         .and_then(|details| details.get("kind"))
         .is_some_and(|kind| kind == "denied");
-    let (kind, message) = match (missing_grant, state.meter.refusal(), state.denial.message()) {
-        (true, _, _) => (Outcome::Denied, said.message),
-        (false, Some(message), _) => (Outcome::MemoryExceeded, message),
-        (false, None, Some(message)) => (Outcome::Denied, message),
-        (false, None, None) => (Outcome::Failed, said.message),
+    let told_by_host = state.denial.message();
+    let (kind, message) = if missing_grant || told_by_host.is_some() {
+        (Outcome::Denied, with_reason(told_by_host, said.message))
+    } else if let Some(message) = state.meter.refusal() {
+        (
+            Outcome::MemoryExceeded,
+            with_reason(Some(message), said.message),
+        )
+    } else {
+        (Outcome::Failed, said.message)
     };
     let retryable = match kind {
         Outcome::Failed => said.retryable,
@@ -179,6 +184,15 @@ fn failed(said: types::Failure, state: &HostState, limits: &Limits) -> Failure {
         retry_after: said.retry_after_ms.map(Duration::from_millis),
         details,
         kind,
+    }
+}
+
+/// The host's reason before the task's own words, which often follow from it.
+fn with_reason(reason: Option<String>, said: String) -> String {
+    match reason {
+        Some(reason) if said.is_empty() => reason,
+        Some(reason) => format!("{reason} (the task said: {said})"),
+        None => said,
     }
 }
 
@@ -251,25 +265,31 @@ fn panic_message(stderr: &str) -> Option<String> {
     None
 }
 
-/// The guest's innermost functions, without those that only carry a panic out.
+/// The guest's innermost functions that have names, without those that only carry a panic out.
 fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
     const SHOWN: usize = 5;
     const SHOWN_BYTES: usize = 80;
-    const PANICKING: [&str; 5] = ["std::", "core::", "__rust", "rust_", "abort"];
+    const SAY_NOTHING: [&str; 6] = [
+        "<wasm function",
+        "std::",
+        "core::",
+        "__rust",
+        "rust_",
+        "abort",
+    ];
     // The engine's text is the only place where names are demangled: `  0: 0x1f - module!function`.
     let text = backtrace.to_string();
-    let names: Vec<&str> = text
+    let mut names: Vec<String> = text
         .lines()
         .filter_map(|line| line.split_once(" - "))
         .map(|(_, name)| name.split_once('!').map_or(name, |(_, function)| function))
-        .collect();
-    let own = |name: &&&str| !PANICKING.iter().any(|prefix| name.starts_with(prefix));
-    names
-        .iter()
-        .filter(own)
-        .take(SHOWN)
+        .filter(|name| !SAY_NOTHING.iter().any(|prefix| name.starts_with(prefix)))
         .map(|name| name[..name.floor_char_boundary(SHOWN_BYTES)].to_owned())
-        .collect()
+        .collect();
+    // One name for a recursion, however deep.
+    names.dedup();
+    names.truncate(SHOWN);
+    names
 }
 
 fn failure(kind: Outcome, message: String) -> Failure {

@@ -234,3 +234,19 @@ fn a_file_cut_anywhere_is_refused() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_start_says_why() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let settings = SandboxSettings {
+        calls_max: 0,
+        guest_threads: 0,
+        cache_dir: Some(file.path().join("below/a/file")),
+        memory_bytes_max: 0,
+    };
+    let error = Sandbox::new(settings, Clock::system()).err().unwrap();
+    assert!(
+        error.to_string().contains("cannot be made private"),
+        "{error}"
+    );
+}
