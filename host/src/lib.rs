@@ -61,6 +61,9 @@
 //! [`wasm`] names wasmtime, only [`clock`] asks for the time. [`schedule`], [`engine::plan`], [`engine::outcome`] and
 //! [`engine::workflow`] are pure: the same arguments give the same answer.
 
+// Bad input ends in a sentence and an exit code. Tests may panic (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 pub mod cli;
 pub mod clock;
 pub mod config;

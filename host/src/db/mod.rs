@@ -10,7 +10,8 @@
 //! 3. `Tx::lock_rows`: `FOR UPDATE SKIP LOCKED` on Postgres;
 //! 4. [`Db::host_lock`]: a file lock on SQLite, an advisory lock on Postgres;
 //! 5. [`Db::server_time`]: on Postgres the server's clock decides;
-//! 6. `error.rs`: which codes mean what.
+//! 6. `batch.rs`: places without numbers on SQLite, where numbers are names;
+//! 7. `error.rs`: which codes mean what.
 //!
 //! SQL never asks what time it is: `now` is always bound.
 
