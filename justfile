@@ -29,7 +29,7 @@ packages:
 
 # The guide to the source, in a browser
 doc:
-    cargo doc --workspace --no-deps --open
+    cargo doc --no-deps --open --package campanile --package campanile-sdk
 
 # Licences, advisories and sources of the dependencies; `cargo install cargo-deny` once
 deny:
