@@ -384,7 +384,7 @@ mod versions {
         sandbox: &Arc<Sandbox>,
         name: &str,
         digest: &ArtifactDigest,
-    ) -> Result<Compiled, CannotBegin> {
+    ) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
         let cannot = |message: String| CannotBegin {
             kind: FailureKind::HostError,
             message,
