@@ -54,6 +54,7 @@
 //! * `engine/lease.rs` renews the heartbeat and the leases, and drops runs that are no longer this host's.
 //! * `engine/recover.rs` buries hosts that are gone, and opens their launches again or gives them up for a reason.
 //! * `engine/audit.rs` puts next slots right, computes the statistics and judges the health.
+//! * `crash::point` names a place at which a test lets a debug build die. It does nothing else.
 //!
 //! # Who knows what
 //!
