@@ -62,8 +62,10 @@
 //! [`wasm`] names wasmtime, only [`clock`] asks for the time. [`schedule`], [`engine::plan`], [`engine::outcome`] and
 //! [`engine::workflow`] are pure: the same arguments give the same answer.
 
-// Bad input ends in a sentence and an exit code. Tests may panic (clippy.toml).
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data: only `cli/output.rs` writes there, and minds a closed pipe.
+#![warn(clippy::print_stdout)]
 
 pub mod cli;
 pub mod clock;
