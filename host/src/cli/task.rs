@@ -14,6 +14,7 @@ use super::schedule::read_context;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::context::{self, Facts};
+use crate::engine::workflow;
 use crate::ids::{ArtifactDigest, LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::package::limits::{MEMORY_BYTES_LEAST, TIMEOUT_LEAST, TIMEOUT_MOST};
 use crate::package::sidecar::Surroundings;
@@ -89,7 +90,7 @@ impl Run {
         let report = if missing.is_empty() {
             let now = clock.now();
             let call = call(&ready, task, own, limits, now);
-            sandbox.run(call).await
+            as_a_launch(sandbox.run(call).await)
         } else {
             Report::without_call(Outcome::Denied, missing.join("; "))
         };
@@ -191,6 +192,21 @@ impl Run {
             limits.memory_bytes_max = memory.as_u64();
         }
         Ok(limits)
+    }
+}
+
+/// A report judged as a host judges it: what may not be passed on to later tasks is invalid here too.
+fn as_a_launch(report: Report) -> Report {
+    let passed = report.context.as_ref();
+    match passed.and_then(workflow::refuse_reserved) {
+        None => report,
+        Some(refusal) => Report {
+            outcome: Outcome::InvalidOutput,
+            output: None,
+            context: None,
+            failure: Report::without_call(Outcome::InvalidOutput, refusal).failure,
+            ..report
+        },
     }
 }
 
