@@ -27,7 +27,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
     let tower = Tower::new(place);
     tower.bring("guests");
     let _host = tower.serve();
-    let never = ["--at", "2100-01-01T00:00:00Z"];
+    let never = ["--at", "2099-01-01T00:00:00Z"];
     let fixed = [
         "schedule",
         "add",
@@ -147,7 +147,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
 
 async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: Place) {
     let tower = Tower::new(place);
-    for name in ["cycle", "misshapen", "noop", "append", "hello"] {
+    for name in ["cycle", "babble", "noop", "append", "hello"] {
         tower.bring(name);
     }
     tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
@@ -164,7 +164,7 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
             "cycle",
             "tasks wait for each other: chicken → egg → chicken",
         ),
-        ("misshapen", "describe() returned what is not JSON"),
+        ("babble", "describe() returned what is not JSON"),
         (
             "append",
             "append.toml:2: unknown key `limits.timout`: did you mean `timeout`?",

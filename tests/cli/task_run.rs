@@ -146,10 +146,19 @@ fn the_memory_limit_holds_for_all_memory_together() {
 }
 
 #[test]
-fn an_output_beyond_its_limit_is_invalid_and_never_worth_a_retry() {
+fn an_output_that_may_not_be_is_invalid_and_never_worth_a_retry() {
     let (code, report) = guest("big_output", &json!({"bytes": 2 << 20}), &[]);
     assert_eq!(code, 1);
-    assert_failure(&report, "invalid_output", false, "1.0 MiB");
+    assert_failure(&report, "invalid_output", false, "its limit is 1048576");
+    for (task, says) in [
+        ("output_not_json", "output is not JSON"),
+        ("context_not_object", "context"),
+        ("context_reserved", "may not set `attempt`"),
+    ] {
+        let said = task_run("misshapen", &["--task", task, "--json"]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert_failure(&said.json(), "invalid_output", false, says);
+    }
 }
 
 #[test]
@@ -157,6 +166,20 @@ fn a_task_may_say_itself_that_it_was_denied() {
     let (code, report) = guest("fail_denied", &json!({}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "denied", false, "told to fail");
+}
+
+#[test]
+fn a_package_that_asks_for_what_is_not_granted_is_denied_before_it_begins() {
+    let said = task_run("backup", &["--json"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let report = said.json();
+    assert_failure(
+        &report,
+        "denied",
+        false,
+        "needs to read the directory /source",
+    );
+    assert_failure(&report, "denied", false, "add to backup.toml");
 }
 
 /// A folder with `guests.wasm`, and with its sidecar when one is given.

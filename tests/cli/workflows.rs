@@ -17,7 +17,7 @@ fn serving(place: Place, package: &str, task: &[&str]) -> (Tower, campanile_test
     tower.bring(package);
     let host = tower.serve();
     let fixed = ["schedule", "add", "dag", "--package", package];
-    let never = ["--at", "2100-01-01T00:00:00Z"];
+    let never = ["--at", "2099-01-01T00:00:00Z"];
     tower.ok(fixed.into_iter().chain(task.iter().copied()).chain(never));
     (tower, host)
 }
