@@ -19,6 +19,13 @@ static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 const POSTGRES_CONNECTIONS_MAX: u32 = 8;
 /// Readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
+/// Pages of the file that a connection keeps in memory at most, in KiB: the indexes of a day's launches fit.
+const SQLITE_CACHE_KIB: u32 = 64 << 10;
+/// Pages of 4 KiB that the write-ahead log grows by before they are moved into the file. The same
+/// index pages are written again and again, so a longer log saves writing most of them twice.
+const SQLITE_WAL_PAGES: u32 = 8_192;
+/// Prepared statements kept for a connection: every batch in each of its sizes, and all the others.
+const STATEMENTS_MAX: usize = 256;
 /// How long to wait for a free connection, in seconds.
 const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
@@ -196,7 +203,9 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
-        .statement_cache_capacity(256);
+        .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
+        .statement_cache_capacity(STATEMENTS_MAX);
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
@@ -217,7 +226,7 @@ async fn open_postgres(url: &PostgresUrl) -> Result<Pools, DbError> {
     let options = PgConnectOptions::from_str(url.expose())
         .map_err(refused)?
         .application_name("campanile")
-        .statement_cache_capacity(256);
+        .statement_cache_capacity(STATEMENTS_MAX);
     // A pool asks a server that is not there again and again, and in the end knows only that its time is over.
     // Asked once by itself the server says at once what is wrong.
     match tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect()).await {

@@ -63,20 +63,20 @@ const LOSE_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.state IN ('running', 'waiting')",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.state IN ('running', 'waiting')) = TRUE",
 };
 // The attempt is counted in the statement that takes the recovery.
 const REOPEN: Batch = Batch {
     head: "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 const ABANDON: Batch = Batch {
     head: "UPDATE launch SET status = 'abandoned', reason = v.column2, finished_at = v.column3, failure = 'lost'
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.

@@ -182,7 +182,7 @@ const LINK: Batch = Batch {
     head: "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'open'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
 };
 const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
         l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
@@ -208,12 +208,13 @@ const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
     columns: 7,
-    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.token = v.column2 AND run.state = 'running') = TRUE
+        RETURNING run.id",
 };
 const FINISH_LAUNCH: Batch = Batch {
     head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5 FROM (VALUES ",
     columns: 5,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'running'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
 const TASKS: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
