@@ -5,11 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
+use sqlx::ConnectOptions as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use super::{DatabaseUrl, Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools, PostgresUrl};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -49,7 +50,7 @@ impl Db {
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) => open_sqlite(path, false).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
         };
         let url = url.clone();
         Ok(Db { url, pools })
@@ -59,7 +60,7 @@ impl Db {
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) => open_sqlite(path, true).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
         };
         let url = url.clone();
         let db = Db { url, pools };
@@ -210,7 +211,8 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
         .test_before_acquire(false)
         .connect_with(options.clone())
-        .await?;
+        .await
+        .map_err(|error| DbError::from(error).at(path.display()))?;
     let readers = SqlitePoolOptions::new()
         .max_connections(SQLITE_READERS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
@@ -219,14 +221,24 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
     Ok(Pools::Sqlite { writer, readers })
 }
 
-async fn open_postgres(url: &str) -> Result<Pools, DbError> {
-    let options = PgConnectOptions::from_str(url)?
+async fn open_postgres(url: &PostgresUrl) -> Result<Pools, DbError> {
+    let refused = |error: sqlx::Error| DbError::from(error).at(url);
+    let options = PgConnectOptions::from_str(url.expose())
+        .map_err(refused)?
         .application_name("campanile")
         .statement_cache_capacity(STATEMENTS_MAX);
+    // A pool asks a server that is not there again and again, and in the end knows only that its time is over.
+    // Asked once by itself the server says at once what is wrong.
+    match tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect()).await {
+        Ok(asked) => drop(asked.map_err(refused)?),
+        Err(_) => {
+            let silence = format!("no answer within {ACQUIRE_SECONDS} s");
+            return Err(DbError::Unavailable(silence).at(url));
+        }
+    }
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_with(options)
-        .await?;
+        .connect_lazy_with(options);
     Ok(Pools::Postgres(pool))
 }

@@ -46,11 +46,13 @@ impl Holding {
         }
     }
 
-    /// Drop every call.
-    pub(super) fn drop_all(&self) {
-        for held in self.lock().values() {
+    /// Drop every call; gives the runs that were dropped. Each lets go of itself when its call is gone.
+    pub(super) fn drop_all(&self) -> Vec<RunId> {
+        let runs = self.lock();
+        for held in runs.values() {
             held.stop.drop_now();
         }
+        runs.keys().copied().collect()
     }
 
     /// Note what a renewal proved; gives the runs that were held when it began and are no longer.

@@ -82,14 +82,14 @@ impl Engine {
         }
         self.drain().await;
         // What is still held after that is dropped and handed back.
-        self.holding.drop_all();
+        let dropped = self.holding.drop_all();
         let in_time = tokio::time::timeout(self.settings.drain.max(RETRY_PAUSE), finisher);
         if in_time.await.is_err() {
             tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");
         }
         drained.send_replace(true);
         let _ = leases.await;
-        self.stop(self.clock.now()).await
+        self.stop(&dropped, self.clock.now()).await
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
