@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::plan;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::launches::{self, NewLaunch};
 use crate::db::schedules::{self, Advance};
 use crate::ids::ScheduleId;
@@ -67,7 +68,9 @@ impl Engine {
             .flat_map(|plan| plan.launches)
             .collect();
         launches::insert(&mut tx, &decisions).await?;
+        crash::point("before_intend_commit");
         tx.commit().await?;
+        crash::point("after_intend_commit");
         Ok(Intended {
             decisions: decisions.len(),
             more: due.len() as i64 == DUE_BATCH_MAX

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Stray, Verdict};
@@ -112,11 +113,16 @@ impl Engine {
             }
             recovery::carry_out(&mut tx, self.host, &verdicts, why, now).await?;
         }
+        let found = done.again + done.abandoned > 0;
+        if found {
+            crash::point("before_recover_commit");
+        }
         tx.commit().await?;
-        if done.again + done.abandoned > 0 {
+        if found {
+            crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
         }
-        done.more = more && done.again + done.abandoned > 0;
+        done.more = more && found;
         Ok(done)
     }
 

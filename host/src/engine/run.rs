@@ -10,6 +10,7 @@ use super::take::Work;
 use super::workflow::{self, Step, Workflow};
 use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
 use crate::package::Package;
@@ -130,6 +131,7 @@ impl Engine {
             let missing = version.missing_grants.join("; ");
             return (started_at, Report::without_call(Outcome::Denied, missing));
         }
+        crash::point("before_call");
         let report = self
             .sandbox
             .run(Call {
@@ -149,6 +151,7 @@ impl Engine {
                 stop,
             })
             .await;
+        crash::point("after_call");
         (started_at, report)
     }
 

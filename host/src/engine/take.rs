@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::runs::{self, NewRun, Taken};
 use crate::ids::RunId;
 
@@ -68,6 +69,7 @@ impl Engine {
             });
         }
         tx.commit().await?;
+        crash::point("after_take_commit");
         Ok(work)
     }
 }
