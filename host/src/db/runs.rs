@@ -202,8 +202,11 @@ const CONTINUE: &str =
     "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
     WHERE id = $1 AND state = 'waiting'";
 const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
-const RENEW: &str =
-    "UPDATE run SET lease_until = $2 WHERE host_id = $1 AND state = 'running' RETURNING id";
+const RENEW: Batch = Batch {
+    head: "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+};
 const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
@@ -266,7 +269,6 @@ pub const STATEMENTS: &[&str] = &[
     WAITING,
     CONTINUE,
     CONTINUE_LAUNCH,
-    RENEW,
     HOLD,
     TASKS_OF_LAUNCH,
     TASKS_OF_RUN,
@@ -362,17 +364,27 @@ pub async fn take_waiting(
     Ok(waiting)
 }
 
-/// Renew the leases of all that `host` runs; gives the runs that it still holds.
+/// Renew the leases of runs, each held under a fence; gives those that are still held.
+///
+/// The caller names what it carries out. A run that the record gives to its host but that nobody
+/// carries out, because the answer to the commit that took it was lost, must run out of its lease.
 pub async fn renew(
     tx: &mut Tx,
-    host: HostId,
+    held: &[(RunId, i64)],
     lease_until: Timestamp,
 ) -> Result<Vec<RunId>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(RENEW)
-        .bind(host)
-        .bind(lease_until)
-        .fetch_all(conn)
-        .await)?)
+    let mut still = Vec::with_capacity(held.len());
+    for piece in pieces(held) {
+        let ids: Vec<RunId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(RENEW.sql(piece.len()));
+            for (run, token) in piece {
+                query = query.bind(*run).bind(*token).bind(lease_until);
+            }
+            query.fetch_all(conn).await
+        })?;
+        still.extend(ids);
+    }
+    Ok(still)
 }
 
 /// Let go of runs; gives those whose fence was still good. The others were lost meanwhile, and nothing of them is applied.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, Work};
 use crate::clock::Timestamp;
 use crate::db::{hosts, runs};
 use crate::ids::RunId;
@@ -11,6 +11,8 @@ use crate::wasm::StopSignal;
 
 /// A run that this host holds.
 struct Held {
+    /// The fence that proves the holding.
+    token: i64,
     stop: StopSignal,
     /// Until when the holding is proven.
     lease_until: Timestamp,
@@ -21,18 +23,24 @@ struct Held {
 pub(super) struct Holding(Mutex<HashMap<RunId, Held>>);
 
 impl Holding {
-    pub(super) fn add(&self, run: RunId, lease_until: Timestamp) -> StopSignal {
+    /// Hold what was taken, for as long as it was taken for.
+    pub(super) fn add(&self, work: &Work) -> StopSignal {
         let stop = StopSignal::default();
         let held = Held {
+            token: work.token,
             stop: stop.clone(),
-            lease_until,
+            lease_until: work.lease_until,
         };
-        self.lock().insert(run, held);
+        self.lock().insert(work.run_id, held);
         stop
     }
 
-    pub(super) fn remove(&self, run: RunId) {
-        self.lock().remove(&run);
+    /// Hold a run no more, unless it was taken anew since then, after a retry's pause.
+    pub(super) fn remove(&self, run: RunId, token: i64) {
+        let mut runs = self.lock();
+        if runs.get(&run).is_some_and(|held| held.token == token) {
+            runs.remove(&run);
+        }
     }
 
     pub(super) fn runs(&self) -> Vec<RunId> {
@@ -53,39 +61,42 @@ impl Holding {
         }
     }
 
-    /// Note what a renewal proved; gives the runs that were held when it began and are no longer.
-    fn renewed(&self, before: &[RunId], held: &[RunId], lease_until: Timestamp) -> Vec<RunId> {
+    /// What is to be renewed, each with its fence. A run that was dropped is not: nobody carries it out.
+    fn to_renew(&self) -> Vec<(RunId, i64)> {
+        let runs = self.lock();
+        let mut held: Vec<(RunId, i64)> = runs
+            .iter()
+            .filter(|(_, held)| !held.stop.is_dropped())
+            .map(|(run, held)| (*run, held.token))
+            .collect();
+        // In one order with whoever else changes these rows.
+        held.sort_unstable_by_key(|(run, _)| *run);
+        held
+    }
+
+    /// Note what a renewal proved, and drop the runs that were held when it began and are no longer.
+    ///
+    /// Among these are runs whose end went on the record meanwhile; to them dropping does nothing.
+    fn renewed(&self, before: &[(RunId, i64)], held: &[RunId], lease_until: Timestamp) {
         let held: HashSet<&RunId> = held.iter().collect();
         let mut runs = self.lock();
-        before
-            .iter()
-            .filter(|run| match runs.get_mut(run) {
-                Some(entry) if held.contains(run) => {
-                    entry.lease_until = lease_until;
-                    false
-                }
-                Some(_) => true,
-                None => false,
-            })
-            .copied()
-            .collect()
+        for (run, token) in before {
+            match runs.get_mut(run) {
+                Some(entry) if entry.token != *token => {}
+                Some(entry) if held.contains(run) => entry.lease_until = lease_until,
+                Some(entry) => entry.stop.drop_now(),
+                None => {}
+            }
+        }
     }
 
-    /// Stop the runs whose lease has run out: another host may hold them now.
-    fn stop_expired(&self, now: Timestamp) -> usize {
-        let expired = |held: &&Held| held.lease_until <= now;
+    /// Drop the runs whose lease has run out: another host may hold them now. Gives how many those are.
+    fn drop_expired(&self, now: Timestamp) -> usize {
         let runs = self.lock();
         runs.values()
-            .filter(expired)
+            .filter(|held| held.lease_until <= now && !held.stop.is_dropped())
             .inspect(|held| held.stop.drop_now())
             .count()
-    }
-
-    fn stop(&self, runs: &[RunId]) {
-        let holding = self.lock();
-        for held in runs.iter().filter_map(|run| holding.get(run)) {
-            held.stop.drop_now();
-        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Held>> {
@@ -99,26 +110,22 @@ impl Engine {
     /// A run that is no longer this host's is dropped at once, and whatever it still tries is refused.
     pub async fn renew(&self, now: Timestamp) -> Result<(), EngineError> {
         let lease_until = now.plus(self.settings.lease);
-        let before = self.holding.runs();
+        let before = self.holding.to_renew();
         let mut tx = self.db.write().await?;
         if !hosts::beat(&mut tx, self.host, now).await? {
             hosts::revive(&mut tx, self.host, now).await?;
             self.publish_all(&mut tx).await?;
             tracing::warn!(host = %self.name, "this host had been silent for so long that others took its runs over; it goes on with new ones");
         }
-        let held = runs::renew(&mut tx, self.host, lease_until).await?;
+        let held = runs::renew(&mut tx, &before, lease_until).await?;
         tx.commit().await?;
-        let lost = self.holding.renewed(&before, &held, lease_until);
-        if !lost.is_empty() {
-            // Runs whose end is being recorded just now are not running any more either; dropping them changes nothing.
-            self.holding.stop(&lost);
-        }
+        self.holding.renewed(&before, &held, lease_until);
         Ok(())
     }
 
     /// Drop the runs whose lease has run out because it could not be renewed.
     pub fn drop_expired(&self, now: Timestamp) {
-        let dropped = self.holding.stop_expired(now);
+        let dropped = self.holding.drop_expired(now);
         if dropped > 0 {
             tracing::warn!(
                 runs = dropped,

@@ -2,10 +2,12 @@
 //!
 //! Trouble with the database ends no loop: it is said once, and the step is tried again.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -210,13 +212,18 @@ impl Engine {
         };
         let engine = Arc::clone(self);
         let ended = ended.clone();
-        let lease_until = self.clock.now().plus(self.settings.lease);
-        let stop = self.holding.add(work.run_id, lease_until);
+        let stop = self.holding.add(&work);
         tokio::spawn(async move {
-            match engine.carry_out(&work, &stop).await {
+            let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
+            match call.await {
                 // The finisher lives as long as anything can be sent to it.
-                Some(finish) => drop(ended.send((finish, permit))),
-                None => engine.holding.remove(work.run_id),
+                Ok(Some(finish)) => drop(ended.send((finish, permit))),
+                Ok(None) => engine.holding.remove(work.run_id, work.token),
+                Err(_) => {
+                    // Its lease runs out, and recovery takes it.
+                    tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
+                    engine.holding.remove(work.run_id, work.token);
+                }
             }
         });
     }
@@ -240,7 +247,7 @@ impl Engine {
             }
             self.trouble.over();
             for finish in &finishes {
-                self.holding.remove(finish.run_id);
+                self.holding.remove(finish.run_id, finish.token);
             }
             drop(permits);
             self.wake.launches();

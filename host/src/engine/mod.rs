@@ -111,11 +111,11 @@ impl Engine {
         let recovered = self.recover(now).await?;
         let intended = self.intend(now).await?;
         let work = self.take(now).await?;
-        let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work, now)));
+        let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work)));
         let ends: Vec<_> = ends.await.into_iter().flatten().collect();
         let finished = self.finish(&ends).await?;
         for work in &work {
-            self.holding.remove(work.run_id);
+            self.holding.remove(work.run_id, work.token);
         }
         Ok(Tick {
             recovered: recovered.again,
@@ -129,9 +129,8 @@ impl Engine {
     async fn hold_and_carry_out(
         &self,
         work: &Work,
-        now: Timestamp,
     ) -> Option<crate::db::runs::Finish> {
-        let stop = self.holding.add(work.run_id, now.plus(self.settings.lease));
+        let stop = self.holding.add(work);
         self.carry_out(work, &stop).await
     }
 

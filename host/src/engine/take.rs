@@ -14,6 +14,8 @@ pub struct Work {
     pub run_id: RunId,
     /// The fence that proves the holding.
     pub token: i64,
+    /// Until when, unless it is renewed.
+    pub lease_until: Timestamp,
     pub is_recovery: bool,
     pub taken: Taken,
     /// What the schedule said when the launch was decided.
@@ -63,6 +65,7 @@ impl Engine {
             work.push(Work {
                 run_id,
                 token,
+                lease_until,
                 is_recovery,
                 taken,
                 spec,
