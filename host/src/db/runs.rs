@@ -253,7 +253,7 @@ const TASKS_OF_RUN: &str =
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 const NEXT_OPEN: &str =
     "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
-const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting'";
+const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
@@ -564,14 +564,19 @@ pub async fn tasks_of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbErr
         .await)?)
 }
 
-/// When the next launch fires or the next retry is due, if any is known.
+/// When, after `now`, the next launch fires or the next retry is due, if any is known.
+///
+/// What is due already and was not taken is another host's to take, or waits for capacity.
 pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
     let (open, retry): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
         let open = sqlx::query_scalar(NEXT_OPEN)
             .bind(now)
             .fetch_one(&mut *conn)
             .await?;
-        let retry = sqlx::query_scalar(NEXT_RETRY).fetch_one(&mut *conn).await?;
+        let retry = sqlx::query_scalar(NEXT_RETRY)
+            .bind(now)
+            .fetch_one(&mut *conn)
+            .await?;
         (open, retry)
     });
     Ok(open.into_iter().chain(retry).min())

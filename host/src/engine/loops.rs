@@ -164,8 +164,9 @@ impl Engine {
         loop {
             let mut pause = DISPATCH_INTERVAL;
             if !self.stands_back.load(Ordering::Relaxed) {
-                match self.take(self.clock.now()).await {
-                    Ok(work) if work.is_empty() => pause = self.until_next_launch().await,
+                let now = self.clock.now();
+                match self.take(now).await {
+                    Ok(work) if work.is_empty() => pause = self.until_next_launch(now).await,
                     Ok(work) => {
                         self.trouble.over();
                         for work in work {
@@ -190,11 +191,11 @@ impl Engine {
         }
     }
 
-    /// How long nothing is to be taken, as far as the database knows.
-    async fn until_next_launch(&self) -> Duration {
+    /// How long nothing is to be taken after all was at `now`, as far as the database knows.
+    async fn until_next_launch(&self, now: Timestamp) -> Duration {
         let next = async {
             let mut tx = self.db.read().await?;
-            runs::next_wake(&mut tx, self.clock.now()).await
+            runs::next_wake(&mut tx, now).await
         };
         match next.await {
             Ok(Some(next)) => next.since(self.clock.now()).min(DISPATCH_INTERVAL),
