@@ -222,7 +222,8 @@ const TASKS: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
         stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes) VALUES ",
     columns: 17,
-    tail: "",
+    // The same call again, when the answer to the first commit was lost.
+    tail: " ON CONFLICT (run_id, task, attempt) DO NOTHING",
 };
 // A later slot's result stands, in whatever order the runs finish.
 const SUCCESS: Batch = Batch {

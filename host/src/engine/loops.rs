@@ -235,23 +235,38 @@ impl Engine {
         while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
             let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
                 batch.drain(..).unzip();
-            while let Err(error) = self.finish(&finishes).await {
-                if let EngineError::Db(passing) = &error
-                    && !passing.is_passing()
-                {
-                    // Never again in this form; the leases run out and recovery takes the runs.
-                    tracing::error!("{} ends of runs could not be recorded: {error}", finishes.len());
-                    break;
-                }
-                self.trouble.say("recording ends of runs", &error);
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            self.trouble.over();
+            self.finish_at_last(&finishes).await;
             for finish in &finishes {
                 self.holding.remove(finish.run_id, finish.token);
             }
             drop(permits);
             self.wake.launches();
+        }
+    }
+
+    /// Put ends on the record, however long the database is away.
+    async fn finish_at_last(&self, finishes: &[Finish]) {
+        loop {
+            match self.finish(finishes).await {
+                Ok(_) => return self.trouble.over(),
+                Err(error) if error.is_passing() => {
+                    self.trouble.say("recording ends of runs", &error);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => match finishes {
+                    // Never again in this form; the lease runs out and recovery takes the run.
+                    [one] => {
+                        tracing::error!(run = %one.run_id, "the end of a run could not be recorded: {error}");
+                        return;
+                    }
+                    // One of them is to blame; the others are recorded without it.
+                    all => {
+                        let (first, second) = all.split_at(all.len() / 2);
+                        Box::pin(self.finish_at_last(first)).await;
+                        return Box::pin(self.finish_at_last(second)).await;
+                    }
+                },
+            }
         }
     }
 
@@ -273,7 +288,10 @@ impl Engine {
             let now = self.clock.now();
             if now >= renew_at {
                 match self.renew(now).await {
-                    Ok(()) => renew_at = now.plus(self.settings.renew),
+                    Ok(()) => {
+                        self.trouble.over();
+                        renew_at = now.plus(self.settings.renew);
+                    }
                     Err(error) => self.trouble.say("renewing leases", &error),
                 }
                 match lock.hold().await {

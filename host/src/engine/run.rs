@@ -200,6 +200,8 @@ impl Engine {
     }
 
     /// Try again through passing trouble of the database for as long as the run is this host's.
+    ///
+    /// None also for trouble that does not pass: the run's lease is left to run out, and recovery takes it.
     async fn until_stopped<T, F>(&self, stop: &StopSignal, attempt: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, EngineError>>,
@@ -208,7 +210,10 @@ impl Engine {
             match attempt().await {
                 Ok(value) => return Some(value),
                 Err(error) => {
-                    self.trouble.say("recording the tasks of a run", &error);
+                    self.trouble.say("reading or recording the tasks of a run", &error);
+                    if !error.is_passing() {
+                        return None;
+                    }
                     tokio::select! {
                         () = stop.dropped() => return None,
                         () = tokio::time::sleep(super::RETRY_PAUSE) => {}
