@@ -47,6 +47,15 @@ impl Holding {
         self.lock().keys().copied().collect()
     }
 
+    /// When the first of the leases ends.
+    pub(super) fn first_end(&self) -> Option<Timestamp> {
+        let runs = self.lock();
+        runs.values()
+            .filter(|held| !held.stop.is_dropped())
+            .map(|held| held.lease_until)
+            .min()
+    }
+
     /// Ask every task to stop.
     pub(super) fn ask_to_stop(&self) {
         for held in self.lock().values() {

@@ -10,11 +10,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
-use crate::db::{HostLock, changes, runs, schedules};
+use crate::db::{DbError, HostLock, changes, runs, schedules};
 use crate::package::Folder;
 use crate::watch::Watch;
 
@@ -33,6 +34,9 @@ const CLOCK_SAMPLES: usize = 5;
 /// With an offset this large the host neither decides nor takes.
 const SKEW_REFUSED_US: i64 = 60_000_000;
 const SKEW_REPORTED_US: i64 = 1_000_000;
+
+/// How long a host that stops waits for the database to take its last words.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// A run that is over, with the permit it held: given back when its end is on the record.
 type Ended = (Finish, OwnedSemaphorePermit);
@@ -77,21 +81,26 @@ impl Engine {
             _ = stopped.wait_for(|now| *now) => {}
         }
         stop.send_replace(true);
-        while let Some(ended) = loops.join_next().await {
+        let until = tokio::time::Instant::now() + STOP_WAIT;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, loops.join_next()).await {
             if let Err(panic) = ended {
                 tracing::error!("a loop ended in a panic: {panic}");
             }
         }
+        // One that still waits for the database does so in vain.
+        loops.shutdown().await;
         self.drain().await;
         // What is still held after that is dropped and handed back.
+        let left = self.holding.runs();
         self.holding.drop_all();
-        let in_time = tokio::time::timeout(self.settings.drain.max(RETRY_PAUSE), finisher);
-        if in_time.await.is_err() {
+        let finisher = tokio::time::timeout(self.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT), finisher);
+        if finisher.await.is_err() {
             tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");
         }
         drained.send_replace(true);
-        let _ = leases.await;
-        self.stop(self.clock.now()).await
+        // The name is this host's until its last words are on the record.
+        let _lock = leases.await;
+        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
@@ -270,41 +279,52 @@ impl Engine {
         }
     }
 
-    /// Renew the heartbeat, the leases and the hold on the host's name.
+    /// Renew the heartbeat, the leases and the hold on the host's name, until the host has drained.
+    ///
+    /// A database that does not answer at all is not waited for past the end of a lease: then the
+    /// runs are dropped. Gives the name's lock back, for the host's last words.
     async fn lease_keeper(
         self: Arc<Self>,
         mut lock: HostLock,
         stop: watch::Sender<bool>,
         mut drained: watch::Receiver<bool>,
-    ) {
+    ) -> HostLock {
         // A lost lease is noticed at once, not at the next renewal.
         let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renew_at = self.clock.now();
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                _ = drained.wait_for(|now| *now) => return,
+                _ = drained.wait_for(|now| *now) => return lock,
             }
             let now = self.clock.now();
             if now >= renew_at {
-                match self.renew(now).await {
+                let patience = self.patience(now);
+                match in_time(patience, self.renew(now)).await {
                     Ok(()) => {
                         self.trouble.over();
                         renew_at = now.plus(self.settings.renew);
                     }
                     Err(error) => self.trouble.say("renewing leases", &error),
                 }
-                match lock.hold().await {
+                match in_time(patience, async { Ok(lock.hold().await?) }).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::error!(host = %self.name, "another process serves under this host's name now; stopping");
                         stop.send_replace(true);
                     }
-                    Err(error) => self.trouble.say("holding the host's name", &error.into()),
+                    Err(error) => self.trouble.say("holding the host's name", &error),
                 }
             }
             self.drop_expired(self.clock.now());
         }
+    }
+
+    /// How long the lease keeper waits for one answer: not past the end of the first lease.
+    fn patience(&self, now: Timestamp) -> Duration {
+        let first_end = self.holding.first_end().map_or(self.settings.renew, |end| end.since(now));
+        first_end.clamp(RETRY_PAUSE, self.settings.renew.max(RETRY_PAUSE))
     }
 
     /// Take up what dead hosts left behind.
@@ -427,4 +447,13 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Give up on a database that does not answer within `limit`.
+async fn in_time<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
+    tokio::time::timeout(limit, step).await.map_err(silent)?
 }

@@ -9,6 +9,7 @@ use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Stray, Verdict};
 use crate::db::{Tx, packages};
+use crate::ids::RunId;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
 const STRAYS_MAX: i64 = 512;
@@ -126,17 +127,20 @@ impl Engine {
         Ok(done)
     }
 
-    /// Hand back what this host still holds, for whoever comes next. For an orderly stop.
-    pub(super) async fn hand_back(&self, now: Timestamp) -> Result<usize, EngineError> {
+    /// Hand back what this host still held when it dropped its runs, for whoever comes next. For an orderly stop.
+    pub(super) async fn hand_back(
+        &self,
+        left: &[RunId],
+        now: Timestamp,
+    ) -> Result<usize, EngineError> {
         let mut tx = self.db.write().await?;
         // The life ends first: that makes its runs strays.
         hosts::end(&mut tx, self.host, now).await?;
         let retry_before = now.minus(self.settings.recovery.age_max);
-        let held = self.holding.runs();
         let verdicts: Vec<Verdict> = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX)
             .await?
             .into_iter()
-            .filter(|stray| stray.run_id.is_some_and(|run| held.contains(&run)))
+            .filter(|stray| stray.run_id.is_some_and(|run| left.contains(&run)))
             .map(|stray| Verdict {
                 launch_id: stray.launch_id,
                 run_id: stray.run_id,

@@ -10,7 +10,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
 use crate::db::{Db, DbError, HostLock};
-use crate::ids::HostId;
+use crate::ids::{HostId, RunId};
 use crate::package::Packages;
 use crate::wasm::{self, Sandbox};
 
@@ -106,9 +106,9 @@ impl Engine {
         Ok(())
     }
 
-    /// End this life in order: what is still running goes back to be recovered by the next.
-    pub(super) async fn stop(&self, now: Timestamp) -> Result<(), EngineError> {
-        let handed_back = self.hand_back(now).await?;
+    /// End this life in order: of what was `left` running, whatever has not ended goes back to be recovered by the next.
+    pub(super) async fn stop(&self, left: &[RunId], now: Timestamp) -> Result<(), EngineError> {
+        let handed_back = self.hand_back(left, now).await?;
         let mut tx = self.db.write().await?;
         let detail = format!("handed back {handed_back} runs");
         events::record(&mut tx, now, EventKind::HostStopped, &self.name, &detail).await?;
