@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{Engine, EngineError, Work};
 use crate::clock::Timestamp;
@@ -25,13 +26,17 @@ pub(super) struct Holding(Mutex<HashMap<RunId, Held>>);
 impl Holding {
     /// Hold what was taken, for as long as it was taken for.
     pub(super) fn add(&self, work: &Work) -> StopSignal {
+        self.hold(work.run_id, work.token, work.lease_until)
+    }
+
+    fn hold(&self, run: RunId, token: i64, lease_until: Timestamp) -> StopSignal {
         let stop = StopSignal::default();
         let held = Held {
-            token: work.token,
+            token,
             stop: stop.clone(),
-            lease_until: work.lease_until,
+            lease_until,
         };
-        self.lock().insert(work.run_id, held);
+        self.lock().insert(run, held);
         stop
     }
 
@@ -113,6 +118,37 @@ impl Holding {
     }
 }
 
+/// Since when this host's own heartbeat has been on the record without a gap.
+#[derive(Default)]
+pub(super) struct Pulse(Mutex<Option<Beats>>);
+
+#[derive(Clone, Copy)]
+struct Beats {
+    since: Timestamp,
+    last: Timestamp,
+}
+
+impl Pulse {
+    /// A heartbeat went on the record at `now`.
+    pub(super) fn beat(&self, now: Timestamp, gap_max: Duration) {
+        let mut beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = match *beats {
+            Some(before) if now.since(before.last) <= gap_max => before.since,
+            _ => now,
+        };
+        *beats = Some(Beats { since, last: now });
+    }
+
+    /// Whether the record has been open to heartbeats for at least `span` up to `now`.
+    ///
+    /// Only then does another host's silence mean that it is gone: after an outage of the database,
+    /// or a sleep of the machine, every host on the record looks silent, this one too.
+    pub(super) fn is_witness(&self, now: Timestamp, span: Duration) -> bool {
+        let beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        beats.is_some_and(|beats| now.since(beats.since) >= span && now.since(beats.last) <= span)
+    }
+}
+
 impl Engine {
     /// Say that this host lives and still runs what it holds.
     ///
@@ -128,6 +164,7 @@ impl Engine {
         }
         let held = runs::renew(&mut tx, &before, lease_until).await?;
         tx.commit().await?;
+        self.pulse.beat(now, self.settings.lease);
         self.holding.renewed(&before, &held, lease_until);
         Ok(())
     }
@@ -141,5 +178,57 @@ impl Engine {
                 "dropped runs whose lease could not be renewed in time"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn silence_is_witnessed_only_by_a_host_that_was_heard_all_along() {
+        let pulse = Pulse::default();
+        assert!(!pulse.is_witness(at(0), LEASE));
+        for second in [0, 10, 20, 30] {
+            assert!(!pulse.is_witness(at(second), LEASE));
+            pulse.beat(at(second), LEASE);
+        }
+        assert!(pulse.is_witness(at(30), LEASE));
+        assert!(pulse.is_witness(at(60), LEASE));
+        // An outage: nobody was heard.
+        assert!(!pulse.is_witness(at(61), LEASE));
+        pulse.beat(at(100), LEASE);
+        assert!(!pulse.is_witness(at(101), LEASE));
+        pulse.beat(at(130), LEASE);
+        assert!(pulse.is_witness(at(131), LEASE));
+    }
+
+    #[test]
+    fn a_lost_run_is_dropped_and_a_run_taken_anew_is_not() {
+        let holding = Holding::default();
+        let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
+        let stops: Vec<StopSignal> = runs.iter().map(|run| holding.hold(*run, 1, at(30))).collect();
+        let before = holding.to_renew();
+        assert_eq!(before.len(), 3);
+        // The third one's retry was taken while the renewal was under way.
+        holding.remove(runs[2], 1);
+        let anew = holding.hold(runs[2], 2, at(40));
+        holding.remove(runs[2], 1);
+        holding.renewed(&before, &[runs[0]], at(60));
+        assert_eq!(
+            [&stops[0], &stops[1], &anew].map(StopSignal::is_dropped),
+            [false, true, false]
+        );
+        // What is dropped is not renewed: its lease must run out.
+        assert_eq!(holding.to_renew(), [(runs[0], 1), (runs[2], 2)]);
+        assert_eq!(holding.first_end(), Some(at(40)));
+        assert_eq!(holding.drop_expired(at(40)), 1);
+        assert!(anew.is_dropped() && !stops[0].is_dropped());
     }
 }

@@ -87,6 +87,7 @@ pub struct Engine {
     specs: spec::Specs,
     versions: run::Versions,
     holding: lease::Holding,
+    pulse: lease::Pulse,
     wake: Wake,
     trouble: Trouble,
     last_health: AtomicBool,

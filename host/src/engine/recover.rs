@@ -64,9 +64,11 @@ impl Engine {
     pub async fn recover(&self, now: Timestamp) -> Result<Recovered, EngineError> {
         let limits = &self.settings.recovery;
         let mut tx = self.db.write().await?;
-        let silent_since = now.minus(self.settings.lease);
-        let buried = hosts::bury_silent(&mut tx, silent_since, now).await?;
-        record_deaths(&mut tx, &buried, now).await?;
+        let lease = self.settings.lease;
+        if self.pulse.is_witness(now, lease) {
+            let buried = hosts::bury_silent(&mut tx, now.minus(lease), now).await?;
+            record_deaths(&mut tx, &buried, now).await?;
+        }
 
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;

@@ -57,6 +57,7 @@ impl Engine {
             specs: Default::default(),
             versions: Default::default(),
             holding: Default::default(),
+            pulse: Default::default(),
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
@@ -92,6 +93,7 @@ impl Engine {
         let detail = format!("incarnation {}", self.host);
         events::record(&mut tx, now, EventKind::HostStarted, &self.name, &detail).await?;
         tx.commit().await?;
+        self.pulse.beat(now, self.settings.lease);
         if !buried.is_empty() {
             tracing::warn!(host = %self.name, "the last life of this host ended without stopping; what it left is recovered now");
         }
