@@ -44,7 +44,7 @@ impl Engine {
                 .specs
                 .get(&mut tx, schedule.id, schedule.revision)
                 .await?;
-            plans.extend(match &spec.rule {
+            plans.push(match &spec.rule {
                 Some(rule) => plan::plan(
                     schedule,
                     rule,
@@ -54,7 +54,7 @@ impl Engine {
                     SLOTS_MAX,
                 ),
                 // Better silent than at a wrong time; the audit starts it again once its rule can be read.
-                None => Some(plan::stand_still(schedule)),
+                None => plan::stand_still(schedule),
             });
         }
         let moves: Vec<Advance> = plans.iter().map(|plan| plan.advance.clone()).collect();
