@@ -58,6 +58,7 @@ impl Serve {
             wait: self.wait,
             ..common.flags()
         })?;
+        let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // What can be refused without the database is refused before it is touched.
         let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
@@ -71,7 +72,13 @@ impl Serve {
         let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules)
             .map_err(|error| Failure::refused(error.to_string()))?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
-        let db = reach(&config, &clock).await?;
+        let db = tokio::select! {
+            db = reach(&config, &clock) => db?,
+            _ = stopping.wait_for(|now| *now) => {
+                tracing::info!("stopped before the database answered");
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
         let (engine, lock) = Engine::start(
             db.clone(),
             clock,
@@ -81,7 +88,7 @@ impl Serve {
             sandbox,
         )
         .await?;
-        let served = engine.serve(lock, folder, watch, stop_signal()?).await;
+        let served = engine.serve(lock, folder, watch, stopping).await;
         db.close().await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
