@@ -293,6 +293,7 @@ impl Engine {
         let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renew_at = self.clock.now();
+        let mut file_missed = false;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -317,6 +318,14 @@ impl Engine {
                     Err(error) => self.trouble.say("holding the host's name", &error),
                 }
             }
+            let missing = lock.missing_file();
+            if let Some(file) = missing.filter(|_| !file_missed) {
+                tracing::error!(
+                    "{} was deleted or replaced while it is served: what is recorded from now on is lost when this process ends; stop it, and put the file back",
+                    file.display()
+                );
+            }
+            file_missed = missing.is_some();
             self.drop_expired(self.clock.now());
         }
     }
