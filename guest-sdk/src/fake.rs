@@ -345,6 +345,16 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_without_length_is_none() {
+        let now = "2026-11-21T08:00:00Z";
+        let run = Run::fake()
+            .at(now)
+            .context(json!({"interval_start": now}))
+            .build();
+        assert_eq!(run.interval(), None);
+    }
+
+    #[test]
     fn what_the_task_says_is_kept_in_order() {
         let run = Run::fake().build();
         run.trace("a");

@@ -213,7 +213,8 @@ fn misfit(error: &serde_path_to_error::Error<serde_json::Error>) -> Error {
     let path = error.path().to_string();
     let reason = error.inner();
     // The path of the whole context is "."; the reason then names the key itself ("missing field `urls`").
-    Error::permanent(if path == "." {
+    let named = path == "." || reason.to_string().contains(&format!("`{path}`"));
+    Error::permanent(if named {
         format!("the context does not fit: {reason}")
     } else {
         format!("the context does not fit: `{path}`: {reason}")
@@ -267,7 +268,10 @@ mod tests {
                 json!({"name": "Ada", "ports": [1, 70_000]}),
                 "`ports[1]`: invalid value: integer `70000`, expected u16",
             ),
-            (json!({"name": "Ada", "nmae": 1}), "unknown field `nmae`"),
+            (
+                json!({"name": "Ada", "nmae": 1}),
+                "does not fit: unknown field `nmae`",
+            ),
         ] {
             let error = greeting_of(context).unwrap_err();
             assert!(error.message().contains(expected), "{error}");

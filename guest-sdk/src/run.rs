@@ -145,11 +145,11 @@ impl Run {
     }
 
     /// The stretch of time that this run answers for: after the first instant, up to and including the second.
-    /// None when there is no such stretch, as on a schedule's first slot.
+    /// None when there is no such stretch, as for a run by hand.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
-        let start = self.text("interval_start")?.parse().ok()?;
-        let end = self.text("interval_end")?.parse().ok()?;
-        Some((start, end))
+        let start: Timestamp = self.text("interval_start")?.parse().ok()?;
+        let end: Timestamp = self.text("interval_end")?.parse().ok()?;
+        (start < end).then_some((start, end))
     }
 
     /// The output of the last successful run of this task's schedule, or none before the first.

@@ -358,7 +358,7 @@ async fn owe(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
         kind: RuleKind::Every,
         expression: "1h".to_owned(),
         // The last slot is now; none follows while this runs.
-        anchor: Some(now.minus(HOUR * 1_000_000)),
+        anchor: Some(now.minus(HOUR * 100_000)),
         timezone: "UTC".to_owned(),
     };
     let schedules = SCHEDULES.min(n);

@@ -1,6 +1,10 @@
 //! Statements over many rows at once: hundreds of launches share one commit and one round trip.
 
+use std::fmt::Write as _;
+
 use sqlx::AssertSqlSafe;
+
+use super::Tx;
 
 /// A statement with a `VALUES` list in its middle.
 ///
@@ -17,8 +21,15 @@ pub(super) struct Batch {
 const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
 
 impl Batch {
-    /// The statement for `rows` rows: the head, `($1, $2), ($3, $4) …`, the tail.
-    pub fn sql(&self, rows: usize) -> AssertSqlSafe<String> {
+    /// The statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
+    ///
+    /// On SQLite the places have no numbers: there a numbered place is a name, and looking up
+    /// thousands of names takes longer than writing the rows.
+    pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
+        self.write(rows, matches!(tx, Tx::Postgres(_)))
+    }
+
+    fn write(&self, rows: usize, numbered: bool) -> AssertSqlSafe<String> {
         let mut sql = String::with_capacity(
             self.head.len() + self.tail.len() + rows * (self.columns * 7 + 3),
         );
@@ -31,8 +42,12 @@ impl Batch {
                 if column > 0 {
                     sql.push(',');
                 }
-                sql.push('$');
-                sql.push_str(&place.to_string());
+                if numbered {
+                    // Writing to a String cannot fail.
+                    let _ = write!(sql, "${place}");
+                } else {
+                    sql.push('?');
+                }
             }
             sql.push(')');
         }
@@ -65,8 +80,12 @@ mod tests {
             tail: " RETURNING a",
         };
         assert_eq!(
-            batch.sql(3).0,
+            batch.write(3, true).0,
             "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a"
+        );
+        assert_eq!(
+            batch.write(2, false).0,
+            "INSERT INTO t VALUES (?,?), (?,?) RETURNING a"
         );
     }
 

@@ -133,8 +133,9 @@ pub async fn carry_out(
         .filter_map(|verdict| verdict.run_id)
         .collect();
     for piece in pieces(&runs) {
+        let lose_run_sql = LOSE_RUN.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(LOSE_RUN.sql(piece.len()));
+            let mut query = sqlx::query(lose_run_sql);
             for run in piece {
                 query = query.bind(*run).bind(now).bind(why);
             }
@@ -145,8 +146,9 @@ pub async fn carry_out(
         .iter()
         .partition(|verdict| verdict.abandoned.is_some());
     for piece in pieces(&again) {
+        let reopen_sql = REOPEN.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(REOPEN.sql(piece.len()));
+            let mut query = sqlx::query(reopen_sql);
             for verdict in piece {
                 query = query.bind(verdict.launch_id).bind(now).bind(host);
             }
@@ -154,8 +156,9 @@ pub async fn carry_out(
         })?;
     }
     for piece in pieces(&given_up) {
+        let abandon_sql = ABANDON.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(ABANDON.sql(piece.len()));
+            let mut query = sqlx::query(abandon_sql);
             for verdict in piece {
                 query = query
                     .bind(verdict.launch_id)

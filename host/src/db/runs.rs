@@ -309,9 +309,11 @@ pub async fn begin(
     lease_until: Timestamp,
 ) -> Result<(), DbError> {
     for piece in pieces(runs) {
+        let begin_sql = BEGIN.sql(tx, piece.len());
+        let link_sql = LINK.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut insert = sqlx::query(BEGIN.sql(piece.len()));
-            let mut link = sqlx::query(LINK.sql(piece.len()));
+            let mut insert = sqlx::query(begin_sql);
+            let mut link = sqlx::query(link_sql);
             for run in piece {
                 insert = insert
                     .bind(run.id)
@@ -392,8 +394,9 @@ pub async fn renew(
 pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbError> {
     let mut won = Vec::with_capacity(finishes.len());
     for piece in pieces(finishes) {
+        let finish_sql = FINISH.sql(tx, piece.len());
         let ids: Vec<RunId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(FINISH.sql(piece.len()));
+            let mut query = sqlx::query_scalar(finish_sql);
             for finish in piece {
                 let over = finish.end.retry_at().is_none().then_some(finish.at);
                 let failure = finish.end.failure();
@@ -420,8 +423,9 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
             .collect()
     };
     for piece in pieces(&finishes) {
+        let finish_launch_sql = FINISH_LAUNCH.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(FINISH_LAUNCH.sql(piece.len()));
+            let mut query = sqlx::query(finish_launch_sql);
             for finish in piece {
                 let over = finish.end.retry_at().is_none().then_some(finish.at);
                 let failure = finish.end.failure();
@@ -466,8 +470,9 @@ pub async fn record_tasks(
 
 async fn insert_tasks(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
     for piece in pieces(tasks) {
+        let tasks_sql = TASKS.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(TASKS.sql(piece.len()));
+            let mut query = sqlx::query(tasks_sql);
             for (run, task) in piece {
                 query = query
                     .bind(*run)
@@ -512,8 +517,9 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
         newest.into_values().collect()
     };
     for piece in pieces(&newest(RunState::Succeeded)) {
+        let success_sql = SUCCESS.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(SUCCESS.sql(piece.len()));
+            let mut query = sqlx::query(success_sql);
             for finish in piece {
                 let RunEnd::Succeeded { output } = &finish.end else {
                     continue;
@@ -527,8 +533,9 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
         })?;
     }
     for piece in pieces(&newest(RunState::Failed)) {
+        let failure_sql = FAILURE.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(FAILURE.sql(piece.len()));
+            let mut query = sqlx::query(failure_sql);
             for finish in piece {
                 let RunEnd::Failed { kind, message } = &finish.end else {
                     continue;

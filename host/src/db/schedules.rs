@@ -329,8 +329,9 @@ pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due>, Db
 pub async fn advance(tx: &mut Tx, moves: &[Advance]) -> Result<Vec<ScheduleId>, DbError> {
     let mut won = Vec::with_capacity(moves.len());
     for piece in pieces(moves) {
+        let advance_sql = ADVANCE.sql(tx, piece.len());
         let ids: Vec<ScheduleId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(ADVANCE.sql(piece.len()));
+            let mut query = sqlx::query_scalar(advance_sql);
             for step in piece {
                 query = query
                     .bind(step.id)

@@ -25,7 +25,7 @@ mod exports {
                 "context_reserved" => completion(None, Some(r#"{"attempt": 99, "fine": 1}"#)),
                 "nothing" => completion(None, None),
                 other => Err(Failure {
-                    message: format!("no task {other}\u{1b}[31m in red\nand on two lines"),
+                    message: format!("{other}\u{1b}[31m in red\nand on two lines"),
                     retryable: false,
                     retry_after_ms: Some(u64::MAX),
                     details: Some("not json either".to_owned()),
@@ -36,7 +36,13 @@ mod exports {
 
     impl task::describe::Guest for Misshapen {
         fn describe() -> String {
-            "this is no manifest".to_owned()
+            // In order, as `run` knows them; "failure" stands for every other name.
+            r#"{"name": "misshapen", "version": "0.1.0", "tasks": [
+                {"id": "output_not_json"}, {"id": "output_two_values"}, {"id": "output_empty"},
+                {"id": "context_not_json"}, {"id": "context_not_object"}, {"id": "context_reserved"},
+                {"id": "nothing"}, {"id": "failure"}
+            ], "colour": "a key that no host knows"}"#
+                .to_owned()
         }
     }
 
