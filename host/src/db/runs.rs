@@ -378,8 +378,9 @@ pub async fn renew(
 ) -> Result<Vec<RunId>, DbError> {
     let mut still = Vec::with_capacity(held.len());
     for piece in pieces(held) {
+        let sql = RENEW.sql(tx, piece.len());
         let ids: Vec<RunId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(RENEW.sql(piece.len()));
+            let mut query = sqlx::query_scalar(sql);
             for (run, token) in piece {
                 query = query.bind(*run).bind(*token).bind(lease_until);
             }
