@@ -22,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 /// A tower whose database lies in a folder of its own.
 fn tower_in(folder: &Path) -> Tower {
-    let tower = Tower::on(DatabaseUrl::sqlite(folder.join("campanile.db")));
+    let tower = Tower::on(DatabaseUrl::Sqlite(folder.join("campanile.db")));
     tower.configure("[sandbox]\ncache = false\n");
     tower
 }
