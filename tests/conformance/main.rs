@@ -1,3 +1,8 @@
 //! Every function of the database room, on SQLite and on Postgres: same calls, same results.
 
+mod fixtures;
+mod harness;
+mod launches;
+mod schedules;
 mod statements;
+mod values;

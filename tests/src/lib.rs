@@ -10,6 +10,7 @@
 //! comes from is told in [`cluster`]; where there is none those cases fail, they are never skipped.
 
 pub mod cluster;
+pub mod dump;
 mod host_process;
 
 use campanile::db::{DatabaseUrl, Db, Tx, probe};
