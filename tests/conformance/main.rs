@@ -3,6 +3,8 @@
 mod fixtures;
 mod harness;
 mod launches;
+mod recovery;
+mod runs;
 mod schedules;
 mod statements;
 mod values;
