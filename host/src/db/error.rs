@@ -1,6 +1,7 @@
 //! Database errors, sorted by what the caller must do.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,20 @@ impl DbError {
             DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)
         )
     }
+
+    /// The same, with the name of the database before it.
+    pub(super) fn at(self, place: impl Display) -> DbError {
+        let of = |message: String| format!("{place}: {message}");
+        match self {
+            DbError::Unavailable(message) => DbError::Unavailable(of(message)),
+            DbError::Busy(message) => DbError::Busy(of(message)),
+            DbError::NotWritable(message) => DbError::NotWritable(of(message)),
+            DbError::Conflict(message) => DbError::Conflict(of(message)),
+            DbError::Schema(message) => DbError::Schema(of(message)),
+            DbError::Refused(message) => DbError::Refused(of(message)),
+            DbError::Unexpected(message) => DbError::Unexpected(of(message)),
+        }
+    }
 }
 
 impl From<sqlx::Error> for DbError {
@@ -47,9 +62,9 @@ impl From<sqlx::Error> for DbError {
                 error.is_unique_violation(),
             ),
             sqlx::Error::Io(error) => DbError::Unavailable(error.to_string()),
-            sqlx::Error::PoolTimedOut => {
-                DbError::Unavailable("no connection became free in time".to_owned())
-            }
+            sqlx::Error::PoolTimedOut => DbError::Unavailable(
+                "no connection in time; it does not answer, or is busy".to_owned(),
+            ),
             sqlx::Error::PoolClosed => DbError::Unavailable("it was closed".to_owned()),
             sqlx::Error::Tls(error) => DbError::Unavailable(error.to_string()),
             sqlx::Error::WorkerCrashed => {
@@ -76,7 +91,15 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             (_, "40001" | "40P01" | "55P03") => DbError::Busy(message),
             (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
             (_, "53100" | "53200" | "58030") => DbError::NotWritable(message),
-            ("28" | "3D" | "3F", _) => DbError::Refused(message),
+            ("28", _) => DbError::Refused(format!(
+                "{message}; check the user and the password in the address"
+            )),
+            ("3D", _) => DbError::Refused(format!(
+                "{message}; create it, or name another one in the address"
+            )),
+            ("3F", _) => DbError::Refused(format!(
+                "{message}; create the schema, or name another one in the address"
+            )),
             _ => DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
         };
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::{Db, DbError, Pools};
 
@@ -157,24 +158,31 @@ impl Db {
     ///
     /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match &url.0 {
-            Location::Sqlite(path) => open_sqlite(path, false).await?,
-            Location::Postgres(text) => open_postgres(text).await?,
-        };
-        let url = url.clone();
-        Ok(Db { url, pools })
+        Db::open_or_create(url, false).await
     }
 
     /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match &url.0 {
-            Location::Sqlite(path) => open_sqlite(path, true).await?,
-            Location::Postgres(text) => open_postgres(text).await?,
-        };
-        let url = url.clone();
-        let db = Db { url, pools };
+        let db = Db::open_or_create(url, true).await?;
         db.migrate().await?;
         Ok(db)
+    }
+
+    async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
+        let pools = match &url.0 {
+            Location::Sqlite(path) if !create && !path.exists() => {
+                return Err(DbError::Refused(format!(
+                    "there is no database at {}; start `campanile serve` to make one, or name another with --database",
+                    path.display()
+                )));
+            }
+            Location::Sqlite(path) => open_sqlite(path, create).await,
+            Location::Postgres(text) => open_postgres(text).await,
+        };
+        Ok(Db {
+            pools: pools.map_err(|error| error.at(url))?,
+            url: url.clone(),
+        })
     }
 
     /// Open the database at `url`, whose tables must be those of this version.
@@ -198,7 +206,9 @@ impl Db {
             Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
         };
         done.map_err(|error| match error {
-            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error.into(),
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                DbError::from(error).at(&self.url)
+            }
             MigrateError::VersionMismatch(version) => DbError::Schema(format!(
                 "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
                 self.url
@@ -254,12 +264,6 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
-    if !create && !path.exists() {
-        return Err(DbError::Refused(format!(
-            "there is no database at {}; start `campanile serve` to make one, or name another with --database",
-            path.display()
-        )));
-    }
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
@@ -287,6 +291,22 @@ async fn open_postgres(url: &str) -> Result<Pools, DbError> {
     let options = PgConnectOptions::from_str(url)?
         .application_name("campanile")
         .statement_cache_capacity(256);
+    // A pool tries again in silence until its time is up; one connection by itself says what is wrong.
+    let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
+    match answer.await {
+        Ok(Ok(connection)) => connection.close().await?,
+        Ok(Err(sqlx::Error::Io(error))) => {
+            return Err(DbError::Unavailable(format!(
+                "{error}; check that the server runs and that the address is right"
+            )));
+        }
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => {
+            return Err(DbError::Unavailable(format!(
+                "no answer in {ACQUIRE_SECONDS} seconds; check that the address is right and that no firewall is in the way"
+            )));
+        }
+    }
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
