@@ -4,6 +4,7 @@ mod fixtures;
 mod harness;
 mod launches;
 mod recovery;
+mod refusals;
 mod runs;
 mod schedules;
 mod statements;
