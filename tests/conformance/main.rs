@@ -1,8 +1,13 @@
 //! Every function of the database room, on SQLite and on Postgres: same calls, same results.
 
+mod constraints;
 mod fixtures;
 mod harness;
+mod hosts;
 mod launches;
+mod migrations;
+mod plans;
+mod record;
 mod recovery;
 mod refusals;
 mod runs;
