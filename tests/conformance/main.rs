@@ -7,6 +7,7 @@ mod hosts;
 mod launches;
 mod migrations;
 mod plans;
+mod random;
 mod record;
 mod recovery;
 mod refusals;

@@ -81,9 +81,10 @@ pub async fn dump(test: &TestDb) -> String {
 fn as_text(column: &str, kind: &str) -> String {
     match kind {
         // SQLite
-        "BLOB" => format!("lower(hex({column}))"),
+        // These two make a text even of nothing.
+        "BLOB" => format!("iif({column} IS NULL, NULL, lower(hex({column})))"),
+        "REAL" => format!("iif({column} IS NULL, NULL, printf('%.6f', {column}))"),
         "INTEGER" => format!("CAST({column} AS TEXT)"),
-        "REAL" => format!("printf('%.6f', {column})"),
         "TEXT" => column.to_owned(),
         // Postgres
         "bytea" => format!("encode({column}, 'hex')"),
