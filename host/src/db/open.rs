@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -202,7 +202,16 @@ impl Db {
     pub async fn migrate(&self) -> Result<(), DbError> {
         self.migrations().await?;
         let done = match &self.pools {
-            Pools::Sqlite { writer, .. } => SQLITE_MIGRATIONS.run(writer).await,
+            // On Postgres the migrator locks out others. Here one transaction does: a second
+            // process waits, and then finds everything done.
+            Pools::Sqlite { writer, .. } => {
+                let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+                let done = SQLITE_MIGRATIONS.run_direct(None, &mut *tx, false).await;
+                if done.is_ok() {
+                    tx.commit().await?;
+                }
+                done
+            }
             Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
         };
         done.map_err(|error| match error {
@@ -273,6 +282,7 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
         .statement_cache_capacity(256);
+    turn_on_wal(&options).await?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
@@ -285,6 +295,23 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .test_before_acquire(false)
         .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "ON"));
     Ok(Pools::Sqlite { writer, readers })
+}
+
+/// Change the file to WAL, in which it stays.
+///
+/// SQLite waits for nobody while it changes this: two processes that open a new file at
+/// the same moment are in each other's way, and the second tries again.
+async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
+    let until = Instant::now() + Duration::from_secs(BUSY_SECONDS);
+    loop {
+        match options.connect().await.map_err(DbError::from) {
+            Ok(connection) => return Ok(connection.close().await?),
+            Err(DbError::Busy(_)) if Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 async fn open_postgres(url: &str) -> Result<Pools, DbError> {
