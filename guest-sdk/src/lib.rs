@@ -1,1 +1,101 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 
+mod error;
+mod manifest;
+mod package;
+mod run;
+mod time;
+
+#[cfg(not(target_family = "wasm"))]
+#[path = "fake.rs"]
+mod host;
+#[cfg(target_family = "wasm")]
+mod host;
+
+pub use error::{Error, Explain, Result};
+#[cfg(not(target_family = "wasm"))]
+pub use host::{FakeRun, LogLine, Progress};
+pub use manifest::{Request, Schedule};
+pub use package::{Package, Task};
+pub use run::{Level, RESERVED_KEYS, Run};
+pub use time::Timestamp;
+
+/// The context of a task that takes none: whatever is there is let through unread.
+///
+/// ```
+/// use campanile_sdk::{AnyContext, Result, Run};
+///
+/// fn tick(run: &Run, _: AnyContext) -> Result<()> {
+///     run.info("tick");
+///     Ok(())
+/// }
+/// ```
+pub use serde::de::IgnoredAny as AnyContext;
+
+/// The crate whose `Value` and `Map` appear in this one's signatures.
+pub use serde_json;
+
+// For `export!`, which expands in the author's crate.
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+pub use host::{bindings, describe as __describe, run as __run};
+
+/// Make a function that returns a [`Package`] the package of this `.wasm`. Once per crate, which is a `cdylib`.
+///
+/// On other targets it only checks that the function is one, so that the crate builds for its tests.
+///
+/// ```
+/// use campanile_sdk::Package;
+///
+/// fn package() -> Package {
+///     Package::new("empty", "0.1.0")
+/// }
+///
+/// campanile_sdk::export!(package);
+/// ```
+#[macro_export]
+macro_rules! export {
+    ($package:path) => {
+        $crate::__export!($package);
+    };
+}
+
+#[cfg(not(target_family = "wasm"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export {
+    ($package:path) => {
+        const _: fn() -> $crate::Package = $package;
+    };
+}
+
+#[cfg(target_family = "wasm")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __export {
+    ($package:path) => {
+        const _: () = {
+            use $crate::bindings::exports::campanile::task;
+
+            struct Exported;
+
+            impl task::task::Guest for Exported {
+                fn run(
+                    task: ::std::string::String,
+                    context: ::std::string::String,
+                ) -> ::std::result::Result<task::task::Completion, task::task::Failure> {
+                    $crate::__run($package(), &task, &context)
+                }
+            }
+
+            impl task::describe::Guest for Exported {
+                fn describe() -> ::std::string::String {
+                    $crate::__describe($package())
+                }
+            }
+
+    $crate::bindings::export_bindings!(Exported with_types_in $crate::bindings);
+        };
+    };
+}

@@ -1,0 +1,225 @@
+//! The configuration: one checked struct, put together from flags, environment, file and defaults.
+//!
+//! Nothing else in the product reads `campanile.toml` or the variables named here.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::sections::{RUNS_MOST, YEAR, host_name_fault};
+use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
+use crate::package::limits::LimitChanges;
+use crate::strict::{self, Document, size_text};
+use crate::wasm::{Limits, SandboxSettings};
+use crate::watch::Mode;
+
+mod print;
+mod sections;
+
+pub use sections::{Audit, Host, Late, Recovery, Sandbox, Watch};
+
+/// The file looked for in the working directory when none is named.
+pub const FILE_NAME: &str = "campanile.toml";
+/// The variable that holds the database's address.
+pub const ENV_DATABASE: &str = "CAMPANILE_DATABASE_URL";
+/// The variable that holds the plugins folder.
+pub const ENV_PLUGINS: &str = "CAMPANILE_PLUGINS";
+
+/// Everything that can be set. Checked: what is here can be used as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file that was read, if there was one.
+    pub file: Option<PathBuf>,
+    pub database: DatabaseUrl,
+    pub plugins: PathBuf,
+    pub host: Host,
+    pub watch: Watch,
+    /// Of one call; sidecars change them.
+    pub limits: Limits,
+    pub recovery: Recovery,
+    pub audit: Audit,
+    pub late: Late,
+    pub sandbox: Sandbox,
+}
+
+/// What the command line says; none leaves the choice to the environment, the file and the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// Must exist when given.
+    pub config: Option<PathBuf>,
+    pub database: Option<String>,
+    pub plugins: Option<PathBuf>,
+    pub name: Option<String>,
+    pub runs_max: Option<u32>,
+    pub wait: Option<Duration>,
+    pub watch: Option<Mode>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file was read and something in it is wrong.
+    #[error(transparent)]
+    File(#[from] strict::Error),
+    /// The file cannot be read, or was named and is not there.
+    #[error("the configuration {} cannot be read ({source}): correct the path given with --config", .path.display())]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A flag or a variable.
+    #[error("{place} {what}")]
+    Value { place: &'static str, what: String },
+}
+
+impl Config {
+    /// Put the configuration together. `env` looks a variable up, `folder` is the working directory.
+    ///
+    /// Relative paths of the file start at the file's folder, all others at the working directory.
+    pub fn load(
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<OsString>,
+        folder: &Path,
+    ) -> Result<Config, ConfigError> {
+        let env = |name: &str| env(name).filter(|value| !value.is_empty());
+        let (file, text) = file(flags.config.as_deref(), folder)?;
+        let mut config = match &file {
+            Some(path) => {
+                let shown = path.display().to_string();
+                let home = path.parent().unwrap_or(Path::new(""));
+                Config::read(&shown, &text, home, &env)?
+            }
+            None => Config::read(FILE_NAME, "", Path::new(""), &env)?,
+        };
+        config.file = file;
+        config.overrule(flags, &env)?;
+        Ok(config)
+    }
+
+    /// The default configuration with a comment on every key: the text of a first `campanile.toml`.
+    pub fn default_text() -> &'static str {
+        include_str!("config/default.toml")
+    }
+
+    /// What the sandbox needs to know.
+    pub fn sandbox_settings(&self) -> SandboxSettings {
+        SandboxSettings {
+            calls_max: self.host.runs_max,
+            guest_threads: self.host.guest_threads,
+            cache_dir: self.sandbox.cache_dir.clone(),
+            memory_bytes_max: self.sandbox.memory_bytes_max,
+        }
+    }
+
+    fn read(
+        shown: &str,
+        text: &str,
+        home: &Path,
+        env: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Config, strict::Error> {
+        let document = Document::parse(shown, text)?;
+        let mut top = document.section();
+        let database = match top.text("database")? {
+            Some(url) => url
+                .parse::<DatabaseUrl>()
+                .map_err(|error| top.error("database", error))?
+                .within(home),
+            None => DatabaseUrl::Sqlite(PathBuf::from("campanile.db")),
+        };
+        let plugins = match top.text("plugins")? {
+            Some(path) if path.is_empty() => return Err(top.error("plugins", "names no folder")),
+            Some(path) => home.join(path),
+            None => PathBuf::from("plugins"),
+        };
+        let host = Host::read(top.table_or_empty("host")?)?;
+        let watch = Watch::read(top.table_or_empty("watch")?)?;
+        let sandbox = Sandbox::read(top.table_or_empty("sandbox")?, home, env)?;
+        let limits = LimitChanges::read(top.table_or_empty("limits")?, sandbox.memory_bytes_max)?
+            .over(&Limits::default());
+        if limits.memory_bytes_max > sandbox.memory_bytes_max {
+            return Err(top.error(
+                "sandbox",
+                format_args!(
+                    "allows {} by `memory_max`, less than the {} of `limits.memory`: raise the one or lower the other",
+                    size_text(sandbox.memory_bytes_max),
+                    size_text(limits.memory_bytes_max),
+                ),
+            ));
+        }
+        let recovery = Recovery::read(top.table_or_empty("recovery")?)?;
+        let audit = Audit::read(top.table_or_empty("audit")?)?;
+        let late = Late::read(top.table_or_empty("late")?)?;
+        top.finish()?;
+        Ok(Config {
+            file: None,
+            database,
+            plugins,
+            host,
+            watch,
+            limits,
+            recovery,
+            audit,
+            late,
+            sandbox,
+        })
+    }
+
+    fn overrule(
+        &mut self,
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<(), ConfigError> {
+        let value = |place, what: String| ConfigError::Value { place, what };
+        let database = match &flags.database {
+            Some(url) => Some(("--database", url.clone())),
+            None => match env(ENV_DATABASE).map(OsString::into_string) {
+                Some(Ok(url)) => Some((ENV_DATABASE, url)),
+                Some(Err(_)) => return Err(value(ENV_DATABASE, "is not UTF-8 text".to_owned())),
+                None => None,
+            },
+        };
+        if let Some((place, url)) = database {
+            self.database = url
+                .parse()
+                .map_err(|error: InvalidDatabaseUrl| value(place, error.to_string()))?;
+        }
+        if let Some(path) = flags
+            .plugins
+            .clone()
+            .or_else(|| env(ENV_PLUGINS).map(PathBuf::from))
+        {
+            self.plugins = path;
+        }
+        if let Some(name) = &flags.name {
+            if let Some(fault) = host_name_fault(name) {
+                return Err(value("--name", fault));
+            }
+            self.host.name = Some(name.clone());
+        }
+        if let Some(runs) = flags.runs_max {
+            if !(1..=RUNS_MOST).contains(&u64::from(runs)) {
+                let what = format!("must be a whole number from 1 to {RUNS_MOST}");
+                return Err(value("--runs-max", what));
+            }
+            self.host.runs_max = runs;
+        }
+        self.host.wait = flags.wait.unwrap_or(self.host.wait).min(YEAR);
+        self.watch.mode = flags.watch.unwrap_or(self.watch.mode);
+        Ok(())
+    }
+}
+
+/// The file's path and text: the one named, else the usual one if it is there.
+fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), ConfigError> {
+    let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok((Some(path), text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
+            Ok((None, String::new()))
+        }
+        Err(source) => Err(ConfigError::Unreadable { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

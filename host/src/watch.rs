@@ -1,0 +1,306 @@
+//! When to look at the plugins folder again.
+//!
+//! Gives hints, not facts: what changed is found by a scan. Events of the file system are gathered
+//! until they pause; besides, a hint comes at regular times whether there were events or not, because
+//! network file systems, containers and overflowing queues lose them.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// A burst of events is over when none came for so long.
+const QUIET: Duration = Duration::from_millis(300);
+/// A burst that does not end is cut here.
+const BURST_MOST: Duration = Duration::from_secs(2);
+/// How often to look whether the folder is still the same one, and the distance of hints in [`Mode::Poll`].
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How changes are noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// By events of the operating system, and by polling where there are none to be had.
+    #[default]
+    Auto,
+    /// By a hint every two seconds: for network file systems and shared folders of containers.
+    Poll,
+    /// Only by the regular rescan.
+    Off,
+}
+
+impl Mode {
+    /// The word for it in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Auto => "auto",
+            Mode::Poll => "poll",
+            Mode::Off => "off",
+        }
+    }
+}
+
+/// A folder being watched. Its own word for "now" is the monotonic clock: these are waits, not times.
+pub struct Watch {
+    folder: PathBuf,
+    mode: Mode,
+    rescan: Duration,
+    hints: Arc<Notify>,
+    watcher: Option<Armed>,
+    burst: Option<Burst>,
+    rescan_at: Instant,
+    look_at: Instant,
+}
+
+/// The operating system's watch, and which directory it is on: it follows that one when it is renamed.
+struct Armed {
+    identity: Option<Identity>,
+    _watcher: RecommendedWatcher,
+}
+
+type Identity = (u64, u64);
+
+struct Burst {
+    first: Instant,
+    last: Instant,
+}
+
+impl Burst {
+    fn over_at(&self) -> Instant {
+        (self.last + QUIET).min(self.first + BURST_MOST)
+    }
+}
+
+impl Watch {
+    /// Watch `folder`, with a hint at least every `rescan`.
+    ///
+    /// Never fails: where the operating system gives no events (its watches are used up, or it knows
+    /// none), this says so in the log and polls. Look at the folder once after this; what changes from
+    /// here on is hinted at.
+    pub fn start(folder: &Path, mode: Mode, rescan: Duration) -> Watch {
+        let now = Instant::now();
+        let mut watch = Watch {
+            folder: folder.to_owned(),
+            mode,
+            rescan,
+            hints: Arc::new(Notify::new()),
+            watcher: None,
+            burst: None,
+            rescan_at: now + rescan,
+            look_at: now + LOOK,
+        };
+        if mode == Mode::Auto {
+            watch.arm();
+        }
+        watch
+    }
+
+    /// How changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Wait until the folder should be looked at. May be dropped and called again without losing a hint.
+    pub async fn changed(&mut self) {
+        loop {
+            let mut wake_at = self.rescan_at;
+            if self.mode != Mode::Off {
+                wake_at = wake_at.min(self.look_at);
+            }
+            if let Some(burst) = &self.burst {
+                wake_at = wake_at.min(burst.over_at());
+            }
+            tokio::select! {
+                () = self.hints.notified() => self.hint(),
+                () = sleep_until(wake_at) => {}
+            }
+            if self.is_due().await {
+                self.burst = None;
+                self.rescan_at = Instant::now() + self.rescan;
+                return;
+            }
+        }
+    }
+
+    fn hint(&mut self) {
+        let last = Instant::now();
+        let first = self.burst.as_ref().map_or(last, |burst| burst.first);
+        self.burst = Some(Burst { first, last });
+    }
+
+    async fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        if now >= self.rescan_at {
+            return true;
+        }
+        if self
+            .burst
+            .as_ref()
+            .is_some_and(|burst| now >= burst.over_at())
+        {
+            return true;
+        }
+        if self.mode == Mode::Off || now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK;
+        if self.mode == Mode::Poll {
+            return true;
+        }
+        let identity = tokio::fs::metadata(&self.folder)
+            .await
+            .ok()
+            .as_ref()
+            .map(identity_of);
+        if identity != self.watcher.as_ref().and_then(|armed| armed.identity) {
+            // Another directory has this name now, or none: the old watch sees nothing of it.
+            self.watcher = None;
+            if identity.is_some() {
+                self.arm();
+                self.hint();
+            }
+        }
+        false
+    }
+
+    /// Ask the operating system for events; poll when it has none to give.
+    fn arm(&mut self) {
+        let hints = Arc::clone(&self.hints);
+        // Runs on the watcher's own thread. An error is a hint too: something was missed.
+        let handler = move |event: notify::Result<notify::Event>| {
+            if event.map_or(true, |event| event.need_rescan() || matters(event.kind)) {
+                hints.notify_one();
+            }
+        };
+        let identity = std::fs::metadata(&self.folder)
+            .ok()
+            .as_ref()
+            .map(identity_of);
+        let armed = notify::recommended_watcher(handler).and_then(|mut watcher| {
+            watcher.watch(&self.folder, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        });
+        match armed {
+            Ok(watcher) => {
+                self.watcher = Some(Armed {
+                    identity,
+                    _watcher: watcher,
+                });
+            }
+            // It went away in this moment; the next look sees it come back.
+            Err(_) if !self.folder.is_dir() => self.watcher = None,
+            Err(error) => {
+                tracing::warn!(folder = %self.folder.display(), %error, "no file events to be had, so the plugins folder is polled every 2 s");
+                self.watcher = None;
+                self.mode = Mode::Poll;
+            }
+        }
+    }
+}
+
+fn identity_of(found: &std::fs::Metadata) -> Identity {
+    (found.dev(), found.ino())
+}
+
+/// Whether an event may mean that a file has other content. Our own reading opens and closes files,
+/// which must not wake us to read them again.
+fn matters(kind: EventKind) -> bool {
+    match kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tokio::time::timeout;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    async fn wakes_within(watch: &mut Watch, wait_ms: u64) -> bool {
+        timeout(Duration::from_millis(wait_ms), watch.changed())
+            .await
+            .is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_write_wakes_and_reading_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
+        assert_eq!(watch.mode(), Mode::Auto);
+        assert!(!wakes_within(&mut watch, 500).await);
+        let file = root.path().join("a.wasm");
+        fs::write(&file, "x").unwrap();
+        assert!(wakes_within(&mut watch, 1500).await);
+        fs::read(&file).unwrap();
+        fs::read_dir(root.path()).unwrap().count();
+        assert!(!wakes_within(&mut watch, 800).await);
+        fs::remove_file(&file).unwrap();
+        assert!(wakes_within(&mut watch, 1500).await);
+    }
+
+    #[tokio::test]
+    async fn a_burst_is_one_hint() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
+        for n in 0..50 {
+            fs::write(root.path().join(format!("{n}.wasm")), "x").unwrap();
+        }
+        assert!(wakes_within(&mut watch, 1500).await);
+        assert!(!wakes_within(&mut watch, 800).await);
+    }
+
+    #[test]
+    fn a_burst_ends_in_quiet_or_is_cut() {
+        let first = Instant::now();
+        let burst = |last_ms: u64| Burst {
+            first,
+            last: first + Duration::from_millis(last_ms),
+        };
+        assert_eq!(burst(0).over_at(), first + QUIET);
+        assert_eq!(burst(500).over_at(), first + Duration::from_millis(800));
+        assert_eq!(burst(9000).over_at(), first + BURST_MOST);
+    }
+
+    #[tokio::test]
+    async fn a_hint_outlives_a_dropped_wait() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
+        fs::write(root.path().join("a.wasm"), "x").unwrap();
+        for _ in 0..5 {
+            assert!(!wakes_within(&mut watch, 20).await);
+        }
+        assert!(wakes_within(&mut watch, 1000).await);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_vanishes_and_comes_back_is_watched_again() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("plugins");
+        fs::create_dir(&folder).unwrap();
+        let mut watch = Watch::start(&folder, Mode::Auto, HOUR);
+        fs::rename(&folder, root.path().join("old")).unwrap();
+        while wakes_within(&mut watch, 2500).await {}
+        fs::create_dir(&folder).unwrap();
+        assert!(wakes_within(&mut watch, 4000).await);
+        fs::write(folder.join("a.wasm"), "x").unwrap();
+        assert!(wakes_within(&mut watch, 1000).await);
+    }
+
+    #[tokio::test]
+    async fn polling_and_the_regular_rescan_need_no_event() {
+        let root = tempfile::tempdir().unwrap();
+        let mut polled = Watch::start(root.path(), Mode::Poll, HOUR);
+        assert!(wakes_within(&mut polled, 2500).await);
+        let mut off = Watch::start(root.path(), Mode::Off, Duration::from_millis(400));
+        fs::write(root.path().join("a.wasm"), "x").unwrap();
+        assert!(!wakes_within(&mut off, 200).await);
+        assert!(wakes_within(&mut off, 800).await);
+    }
+}

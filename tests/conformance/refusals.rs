@@ -56,7 +56,7 @@ async fn a_file_that_is_not_there_is_said_to_be_missing() {
 async fn a_folder_that_is_not_there_is_asked_for() {
     let place = fresh_place(Backend::Sqlite).await;
     let path = place.folder.path().display().to_string();
-    let url = DatabaseUrl::sqlite(place.folder.path().join("no/such/campanile.db"));
+    let url = DatabaseUrl::Sqlite(place.folder.path().join("no/such/campanile.db"));
     assert_eq!(
         message(Db::open_and_migrate(&url).await, &path, "FOLDER"),
         "sqlite:FOLDER/no/such/campanile.db: unable to open database file; check that the folder exists and may be written"
@@ -67,7 +67,7 @@ async fn a_folder_that_is_not_there_is_asked_for() {
 async fn a_folder_is_not_a_database() {
     let place = fresh_place(Backend::Sqlite).await;
     let path = place.folder.path().display().to_string();
-    let refused = Db::open_and_migrate(&DatabaseUrl::sqlite(place.folder.path())).await;
+    let refused = Db::open_and_migrate(&DatabaseUrl::Sqlite(place.folder.path().into())).await;
     assert_eq!(
         message(refused, &path, "FOLDER"),
         "sqlite:FOLDER: unable to open database file; check that the folder exists and may be written"
@@ -80,7 +80,7 @@ async fn a_file_of_another_kind_is_not_a_database() {
     let path = place.folder.path().join("notes.txt");
     let text = "Dear diary, today I rang all bells of the town.\n".repeat(100);
     std::fs::write(&path, &text).unwrap();
-    let url = DatabaseUrl::sqlite(&path);
+    let url = DatabaseUrl::Sqlite(path.clone());
     for refused in [Db::open(&url).await, Db::open_and_migrate(&url).await] {
         assert!(matches!(refused, Err(DbError::Refused(_))));
         assert_eq!(
@@ -200,60 +200,13 @@ async fn a_schema_that_does_not_exist_is_asked_for() {
     );
 }
 
-#[test]
-fn an_address_is_read_strictly_and_its_password_is_never_shown() {
-    for (text, message) in [
-        (
-            "",
-            "`` is not a database address; write sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-        ),
-        (
-            "mysql://root:secret@db/x",
-            "`mysql` is not a database address; write sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-        ),
-        (
-            "sqlite:",
-            "`sqlite:` names no file; write sqlite:PATH, such as sqlite:campanile.db",
-        ),
-        (
-            "sqlite::memory:",
-            "`sqlite::memory:` names no file; write sqlite:PATH, such as sqlite:campanile.db",
-        ),
-        (
-            "sqlite:a.db?mode=ro",
-            "`sqlite:a.db?mode=ro` names no file; write sqlite:PATH, such as sqlite:campanile.db",
-        ),
-    ] {
-        let refused = DatabaseUrl::from_str(text).unwrap_err();
-        assert_eq!(refused.to_string(), message);
-    }
-    let broken = DatabaseUrl::from_str("postgres://bell:secret@tower:port/x")
-        .unwrap_err()
-        .to_string();
-    assert!(
-        broken.ends_with("write postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
-        "{broken}"
-    );
-    assert!(!broken.contains("secret"), "{broken}");
-
-    let url = DatabaseUrl::from_str("postgres://bell:secret@tower:5433/x?sslmode=require").unwrap();
-    for shown in [
-        url.to_string(),
-        format!("{url:?}"),
-        url.in_schema("s").to_string(),
-    ] {
-        assert_eq!(shown, "postgres://bell:***@tower:5433/x");
-    }
+#[tokio::test]
+async fn an_address_that_the_driver_cannot_read_is_refused_without_its_password() {
+    let url = DatabaseUrl::from_str("postgres://bell:secret@tower:port/x").unwrap();
+    let refused = Db::open(&url).await;
+    assert!(matches!(refused, Err(DbError::Refused(_))));
     assert_eq!(
-        url.in_schema("s").expose(),
-        "postgres://bell:secret@tower:5433/x?sslmode=require&options=-c%20search_path%3Ds"
+        message(refused, "tower", "HOST"),
+        "postgres://bell:***@HOST:port/x: invalid port number; write postgres://user:password@host:port/name"
     );
-    assert!(url.is_shared());
-    let url = DatabaseUrl::from_str("sqlite:///var/lib/campanile.db").unwrap();
-    assert_eq!(url, DatabaseUrl::sqlite("/var/lib/campanile.db"));
-    assert_eq!(
-        (url.to_string().as_str(), url.is_shared()),
-        ("sqlite:/var/lib/campanile.db", false)
-    );
-    assert_eq!(url.in_schema("s"), url);
 }

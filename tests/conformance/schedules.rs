@@ -63,7 +63,7 @@ async fn a_name_is_taken_until_its_schedule_is_removed(test: TestDb) {
         revision: 2,
         ..revision(3)
     };
-    let refused = schedules::revise(&mut tx, &renamed, at(0), None).await;
+    let refused = schedules::revise(&mut tx, &renamed, Origin::Sidecar, at(0), None).await;
     assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
 }
 
@@ -81,13 +81,13 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
     };
     let mut tx = test.write().await;
     assert!(
-        schedules::revise(&mut tx, &second, at(7), Some(at(3600)))
+        schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), Some(at(3600)))
             .await
             .unwrap()
     );
     // Somebody who still thinks that the first is in force, and somebody from the future.
     assert!(
-        !schedules::revise(&mut tx, &second, at(8), Some(at(20)))
+        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(8), Some(at(20)))
             .await
             .unwrap()
     );
@@ -96,7 +96,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         ..second.clone()
     };
     assert!(
-        !schedules::revise(&mut tx, &fourth, at(8), Some(at(20)))
+        !schedules::revise(&mut tx, &fourth, Origin::Sidecar, at(8), Some(at(20)))
             .await
             .unwrap()
     );
@@ -106,7 +106,10 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
     assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
     let found = schedules::find(&mut tx, "angelus").await.unwrap().unwrap();
     assert_eq!(found.says, second);
-    assert_eq!(found.state.revision, 2);
+    assert_eq!(
+        (found.state.revision, found.state.origin),
+        (2, Origin::Sidecar)
+    );
     assert_eq!(found.state.cursor_at, at(7));
     assert_eq!(found.state.next_slot, Some(at(3600)));
     assert_eq!(
@@ -196,7 +199,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
         ..revision(1)
     };
     assert!(
-        !schedules::revise(&mut tx, &second, at(7), None)
+        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), None)
             .await
             .unwrap()
     );

@@ -126,7 +126,7 @@ impl Cluster {
             words,
             answers,
             port: 0,
-            url: DatabaseUrl::sqlite(""),
+            url: DatabaseUrl::Sqlite(PathBuf::new()),
         };
         cluster.ask("init")?;
         // Somebody else may take the port between our look and the server's start.

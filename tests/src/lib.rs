@@ -60,7 +60,7 @@ pub async fn fresh_place(backend: Backend) -> Place {
     match backend {
         Backend::Sqlite => Place {
             backend,
-            url: DatabaseUrl::sqlite(folder.path().join("campanile.db")),
+            url: DatabaseUrl::Sqlite(folder.path().join("campanile.db")),
             folder,
             outlives: None,
         },

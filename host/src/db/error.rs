@@ -72,7 +72,9 @@ impl From<sqlx::Error> for DbError {
             }
             // A server that goes away in the middle of an answer.
             sqlx::Error::Protocol(message) => DbError::Unavailable(message),
-            sqlx::Error::Configuration(error) => DbError::Refused(error.to_string()),
+            sqlx::Error::Configuration(error) => DbError::Refused(format!(
+                "{error}; write postgres://user:password@host:port/name"
+            )),
             other => DbError::Unexpected(other.to_string()),
         }
     }

@@ -88,8 +88,9 @@ pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE];
 /// Put decisions on the record.
 pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
     for piece in pieces(launches) {
+        let insert_sql = INSERT.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(INSERT.sql(piece.len()));
+            let mut query = sqlx::query(insert_sql);
             for launch in piece {
                 let (status, finished_at) = match launch.decision {
                     Decision::Launched => (LaunchStatus::Open, None),

@@ -2,8 +2,10 @@
 //!
 //! It goes with the process, however that ends, so a restart knows at once that its earlier life is over.
 
+use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgConnectOptions;
@@ -33,7 +35,9 @@ impl Db {
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>, DbError> {
         match &self.pools {
             Pools::Sqlite { .. } => {
-                let path = self.url.lock_path();
+                let mut path = OsString::from(self.url.sqlite_path().unwrap_or(Path::new("")));
+                path.push(".lock");
+                let path = PathBuf::from(path);
                 let mut file = File::options()
                     .write(true)
                     .create(true)

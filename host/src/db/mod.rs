@@ -19,6 +19,7 @@ mod error;
 mod lock;
 mod open;
 mod types;
+mod url;
 
 pub mod changes;
 pub mod events;
@@ -36,8 +37,9 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 pub use error::DbError;
 pub use lock::HostLock;
-pub use open::{DatabaseUrl, MigrationState};
+pub use open::MigrationState;
 pub use types::{Decision, FailureKind, LaunchStatus, Origin, RunState};
+pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use crate::clock::Timestamp;
 

@@ -1,16 +1,16 @@
 //! Opening a database and bringing its tables up to this version.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use sqlx::AssertSqlSafe;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use super::{Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -19,127 +19,17 @@ static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 const POSTGRES_CONNECTIONS_MAX: u32 = 8;
 /// Readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
+/// Pages of the file that a connection keeps in memory at most, in KiB: the indexes of a day's launches fit.
+const SQLITE_CACHE_KIB: u32 = 64 << 10;
+/// Pages of 4 KiB that the write-ahead log grows by before they are moved into the file. The same
+/// index pages are written again and again, so a longer log saves writing most of them twice.
+const SQLITE_WAL_PAGES: u32 = 8_192;
+/// Prepared statements kept for a connection: every batch in each of its sizes, and all the others.
+const STATEMENTS_MAX: usize = 256;
 /// How long to wait for a free connection, in seconds.
 const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
-
-/// Where a database is: `sqlite:PATH` or `postgres://…`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DatabaseUrl(Location);
-
-#[derive(Clone, PartialEq, Eq)]
-enum Location {
-    Sqlite(PathBuf),
-    Postgres(String),
-}
-
-impl DatabaseUrl {
-    /// The SQLite file at `path`.
-    pub fn sqlite(path: impl Into<PathBuf>) -> DatabaseUrl {
-        DatabaseUrl(Location::Sqlite(path.into()))
-    }
-
-    /// Whether many hosts can share it.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.0, Location::Postgres(_))
-    }
-
-    /// `sqlite` or `postgres`.
-    pub fn backend(&self) -> &'static str {
-        match self.0 {
-            Location::Sqlite(_) => "sqlite",
-            Location::Postgres(_) => "postgres",
-        }
-    }
-
-    /// The same database with every unqualified table name looked for in `schema`. No effect on SQLite.
-    pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
-        match &self.0 {
-            Location::Sqlite(_) => self.clone(),
-            Location::Postgres(url) => {
-                let joint = if url.contains('?') { '&' } else { '?' };
-                DatabaseUrl(Location::Postgres(format!(
-                    "{url}{joint}options=-c%20search_path%3D{schema}"
-                )))
-            }
-        }
-    }
-
-    /// The address with its password, for a program to be given.
-    pub fn expose(&self) -> String {
-        match &self.0 {
-            Location::Sqlite(path) => format!("sqlite:{}", path.display()),
-            Location::Postgres(url) => url.clone(),
-        }
-    }
-
-    pub(super) fn lock_path(&self) -> PathBuf {
-        match &self.0 {
-            Location::Sqlite(path) => {
-                let mut name = path.as_os_str().to_owned();
-                name.push(".lock");
-                PathBuf::from(name)
-            }
-            Location::Postgres(_) => PathBuf::new(),
-        }
-    }
-}
-
-impl FromStr for DatabaseUrl {
-    type Err = DbError;
-
-    fn from_str(text: &str) -> Result<DatabaseUrl, DbError> {
-        if let Some(path) = text.strip_prefix("sqlite:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() || path.starts_with(':') || path.contains('?') {
-                return Err(DbError::Refused(format!(
-                    "`{text}` names no file; write sqlite:PATH, such as sqlite:campanile.db"
-                )));
-            }
-            return Ok(DatabaseUrl::sqlite(path));
-        }
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            let url = DatabaseUrl(Location::Postgres(text.to_owned()));
-            return match PgConnectOptions::from_str(text) {
-                Ok(_) => Ok(url),
-                Err(error) => Err(DbError::Refused(format!(
-                    "`{url}` is not a Postgres address ({error}); write postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-                ))),
-            };
-        }
-        Err(DbError::Refused(format!(
-            "`{}` is not a database address; write sqlite:PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE",
-            text.split_once("://").map_or(text, |(scheme, _)| scheme)
-        )))
-    }
-}
-
-/// Without the password.
-impl fmt::Display for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Location::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            Location::Postgres(url) => match url::Url::parse(url) {
-                Ok(mut url) => {
-                    if url.password().is_some() {
-                        // Fails only for addresses that cannot have a password.
-                        let _ = url.set_password(Some("***"));
-                    }
-                    url.set_query(None);
-                    write!(f, "{url}")
-                }
-                Err(_) => f.write_str("postgres://…"),
-            },
-        }
-    }
-}
-
-impl fmt::Debug for DatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// One step of the schema.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -169,15 +59,15 @@ impl Db {
     }
 
     async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
-        let pools = match &url.0 {
-            Location::Sqlite(path) if !create && !path.exists() => {
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
                 return Err(DbError::Refused(format!(
                     "there is no database at {}; start `campanile serve` to make one, or name another with --database",
                     path.display()
                 )));
             }
-            Location::Sqlite(path) => open_sqlite(path, create).await,
-            Location::Postgres(text) => open_postgres(text).await,
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
+            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await,
         };
         Ok(Db {
             pools: pools.map_err(|error| error.at(url))?,
@@ -196,6 +86,50 @@ impl Db {
             )));
         }
         Ok(db)
+    }
+
+    /// A database of its own beside that of `url`, with empty tables: for measuring. End it with [`Db::discard`].
+    pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db, DbError> {
+        match url {
+            DatabaseUrl::Sqlite(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(format!(".{name}"));
+                Db::open_and_migrate(&DatabaseUrl::Sqlite(path.into())).await
+            }
+            DatabaseUrl::Postgres(_) => {
+                let db = Db::open(url).await?;
+                if let Pools::Postgres(pool) = &db.pools {
+                    let create = format!("CREATE SCHEMA \"{name}\"");
+                    sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+                }
+                db.close().await;
+                Db::open_and_migrate(&url.in_schema(name)).await
+            }
+        }
+    }
+
+    /// Take away what [`Db::open_scratch`] made, with everything in it.
+    pub async fn discard(self) -> Result<(), DbError> {
+        match (&self.pools, self.url.sqlite_path()) {
+            (Pools::Postgres(pool), _) => {
+                let schema: String = sqlx::query_scalar("SELECT current_schema()")
+                    .fetch_one(pool)
+                    .await?;
+                let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
+                sqlx::query(AssertSqlSafe(drop)).execute(pool).await?;
+                self.close().await;
+            }
+            (Pools::Sqlite { .. }, path) => {
+                self.close().await;
+                for end in ["", "-wal", "-shm", ".lock"] {
+                    let mut file = path.unwrap_or(Path::new("")).as_os_str().to_owned();
+                    file.push(end);
+                    // What is not there is gone already.
+                    let _ = std::fs::remove_file(file);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Bring the tables up to this version. Does nothing to tables that are.
@@ -281,7 +215,9 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
-        .statement_cache_capacity(256);
+        .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
+        .statement_cache_capacity(STATEMENTS_MAX);
     turn_on_wal(&options).await?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
@@ -317,7 +253,7 @@ async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
 async fn open_postgres(url: &str) -> Result<Pools, DbError> {
     let options = PgConnectOptions::from_str(url)?
         .application_name("campanile")
-        .statement_cache_capacity(256);
+        .statement_cache_capacity(STATEMENTS_MAX);
     // A pool tries again in silence until its time is up; one connection by itself says what is wrong.
     let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
     match answer.await {

@@ -46,6 +46,7 @@ const PUBLISH: &str =
         loaded_at = excluded.loaded_at, missing_since = NULL, rejection = NULL, rejected_at = NULL";
 const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest) VALUES ($1, $2, $3)
     ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest";
+const FOUND: &str = "UPDATE package SET missing_since = NULL WHERE name = $1 AND missing_since IS NOT NULL";
 const REJECT: &str = "INSERT INTO package (name, manifest, loaded_at, missing_since, rejection, rejected_at)
     VALUES ($1, '{}', $3, $3, $2, $3)
     ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at";
@@ -68,6 +69,7 @@ pub const STATEMENTS: &[&str] = &[
     KEEP_ARTIFACT,
     PUBLISH,
     PUBLISH_HOST,
+    FOUND,
     REJECT,
     WITHDRAW,
     WITHDRAW_ENDED,
@@ -98,10 +100,26 @@ pub async fn publish(
             .bind(now)
             .execute(&mut *conn)
             .await?;
+    });
+    publish_host(tx, host, package.name, package.digest).await
+}
+
+/// Put on the record that `host` has a package whose version is on the record already.
+pub async fn publish_host(
+    tx: &mut Tx,
+    host: HostId,
+    name: &str,
+    digest: &ArtifactDigest,
+) -> Result<(), DbError> {
+    on!(tx, |conn| {
         sqlx::query(PUBLISH_HOST)
-            .bind(package.name)
+            .bind(name)
             .bind(host)
-            .bind(package.digest.as_str())
+            .bind(digest.as_str())
+            .execute(&mut *conn)
+            .await?;
+        sqlx::query(FOUND)
+            .bind(name)
             .execute(&mut *conn)
             .await?;
     });

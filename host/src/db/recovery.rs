@@ -63,20 +63,20 @@ const LOSE_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.state IN ('running', 'waiting')",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.state IN ('running', 'waiting')) = TRUE",
 };
 // The attempt is counted in the statement that takes the recovery.
 const REOPEN: Batch = Batch {
     head: "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 const ABANDON: Batch = Batch {
     head: "UPDATE launch SET status = 'abandoned', reason = v.column2, finished_at = v.column3, failure = 'lost'
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.
@@ -128,8 +128,9 @@ pub async fn carry_out(
         .filter_map(|verdict| verdict.run_id)
         .collect();
     for piece in pieces(&runs) {
+        let lose_run_sql = LOSE_RUN.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(LOSE_RUN.sql(piece.len()));
+            let mut query = sqlx::query(lose_run_sql);
             for run in piece {
                 query = query.bind(*run).bind(now).bind(why);
             }
@@ -140,8 +141,9 @@ pub async fn carry_out(
         .iter()
         .partition(|verdict| verdict.abandoned.is_some());
     for piece in pieces(&again) {
+        let reopen_sql = REOPEN.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(REOPEN.sql(piece.len()));
+            let mut query = sqlx::query(reopen_sql);
             for verdict in piece {
                 query = query.bind(verdict.launch_id).bind(now).bind(host);
             }
@@ -149,8 +151,9 @@ pub async fn carry_out(
         })?;
     }
     for piece in pieces(&given_up) {
+        let abandon_sql = ABANDON.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(ABANDON.sql(piece.len()));
+            let mut query = sqlx::query(abandon_sql);
             for verdict in piece {
                 query = query
                     .bind(verdict.launch_id)

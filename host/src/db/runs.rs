@@ -182,7 +182,7 @@ const LINK: Batch = Batch {
     head: "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'open'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
 };
 const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
         l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
@@ -208,12 +208,13 @@ const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
     columns: 7,
-    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.token = v.column2 AND run.state = 'running') = TRUE
+        RETURNING run.id",
 };
 const FINISH_LAUNCH: Batch = Batch {
     head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5 FROM (VALUES ",
     columns: 5,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'running'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
 const TASKS: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
@@ -306,9 +307,11 @@ pub async fn begin(
     lease_until: Timestamp,
 ) -> Result<(), DbError> {
     for piece in pieces(runs) {
+        let begin_sql = BEGIN.sql(tx, piece.len());
+        let link_sql = LINK.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut insert = sqlx::query(BEGIN.sql(piece.len()));
-            let mut link = sqlx::query(LINK.sql(piece.len()));
+            let mut insert = sqlx::query(begin_sql);
+            let mut link = sqlx::query(link_sql);
             for run in piece {
                 insert = insert
                     .bind(run.id)
@@ -379,8 +382,9 @@ pub async fn renew(
 pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbError> {
     let mut won = Vec::with_capacity(finishes.len());
     for piece in pieces(finishes) {
+        let finish_sql = FINISH.sql(tx, piece.len());
         let ids: Vec<RunId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(FINISH.sql(piece.len()));
+            let mut query = sqlx::query_scalar(finish_sql);
             for finish in piece {
                 let over = finish.end.retry_at().is_none().then_some(finish.at);
                 let failure = finish.end.failure();
@@ -407,8 +411,9 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
             .collect()
     };
     for piece in pieces(&finishes) {
+        let finish_launch_sql = FINISH_LAUNCH.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(FINISH_LAUNCH.sql(piece.len()));
+            let mut query = sqlx::query(finish_launch_sql);
             for finish in piece {
                 let over = finish.end.retry_at().is_none().then_some(finish.at);
                 let failure = finish.end.failure();
@@ -453,8 +458,9 @@ pub async fn record_tasks(
 
 async fn insert_tasks(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
     for piece in pieces(tasks) {
+        let tasks_sql = TASKS.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(TASKS.sql(piece.len()));
+            let mut query = sqlx::query(tasks_sql);
             for (run, task) in piece {
                 query = query
                     .bind(*run)
@@ -499,8 +505,9 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
         newest.into_values().collect()
     };
     for piece in pieces(&newest(RunState::Succeeded)) {
+        let success_sql = SUCCESS.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(SUCCESS.sql(piece.len()));
+            let mut query = sqlx::query(success_sql);
             for finish in piece {
                 let RunEnd::Succeeded { output } = &finish.end else {
                     continue;
@@ -514,8 +521,9 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
         })?;
     }
     for piece in pieces(&newest(RunState::Failed)) {
+        let failure_sql = FAILURE.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(FAILURE.sql(piece.len()));
+            let mut query = sqlx::query(failure_sql);
             for finish in piece {
                 let RunEnd::Failed { kind, message } = &finish.end else {
                     continue;

@@ -91,7 +91,7 @@ const INSERT: &str = "INSERT INTO schedule
 const INSERT_REVISION: &str = "INSERT INTO schedule_revision
         (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
-const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8
+const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
     WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
 const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
@@ -123,8 +123,8 @@ const DUE_LOCKED: &str =
 const ADVANCE: Batch = Batch {
     head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5 FROM (VALUES ",
     columns: 5,
-    tail: ") AS v WHERE schedule.id = v.column1 AND schedule.revision = v.column2
-        AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL
+    tail: ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
+        AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
         RETURNING schedule.id",
 };
 
@@ -194,6 +194,7 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
 pub async fn revise(
     tx: &mut Tx,
     says: &Revision,
+    origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
 ) -> Result<bool, DbError> {
@@ -206,6 +207,7 @@ pub async fn revise(
         .bind(cursor_at)
         .bind(next_slot)
         .bind(says.since)
+        .bind(origin)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
@@ -327,8 +329,9 @@ pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due>, Db
 pub async fn advance(tx: &mut Tx, moves: &[Advance]) -> Result<Vec<ScheduleId>, DbError> {
     let mut won = Vec::with_capacity(moves.len());
     for piece in pieces(moves) {
+        let advance_sql = ADVANCE.sql(tx, piece.len());
         let ids: Vec<ScheduleId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(ADVANCE.sql(piece.len()));
+            let mut query = sqlx::query_scalar(advance_sql);
             for step in piece {
                 query = query
                     .bind(step.id)

@@ -4,10 +4,66 @@ use serde_json::{Map, Value, json};
 
 use super::take::Work;
 use crate::clock::Timestamp;
+use crate::ids::{LaunchId, LaunchKind, RunId};
 
-/// The user's part: the package's, the schedule's over it, the trigger's on top.
-pub fn of_user(package: &Map<String, Value>, work: &Work) -> Map<String, Value> {
-    let mut context = package.clone();
+/// What the host says in every context, under the reserved keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    pub is_recovery: bool,
+    /// The slot; for a manual launch the time of the request.
+    pub original_scheduled_time: Timestamp,
+    /// When recovery took the launch up again.
+    pub recovery_attempt_time: Option<Timestamp>,
+    pub execution_id: LaunchId,
+    pub run_id: RunId,
+    /// 1 for the first call of the task for this launch.
+    pub attempt: i64,
+    pub trigger: LaunchKind,
+    /// `id`, `name`, `expression` and `timezone`, or null.
+    pub schedule: Value,
+    pub scheduled_local: String,
+    /// The previous slot: the launch stands for what happened after it, up to its own slot.
+    pub interval_start: Timestamp,
+    /// Output of the last successful run, or null.
+    pub last_result: Value,
+    /// The failure since then, or null.
+    pub last_failure: Value,
+}
+
+impl Facts {
+    pub(super) fn of(work: &Work, attempt: i64) -> Facts {
+        let taken = &work.taken;
+        let says = &work.spec.says;
+        let stored = |text: &Option<String>| -> Value {
+            text.as_deref()
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or(Value::Null)
+        };
+        Facts {
+            is_recovery: work.is_recovery,
+            original_scheduled_time: taken.slot,
+            recovery_attempt_time: taken.recovered_at.filter(|_| work.is_recovery),
+            execution_id: taken.launch_id,
+            run_id: work.run_id,
+            attempt,
+            trigger: taken.kind,
+            schedule: json!({
+                "id": taken.schedule_id,
+                "name": says.name,
+                "expression": says.expression,
+                "timezone": says.timezone,
+            }),
+            scheduled_local: taken.slot_local.clone(),
+            interval_start: taken.interval_start,
+            last_result: stored(&taken.last_result),
+            last_failure: stored(&taken.last_failure),
+        }
+    }
+}
+
+/// The user's part: the sidecar's, the schedule's over it, the trigger's on top.
+pub(super) fn of_user(sidecar: &Map<String, Value>, work: &Work) -> Map<String, Value> {
+    let mut context = sidecar.clone();
     context.extend(work.spec.context.clone());
     if let Some(Ok(Value::Object(own))) = work.taken.context.as_deref().map(serde_json::from_str) {
         context.extend(own);
@@ -16,36 +72,60 @@ pub fn of_user(package: &Map<String, Value>, work: &Work) -> Map<String, Value> 
 }
 
 /// The whole context of one call, as text: `user` with the reserved keys over it.
-pub fn of_call(mut user: Map<String, Value>, work: &Work, attempt: i64) -> String {
-    let taken = &work.taken;
-    let stored = |text: &Option<String>| -> Value {
-        text.as_deref()
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or(Value::Null)
-    };
+pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
     let time = |time: Timestamp| Value::String(time.to_string());
-    let recovered_at = taken.recovered_at.filter(|_| work.is_recovery);
     let mut set = |key: &str, value: Value| user.insert(key.to_owned(), value);
-    set("is_recovery", work.is_recovery.into());
-    set("original_scheduled_time", time(taken.slot));
-    set("recovery_attempt_time", recovered_at.map_or(Value::Null, time));
-    set("execution_id", taken.launch_id.to_string().into());
-    set("run_id", work.run_id.to_string().into());
-    set("attempt", attempt.into());
-    set("trigger", taken.kind.as_str().into());
+    set("is_recovery", facts.is_recovery.into());
+    set("original_scheduled_time", time(facts.original_scheduled_time));
     set(
-        "schedule",
-        json!({
-            "id": taken.schedule_id,
-            "name": work.spec.says.name,
-            "expression": work.spec.says.expression,
-            "timezone": work.spec.says.timezone,
-        }),
+        "recovery_attempt_time",
+        facts.recovery_attempt_time.map_or(Value::Null, time),
     );
-    set("scheduled_local", taken.slot_local.as_str().into());
-    set("interval_start", time(taken.interval_start));
-    set("interval_end", time(taken.slot));
-    set("last_result", stored(&taken.last_result));
-    set("last_failure", stored(&taken.last_failure));
+    set("execution_id", facts.execution_id.to_string().into());
+    set("run_id", facts.run_id.to_string().into());
+    set("attempt", facts.attempt.into());
+    set("trigger", facts.trigger.as_str().into());
+    set("schedule", facts.schedule.clone());
+    set("scheduled_local", facts.scheduled_local.as_str().into());
+    set("interval_start", time(facts.interval_start));
+    set("interval_end", time(facts.original_scheduled_time));
+    set("last_result", facts.last_result.clone());
+    set("last_failure", facts.last_failure.clone());
     Value::Object(user).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::package::context::RESERVED;
+
+    #[test]
+    fn every_reserved_key_is_set_and_the_users_are_kept() {
+        let facts = Facts {
+            is_recovery: true,
+            original_scheduled_time: Timestamp::EPOCH,
+            recovery_attempt_time: Some(Timestamp::from_micros(1_500_000)),
+            execution_id: LaunchId(uuid::Uuid::nil()),
+            run_id: RunId(uuid::Uuid::nil()),
+            attempt: 2,
+            trigger: LaunchKind::Catchup,
+            schedule: Value::Null,
+            scheduled_local: "local".to_owned(),
+            interval_start: Timestamp::EPOCH,
+            last_result: json!({"n": 1}),
+            last_failure: Value::Null,
+        };
+        let mut user = Map::new();
+        user.insert("name".to_owned(), "world".into());
+        user.insert("attempt".to_owned(), "mine".into());
+        let context: Value = serde_json::from_str(&of_call(user, &facts)).unwrap();
+        for key in RESERVED {
+            assert!(context.get(key).is_some(), "{key}");
+        }
+        assert_eq!(context.as_object().unwrap().len(), RESERVED.len() + 1);
+        assert_eq!(context["name"], "world");
+        assert_eq!(context["attempt"], 2);
+        assert_eq!(context["trigger"], "catchup");
+        assert_eq!(context["recovery_attempt_time"], "1970-01-01T00:00:01.500000Z");
+    }
 }

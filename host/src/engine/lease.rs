@@ -103,7 +103,7 @@ impl Engine {
         let mut tx = self.db.write().await?;
         if !hosts::beat(&mut tx, self.host, now).await? {
             hosts::revive(&mut tx, self.host, now).await?;
-            self.publish_all(&mut tx, now).await?;
+            self.publish_all(&mut tx).await?;
             tracing::warn!(host = %self.name, "this host had been silent for so long that others took its runs over; it goes on with new ones");
         }
         let held = runs::renew(&mut tx, self.host, lease_until).await?;

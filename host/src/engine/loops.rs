@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::db::runs::Finish;
 use crate::db::{HostLock, changes, runs, schedules};
 use crate::package::Folder;
-use crate::watch::Watcher;
+use crate::watch::Watch;
 
 /// How often a host looks whether another process has changed schedules.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ impl Engine {
         self: Arc<Self>,
         lock: HostLock,
         mut folder: Folder,
-        watcher: Watcher,
+        watcher: Watch,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<(), EngineError> {
         self.measure_clock().await?;
@@ -345,7 +345,7 @@ impl Engine {
     async fn folder_watcher(
         self: Arc<Self>,
         mut folder: Folder,
-        mut watcher: Watcher,
+        mut watcher: Watch,
         mut stopping: watch::Receiver<bool>,
     ) {
         loop {

@@ -22,7 +22,7 @@ pub mod plan;
 pub mod schedules;
 pub mod workflow;
 
-mod context;
+pub mod context;
 mod finish;
 mod folder;
 mod intend;
@@ -138,6 +138,11 @@ impl Engine {
     /// The database that this engine works on.
     pub fn db(&self) -> &Db {
         &self.db
+    }
+
+    /// The clock that this engine goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// This life of the host.

@@ -27,9 +27,6 @@ impl RetryPolicy {
         }
     }
 
-    /// Calls in all, unless the operator or the package says otherwise.
-    pub const ATTEMPTS_MAX: i64 = 3;
-
     /// The pause after the `attempt`-th failure, before jitter.
     fn pause(&self, attempt: i64) -> Duration {
         let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(30);

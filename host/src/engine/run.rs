@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
 use crate::package::Package;
-use crate::wasm::{Artifact, Call, Limits, Report, RunFacts, StopSignal};
+use crate::wasm::{Artifact, Call, Outcome, Report, RunFacts, StopSignal};
 
 /// What a run calls: the artifact it was decided with, under the grants and limits of now.
 pub(super) struct Version {
@@ -127,14 +127,14 @@ impl Engine {
     ) -> (Timestamp, Report) {
         let started_at = self.clock.now();
         if !version.missing_grants.is_empty() {
-            return (started_at, Report::denied(version.missing_grants.join("; ")));
+            let missing = version.missing_grants.join("; ");
+            return (started_at, Report::without_call(Outcome::Denied, missing));
         }
-        let limits = &version.package.sidecar.limits;
         let report = self
             .sandbox
             .run(Call {
                 artifact: Arc::clone(&version.artifact),
-                context: context::of_call(user, work, attempt),
+                context: context::of_call(user, &context::Facts::of(work, attempt)),
                 facts: RunFacts {
                     execution_id: work.taken.launch_id,
                     run_id: work.run_id,
@@ -143,11 +143,8 @@ impl Engine {
                     scheduled_for: work.taken.fire_time,
                     original_scheduled_time: work.taken.slot,
                 },
-                grants: Arc::clone(&version.package.sidecar.grants),
-                limits: Limits {
-                    timeout: step.timeout.unwrap_or(limits.timeout),
-                    ..limits.clone()
-                },
+                grants: version.package.grants(),
+                limits: step.limits.clone(),
                 task: step.id,
                 stop,
             })
@@ -218,7 +215,7 @@ impl Engine {
         }
     }
 
-    fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
+    pub(crate) fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
         Finish {
             run_id: work.run_id,
             token: work.token,
@@ -307,7 +304,7 @@ mod versions {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
 
-    use super::{Arc, Artifact, CannotBegin, FailureKind, Package, RetryPolicy, Step, Version};
+    use super::{Arc, Artifact, CannotBegin, FailureKind, Package, Step, Version};
     use crate::db::{Db, packages};
     use crate::ids::ArtifactDigest;
     use crate::package::{self, Manifest};
@@ -397,10 +394,9 @@ mod versions {
             .ok_or_else(|| cannot(format!("version {} is not kept any more", digest.short())))?;
         package::compile(sandbox, name, bytes)
             .await
-            .map(|(artifact, manifest)| (artifact, Arc::new(manifest)))
-            .map_err(|refusal| CannotBegin {
+            .map_err(|message| CannotBegin {
                 kind: FailureKind::Refused,
-                message: refusal.to_string(),
+                message,
             })
     }
 
@@ -432,12 +428,8 @@ mod versions {
             .map(|task| Step {
                 id: task.id.clone(),
                 depends_on: task.depends_on.iter().filter_map(place_of).collect(),
-                timeout: task.timeout,
-                attempts_max: package
-                    .sidecar
-                    .max_attempts
-                    .or(task.max_attempts)
-                    .map_or(RetryPolicy::ATTEMPTS_MAX, i64::from),
+                limits: package.limits_of(&task.id),
+                attempts_max: i64::from(package.max_attempts_of(&task.id)),
             })
             .collect();
         Ok(Version {

@@ -118,6 +118,7 @@ pub(super) async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
     wanted: &Wanted,
+    origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let rule = check(tx, wanted).await?;
@@ -135,7 +136,7 @@ pub(super) async fn revise(
         .flatten();
     let revision_number = schedule.state.revision + 1;
     let says = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(tx, &says, cursor_at, next).await? {
+    if !schedules::revise(tx, &says, origin, cursor_at, next).await? {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
     let detail = format!("revision {revision_number}: {} {}", says.kind, says.expression);
@@ -259,9 +260,22 @@ pub async fn change<T>(
         };
         tries += 1;
         match done {
-            Err(ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))) if tries < 3 => {}
+            Err(error) if error.is_collision() && tries < TRIES_MAX => {}
             done => return done,
         }
+    }
+}
+
+/// How often a change is tried that collides with another.
+pub(super) const TRIES_MAX: usize = 3;
+
+impl ScheduleError {
+    /// Whether somebody else changed the same at the same moment, so that looking again helps.
+    pub(super) fn is_collision(&self) -> bool {
+        matches!(
+            self,
+            ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))
+        )
     }
 }
 

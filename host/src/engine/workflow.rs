@@ -4,13 +4,13 @@
 //! run at the same time. After a failure for good nothing new is called.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
 use crate::db::runs::TaskRun;
 use crate::package::context;
+use crate::wasm::Limits;
 
 /// A task of the package, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +18,7 @@ pub struct Step {
     pub id: String,
     /// Places of earlier steps.
     pub depends_on: Vec<usize>,
-    /// None is the package's limit.
-    pub timeout: Option<Duration>,
+    pub limits: Limits,
     pub attempts_max: i64,
 }
 
@@ -243,6 +242,8 @@ pub fn refuse_reserved(gives: &Map<String, Value>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -254,7 +255,7 @@ mod tests {
         let step = |id: &str, depends_on: &[usize]| Step {
             id: id.to_owned(),
             depends_on: depends_on.to_vec(),
-            timeout: None,
+            limits: Limits::default(),
             attempts_max: 3,
         };
         Workflow::new(vec![
@@ -295,13 +296,13 @@ mod tests {
         let mut flow = diamond();
         assert_eq!(flow.ready(NOW), [0]);
         flow.start(0);
-        assert_eq!(flow.ready(NOW), []);
+        assert!(flow.ready(NOW).is_empty());
         flow.succeed(0, None, Map::new());
         assert_eq!(flow.ready(NOW), [1, 2]);
         flow.start(1);
         flow.start(2);
         flow.succeed(2, None, Map::new());
-        assert_eq!(flow.ready(NOW), []);
+        assert!(flow.ready(NOW).is_empty());
         flow.succeed(1, None, Map::new());
         assert_eq!(flow.ready(NOW), [3]);
         flow.start(3);
@@ -317,7 +318,7 @@ mod tests {
         flow.succeed(0, None, Map::new());
         flow.start(1);
         flow.fail(1);
-        assert_eq!(flow.ready(NOW), []);
+        assert!(flow.ready(NOW).is_empty());
         assert!(!flow.is_done());
     }
 
@@ -327,7 +328,7 @@ mod tests {
         let later = NOW.plus(Duration::from_secs(1));
         assert_eq!(flow.start(0), 1);
         flow.wait(0, later);
-        assert_eq!(flow.ready(NOW), []);
+        assert!(flow.ready(NOW).is_empty());
         assert_eq!(flow.next_retry(), Some(later));
         assert_eq!(flow.ready(later), [0]);
         assert_eq!(flow.start(0), 2);
@@ -377,7 +378,7 @@ mod tests {
         let step = |id: &str| Step {
             id: id.to_owned(),
             depends_on: Vec::new(),
-            timeout: None,
+            limits: Limits::default(),
             attempts_max: 1,
         };
         let mut flow = Workflow::new(vec![step("a"), step("b")]);

@@ -1,0 +1,290 @@
+//! Packages: the `.wasm` files of one folder, each with what it says of itself and what its operator allows.
+//!
+//! A scan ([`Folder::scan`]) finds what changed and publishes nothing; the engine records each change
+//! first and publishes it afterwards with [`Packages::apply`]. A run holds its `Arc` and ends on the
+//! code it began with. This room knows nothing of the database, of launches, or of rules' meaning.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::ids::ArtifactDigest;
+use crate::telemetry::printable;
+use crate::wasm::{Artifact, Grants, Limits};
+
+pub mod context;
+mod fields;
+mod folder;
+pub mod limits;
+mod listing;
+mod loader;
+pub mod manifest;
+pub mod sidecar;
+pub mod spec;
+
+pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Rules};
+pub use loader::{Loader, compile};
+pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
+pub use sidecar::Sidecar;
+pub use spec::ScheduleSpec;
+
+/// One version of one package, as it can run. `A` is the compiled code; tests stand in for it.
+pub struct Package<A = Artifact> {
+    /// The file's name without `.wasm`: the package's identity, whatever its author calls it.
+    pub name: String,
+    pub digest: ArtifactDigest,
+    pub artifact: Arc<A>,
+    pub manifest: Arc<Manifest>,
+    pub sidecar: Arc<Sidecar>,
+    /// The SHA-256 of the sidecar's text; none when there is no sidecar.
+    pub sidecar_hash: Option<String>,
+    pub path: PathBuf,
+    /// The operator's: the host's limits with the sidecar's changes. A task's own are [`Package::limits_of`].
+    pub limits: Limits,
+}
+
+impl<A> Package<A> {
+    /// The limits of a call of `task`.
+    ///
+    /// A package knows how long its tasks take, so the time it proposes stands in for the host's
+    /// default; a sidecar's word stands above both.
+    pub fn limits_of(&self, task: &str) -> Limits {
+        let mut limits = self.limits.clone();
+        if self.sidecar.limits.timeout.is_none()
+            && let Some(timeout) = self.manifest.task(task).and_then(|task| task.timeout)
+        {
+            limits.timeout = timeout;
+        }
+        limits
+    }
+
+    /// How often `task` may be attempted in one run: the sidecar's word, else the package's, else 3.
+    pub fn max_attempts_of(&self, task: &str) -> u32 {
+        let proposed = || self.manifest.task(task).and_then(|task| task.max_attempts);
+        self.sidecar
+            .max_attempts
+            .or_else(proposed)
+            .unwrap_or(MAX_ATTEMPTS_DEFAULT)
+    }
+
+    /// The schedules in force, each with its name and with the sidecar's context under its own:
+    /// those of the sidecar when it lists any or none, else those that the package proposes.
+    pub fn schedules(&self) -> Vec<(String, ScheduleSpec)> {
+        let specs = match &self.sidecar.schedules {
+            Some(specs) => specs,
+            None => &self.manifest.schedules,
+        };
+        let mut named = spec::named(&self.name, specs);
+        for (_, spec) in &mut named {
+            spec.context = context::merge(&self.sidecar.context, &spec.context);
+        }
+        named
+    }
+
+    /// What a call may do beyond computing.
+    pub fn grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.sidecar.grants)
+    }
+
+    /// What the package asks for and is not granted; see [`Manifest::missing_grants`].
+    pub fn missing_grants(&self) -> Vec<String> {
+        self.manifest.missing_grants(&self.sidecar.grants)
+    }
+}
+
+impl<A> fmt::Debug for Package<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.name, self.digest.short())
+    }
+}
+
+/// What a scan found different between the folder and the live set.
+pub enum Change<A = Artifact> {
+    /// A package that was not there.
+    Added(Arc<Package<A>>),
+    /// Other code, another sidecar, or both.
+    Updated {
+        old: Arc<Package<A>>,
+        new: Arc<Package<A>>,
+    },
+    /// The file is gone.
+    Removed(Arc<Package<A>>),
+    /// The file, or its sidecar, cannot be used. Told once, until either changes.
+    Rejected {
+        name: String,
+        path: PathBuf,
+        error: String,
+        /// The version that stays in force, if there was one.
+        kept: Option<ArtifactDigest>,
+    },
+}
+
+/// One sentence for the log. Safe to print: an error may quote names out of the file.
+impl<A> fmt::Display for Change<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Added(new) => write!(f, "added {new:?}"),
+            Change::Updated { old, new } if old.digest == new.digest => {
+                write!(f, "took over the new settings of {new:?}")
+            }
+            Change::Updated { old, new } => {
+                write!(f, "updated {new:?}, was {}", old.digest.short())
+            }
+            Change::Removed(old) => write!(f, "removed {old:?}"),
+            Change::Rejected {
+                name, error, kept, ..
+            } => {
+                write!(f, "rejected {}", printable(name))?;
+                if let Some(kept) = kept {
+                    write!(f, ", keeping {}", kept.short())?;
+                }
+                write!(f, ": {}", printable(error))
+            }
+        }
+    }
+}
+
+/// The packages in force, by name. Readers never wait for a scan.
+pub struct Packages<A = Artifact> {
+    // A std lock: held for as long as an Arc takes to clone, and never across an await.
+    live: RwLock<Arc<Live<A>>>,
+}
+
+type Live<A> = BTreeMap<String, Arc<Package<A>>>;
+
+impl<A> Default for Packages<A> {
+    fn default() -> Packages<A> {
+        Packages {
+            live: RwLock::new(Arc::new(BTreeMap::new())),
+        }
+    }
+}
+
+impl<A> Packages<A> {
+    /// The version of `name` that is in force.
+    pub fn get(&self, name: &str) -> Option<Arc<Package<A>>> {
+        self.all().get(name).cloned()
+    }
+
+    /// All of them, as they are at this moment.
+    pub fn all(&self) -> Arc<BTreeMap<String, Arc<Package<A>>>> {
+        // Nothing panics while it holds the lock; the map inside is whole in any case.
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Put a change in force. A rejection changes nothing.
+    pub fn apply(&self, change: &Change<A>) {
+        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = BTreeMap::clone(&live);
+        match change {
+            Change::Added(new) | Change::Updated { new, .. } => {
+                next.insert(new.name.clone(), Arc::clone(new));
+            }
+            Change::Removed(old) => {
+                next.remove(&old.name);
+            }
+            Change::Rejected { .. } => return,
+        }
+        *live = Arc::new(next);
+    }
+}
+
+/// Why `name` cannot name a package, if it cannot.
+pub fn package_name_fault(name: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+        return None;
+    }
+    Some(format!(
+        "{name:?} cannot name a package: rename the file to 1 to 64 letters, digits, `_` or `-`, and `.wasm`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn package(description: serde_json::Value, sidecar: Sidecar) -> Package<()> {
+        let limits = sidecar.limits.over(&Limits::default());
+        Package {
+            name: "backup".to_owned(),
+            digest: ArtifactDigest::of(b""),
+            artifact: Arc::new(()),
+            manifest: Arc::new(Manifest::from_json("backup", &description).unwrap()),
+            sidecar: Arc::new(sidecar),
+            sidecar_hash: None,
+            path: PathBuf::new(),
+            limits,
+        }
+    }
+
+    #[test]
+    fn the_sidecars_word_stands_above_the_packages_and_that_above_the_default() {
+        let description = json!({"tasks": [
+            {"id": "slow", "timeout": "1h", "max_attempts": 9}, {"id": "plain"},
+        ]});
+        let proposed = package(description.clone(), Sidecar::default());
+        assert_eq!(
+            proposed.limits_of("slow").timeout,
+            Duration::from_secs(3600)
+        );
+        assert_eq!(
+            proposed.limits_of("plain").timeout,
+            Duration::from_secs(300)
+        );
+        assert_eq!(proposed.max_attempts_of("slow"), 9);
+        assert_eq!(proposed.max_attempts_of("plain"), 3);
+        let ordered = package(
+            description,
+            Sidecar {
+                limits: limits::LimitChanges {
+                    timeout: Some(Duration::from_secs(7)),
+                    ..limits::LimitChanges::default()
+                },
+                max_attempts: Some(1),
+                ..Sidecar::default()
+            },
+        );
+        assert_eq!(ordered.limits_of("slow").timeout, Duration::from_secs(7));
+        assert_eq!(ordered.max_attempts_of("slow"), 1);
+    }
+
+    #[test]
+    fn a_sidecars_schedules_replace_the_proposals_and_its_context_lies_under_all() {
+        let description = json!({"schedules": [
+            {"every": "5m", "context": {"b": 2}}, {"every": "6m", "name": "six"},
+        ]});
+        let context = json!({"a": 1, "b": 1}).as_object().unwrap().clone();
+        let proposed = package(
+            description.clone(),
+            Sidecar {
+                context,
+                ..Sidecar::default()
+            },
+        );
+        let schedules = proposed.schedules();
+        assert_eq!(schedules[0].0, "backup");
+        assert_eq!(json!(schedules[0].1.context), json!({"a": 1, "b": 2}));
+        assert_eq!(schedules[1].0, "six");
+        assert_eq!(json!(schedules[1].1.context), json!({"a": 1, "b": 1}));
+        let silenced = package(
+            description,
+            Sidecar {
+                schedules: Some(Vec::new()),
+                ..Sidecar::default()
+            },
+        );
+        assert_eq!(silenced.schedules(), []);
+    }
+
+    #[test]
+    fn a_package_name_is_plain() {
+        assert_eq!(package_name_fault("Back_up-2"), None);
+        for name in ["", "a b", "a.b", "é", &"a".repeat(65)] {
+            assert!(package_name_fault(name).is_some(), "{name}");
+        }
+    }
+}

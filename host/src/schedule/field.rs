@@ -397,7 +397,7 @@ mod tests {
                     let Err(error) = Field::parse(spec, &text, 1) else {
                         continue;
                     };
-                    let proposed = error.hint().split('`').nth(1).expect(error.hint());
+                    let proposed = error.hint().split('`').nth(1).unwrap();
                     let field = Field::parse(spec, proposed, 1).expect(proposed);
                     assert!(field.contains(spec.folded(first)), "{text} {proposed}");
                 }

@@ -106,16 +106,16 @@ impl Interval {
     }
 }
 
-/// The first slot after `after`, when about `passed` periods have passed.
+/// The first slot after `after`, when `passed` periods or one less have passed.
 ///
-/// Begins two periods, so at least two days, early: no change of offset moves a time as far.
+/// The slots before that are past: the clock shows a later time than theirs, so it has shown theirs.
 fn first_after(
     zone: &Zone,
     after: Timestamp,
     passed: i64,
     local_slot: impl Fn(i64) -> Option<i64>,
 ) -> Option<Timestamp> {
-    for count in (passed - 2).max(1).. {
+    for count in passed.max(1).. {
         let local = local_slot(count).filter(|&local| local < LOCAL_END * SECOND_US)?;
         let slot = instant_of(local, zone).filter(|&slot| slot > after);
         if slot.is_some() {

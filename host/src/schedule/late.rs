@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::Rule;
 use crate::clock::Timestamp;
+use crate::words::words;
 
 /// How late is too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +47,14 @@ pub enum Verdict {
     Drop(DropReason),
 }
 
-/// Why a missed slot is not launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// A later slot was missed too, and stands for it.
-    Coalesced,
-    /// It is older than the window.
-    Window,
+words! {
+    /// Why a missed slot is not launched.
+    DropReason {
+        /// A later slot was missed too, and stands for it.
+        Coalesced => "coalesced",
+        /// It is older than the window.
+        Window => "window",
+    }
 }
 
 /// A verdict on one slot, or the same drop of several that follow each other.
@@ -248,6 +250,21 @@ mod tests {
             [single(Verdict::CatchUp, "2026-01-01T00:00:00Z")]
         );
         assert_eq!(judgement.next, None);
+    }
+
+    #[test]
+    fn the_work_ends_after_the_slots_allowed_and_never_without_one() {
+        let rule = every("1h", "UTC").unwrap();
+        let (after, now) = (time("2026-01-01T00:00:00Z"), time("2026-01-01T12:00:00Z"));
+        for (slots_max, cursor, next) in [
+            (0, "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"),
+            (1, "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"),
+            (5, "2026-01-01T05:00:00Z", "2026-01-01T06:00:00Z"),
+        ] {
+            let judgement = judge(&rule, after, now, &LatePolicy::default(), slots_max);
+            assert_eq!(judgement.cursor, Some(time(cursor)));
+            assert_eq!(judgement.next, Some(time(next)));
+        }
     }
 
     #[test]

@@ -325,6 +325,8 @@ mod tests {
             assert_eq!(rule.next(time("2099-12-31T23:59:59-05:00")), None);
             assert!(rule.next(time("2099-11-30T00:00:00-05:00")).is_some());
         }
+        let yearly = cron("@yearly", "UTC").unwrap();
+        assert_eq!(yearly.next(time("2099-06-01T00:00:00Z")), None);
     }
 
     #[test]

@@ -1,43 +1,74 @@
 //! The sandbox: one call of one task, in a fresh instance, with nothing but what was granted.
 //!
 //! The only room that names wasmtime. It knows nothing of schedules, launches or databases.
+//!
+//! The path of one call: a file is recognised (`recognise.rs`) and compiled (`artifact.rs`) once; each call then opens
+//! a store with its limits (`store.rs`) and grants (`grants.rs`, `http.rs`, `connect.rs`), and runs to its report (`run.rs`).
 
+mod address;
+mod artifact;
+mod connect;
+mod cpu;
+mod describe;
+mod engine;
+mod grants;
+mod http;
+mod imports;
+mod logs;
+mod recognise;
+mod run;
+mod stdio;
+mod stop;
+mod store;
+
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use tokio::runtime::Runtime;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::ids::{ArtifactDigest, LaunchId, RunId};
+use crate::words::words;
 
-/// How a call of a task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The task returned a completion.
-    Succeeded,
-    /// The task returned a failure.
-    Failed,
-    /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
-    Trapped,
-    /// The wall-clock limit passed.
-    TimedOut,
-    /// The task wanted more memory than its limit and could not go on.
-    MemoryExceeded,
-    /// The task needed something that was not granted.
-    Denied,
-    /// What the task returned is not the JSON it must be, or is too large.
-    InvalidOutput,
-    /// The host could not carry the call out; not the task's doing.
-    HostError,
-    /// The file is not a package that can run.
-    Refused,
-    /// The host dropped the call: shutdown, or the run's lease was lost.
-    Cancelled,
+pub use stop::StopSignal;
+
+/// The version of wasmtime built in. A test holds it to `Cargo.lock`.
+pub const WASMTIME_VERSION: &str = "48.0.8";
+
+/// Threads beside the guests' own, for host calls that block: files and name resolution.
+const BLOCKING_THREADS_MAX: usize = 64;
+
+words! {
+    /// How a call of a task ended.
+    Outcome {
+        /// The task returned a completion.
+        Succeeded => "succeeded",
+        /// The task returned a failure.
+        Failed => "failed",
+        /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
+        Trapped => "trapped",
+        /// The wall-clock limit passed.
+        TimedOut => "timed_out",
+        /// The task wanted more memory than its limit and could not go on.
+        MemoryExceeded => "memory_exceeded",
+        /// The task needed something that was not granted.
+        Denied => "denied",
+        /// What the task returned is not the JSON it must be, or is too large.
+        InvalidOutput => "invalid_output",
+        /// The host could not carry the call out; not the task's doing.
+        HostError => "host_error",
+        /// The file is not a package that can run.
+        Refused => "refused",
+        /// The host dropped the call: shutdown, or the run's lease was lost.
+        Cancelled => "cancelled",
+    }
 }
 
 /// Why a call did not succeed.
@@ -172,6 +203,7 @@ pub struct RunFacts {
 }
 
 /// One call to make.
+#[derive(Clone)]
 pub struct Call {
     pub artifact: Arc<Artifact>,
     pub task: String,
@@ -187,16 +219,17 @@ pub struct Call {
 pub struct Artifact {
     pub digest: ArtifactDigest,
     pub form: Form,
+    linked: artifact::Linked,
 }
 
-/// How an artifact speaks with the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Form {
-    /// A component that exports `campanile:task/task`.
-    TypedComponent,
-    /// A core module that carries WIT metadata, made a component on load.
-    CoreModuleWithWit,
+words! {
+    /// How an artifact speaks with the host.
+    Form {
+        /// A component that exports `campanile:task/task`.
+        TypedComponent => "typed_component",
+        /// A core module that carries WIT metadata, made a component on load.
+        CoreModuleWithWit => "core_module_with_wit",
+    }
 }
 
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.
@@ -206,28 +239,12 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// A way to stop a call from outside.
-#[derive(Clone, Default)]
-pub struct StopSignal(Arc<()>);
-
-impl StopSignal {
-    /// Ask the task to stop: its `cancel-requested` answers true from now on.
-    pub fn request(&self) {
-        todo!()
-    }
-
-    /// Drop the call now, refusing whatever it still tries; its report says `cancelled`.
-    pub fn drop_now(&self) {
-        todo!()
-    }
-}
-
 /// How the sandbox is set up, once per process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxSettings {
-    /// How many calls may run at the same time; sizes the pool of instances.
+    /// How many calls may run at the same time, at least 1; sizes the pool of instances.
     pub calls_max: u32,
-    /// Threads that run guests, apart from those of the scheduler and the database.
+    /// Threads that run guests, at least 1, apart from those of the scheduler and the database.
     pub guest_threads: usize,
     /// Where compiled code is kept between starts; none keeps nothing. Made private (0700).
     pub cache_dir: Option<PathBuf>,
@@ -236,28 +253,151 @@ pub struct SandboxSettings {
 }
 
 /// The engine and what every call shares.
-pub struct Sandbox {}
+pub struct Sandbox {
+    engines: engine::Engines,
+    compiling: Mutex<()>,
+    /// One permit a slot of the pool, so that an instance never finds it full.
+    calls: Arc<Semaphore>,
+    describes: Arc<Semaphore>,
+    memory_bytes_max: u64,
+    clock: Clock,
+    /// None only while it is dropped.
+    guests: Option<Runtime>,
+}
 
 impl Sandbox {
-    /// Start the engine, its epoch ticker and the guests' threads.
-    pub fn new(_settings: SandboxSettings) -> Result<Sandbox, SandboxError> {
-        todo!()
+    /// Start the engine, its epoch ticker and the guests' threads. `clock` dates what guests log.
+    ///
+    /// # Errors
+    ///
+    /// When the machine gives no thread or no memory, or `cache_dir` cannot be made private.
+    pub fn new(mut settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+        settings.calls_max = settings.calls_max.max(1);
+        let engines = engine::Engines::new(&settings)?;
+        // Last, because a runtime that is dropped in an async context panics.
+        let guests = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(settings.guest_threads.max(1))
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("campanile-guest")
+            .enable_all()
+            .build()
+            .map_err(|error| SandboxError(format!("the guests' threads did not start: {error}")))?;
+        let calls = usize::try_from(settings.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
+        Ok(Sandbox {
+            engines,
+            compiling: Mutex::new(()),
+            calls: Arc::new(Semaphore::new(calls)),
+            describes: Arc::new(Semaphore::new(engine::DESCRIBES_MAX as usize)),
+            memory_bytes_max: settings.memory_bytes_max,
+            clock,
+            guests: Some(guests),
+        })
     }
 
     /// Check and compile `bytes`. Takes from milliseconds to tens of seconds of CPU: call it off the async threads.
-    pub fn load(&self, _bytes: &[u8]) -> Result<Artifact, Refusal> {
-        todo!()
+    ///
+    /// One at a time; others wait here.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what the file is and what to do, when it is not a package that can run.
+    pub fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
+        let _one_at_a_time = self
+            .compiling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        artifact::load(&self.engines, bytes)
     }
 
     /// What the package says of itself, or none when it exports no `describe`.
     /// Runs the guest's code without any capability, within 1 s and 32 MiB.
-    pub async fn describe(&self, _artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when it does not return a JSON object of at most 256 KiB within those bounds.
+    pub async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
+        let slot = self.describes.clone().acquire_owned().await;
+        self.among_guests(
+            slot,
+            describe::describe(artifact.clone(), self.clock.clone()),
+        )
+        .await
+        .unwrap_or_else(|message| Err(Refusal { message }))
     }
 
     /// Make one call. Never fails: whatever happens is in the report.
-    pub async fn run(&self, _call: Call) -> Report {
-        todo!()
+    ///
+    /// May be awaited on any runtime; waits while `calls_max` calls are under way. Dropping the future drops the call.
+    pub async fn run(&self, mut call: Call) -> Report {
+        let slot = tokio::select! {
+            biased;
+            () = call.stop.dropped() => {
+                let message = "the host dropped the call before it began".to_owned();
+                return Report::without_call(Outcome::Cancelled, message);
+            }
+            slot = self.calls.clone().acquire_owned() => slot,
+        };
+        call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
+        self.among_guests(slot, run::run(call, self.clock.clone()))
+            .await
+            .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
+    }
+
+    /// Make the same call `times` times in a row on one of the guests' threads, as fast as it goes: the
+    /// floor that every launch stands on. For measuring; gives the last report.
+    pub async fn run_in_a_row(&self, call: Call, times: u32) -> Report {
+        let slot = self.calls.clone().acquire_owned().await;
+        let clock = self.clock.clone();
+        let in_a_row = async move {
+            let mut report = Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
+            for _ in 0..times {
+                report = run::run(call.clone(), clock.clone()).await;
+            }
+            report
+        };
+        self.among_guests(slot, in_a_row)
+            .await
+            .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
+    }
+
+    /// Await `work` on the guests' threads and give `slot` back when it is done.
+    ///
+    /// A panic in it ends there and becomes the text of an error.
+    async fn among_guests<T: Send + 'static>(
+        &self,
+        slot: Result<OwnedSemaphorePermit, AcquireError>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let (Ok(slot), Some(guests)) = (slot, &self.guests) else {
+            return Err("the sandbox is shutting down".to_owned());
+        };
+        let work = guests.spawn(async move {
+            let done = work.await;
+            drop(slot);
+            done
+        });
+        let mut work = AbortOnDropJoinHandle::from(work);
+        (&mut *work)
+            .await
+            .map_err(|error| match error.try_into_panic() {
+                Ok(panic) => format!("the host panicked: {}", panic_text(panic.as_ref())),
+                Err(_) => "the sandbox is shutting down".to_owned(),
+            })
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // The ordinary way waits for threads, which an async context forbids.
+        if let Some(guests) = self.guests.take() {
+            guests.shutdown_background();
+        }
     }
 }
 
@@ -265,3 +405,6 @@ impl Sandbox {
 #[derive(Debug, thiserror::Error)]
 #[error("the WebAssembly engine could not start: {0}")]
 pub struct SandboxError(String);
+
+#[cfg(test)]
+mod tests;

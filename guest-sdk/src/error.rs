@@ -1,0 +1,252 @@
+//! What went wrong, and whether trying again may help.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// What a task gives back: its output, or why there is none.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a task did not succeed, and what the host should do about it.
+///
+/// Every error of another crate turns into one with `?`, and is **retryable**: a host that retries in vain
+/// loses seconds, one that gives up on a passing fault loses the run. Two errors of the standard library are
+/// known better: an [`io::Error`] that says "permission denied" or "read-only" is what a missing
+/// grant looks like from inside the sandbox, and becomes [`Error::denied`].
+///
+/// ```
+/// use campanile_sdk::{Error, Result};
+///
+/// fn parse(text: &str) -> Result<u16> {
+///     if text.is_empty() {
+///         return Err(Error::permanent("the port is empty; set `port` in the schedule's context"));
+///     }
+///     Ok(text.parse()?)
+/// }
+///
+/// assert!(!parse("").unwrap_err().is_retryable());
+/// assert!(parse("no number").unwrap_err().is_retryable());
+/// ```
+// Not a `std::error::Error`: the blanket `From` below would then collide with the standard library's `From<T> for T`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    message: String,
+    retryable: bool,
+    retry_after: Option<Duration>,
+    denied: bool,
+    details: Option<Value>,
+}
+
+impl Error {
+    /// The same call may succeed later. The host tries again, up to the task's `max_attempts`.
+    pub fn retryable(message: impl Into<String>) -> Error {
+        Error {
+            message: message.into(),
+            retryable: true,
+            retry_after: None,
+            denied: false,
+            details: None,
+        }
+    }
+
+    /// The same call will never succeed. Burns no retries.
+    pub fn permanent(message: impl Into<String>) -> Error {
+        Error {
+            retryable: false,
+            ..Error::retryable(message)
+        }
+    }
+
+    /// The task lacks something that only the operator can grant. Permanent, and recorded as `denied`:
+    /// the failure's details carry `"kind": "denied"`.
+    pub fn denied(message: impl Into<String>) -> Error {
+        Error {
+            denied: true,
+            ..Error::permanent(message)
+        }
+    }
+
+    /// Ask the host to wait at least this long before it tries again. Counted in milliseconds.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// # use std::time::Duration;
+    /// let error = Error::retryable("the mirror is being rebuilt").retry_after(Duration::from_secs(300));
+    /// assert_eq!(error.retry_after_wanted(), Some(Duration::from_secs(300)));
+    /// ```
+    pub fn retry_after(mut self, wait: Duration) -> Error {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Add what a program may want to read: any JSON, kept on the record beside the message.
+    pub fn details(mut self, details: impl Into<Value>) -> Error {
+        self.details = Some(details.into());
+        self
+    }
+
+    /// The sentence for the person who reads the record.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+
+    /// Whether a grant was missing.
+    pub fn is_denied(&self) -> bool {
+        self.denied
+    }
+
+    /// The wait that was asked for with [`Error::retry_after`].
+    pub fn retry_after_wanted(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The details as the host gets them: with `"kind": "denied"` when a grant was missing.
+    pub fn full_details(&self) -> Option<Value> {
+        if !self.denied {
+            return self.details.clone();
+        }
+        let mut full = Map::new();
+        match &self.details {
+            Some(Value::Object(given)) => full.extend(given.clone()),
+            Some(other) => {
+                full.insert("details".into(), other.clone());
+            }
+            None => {}
+        }
+        full.insert("kind".into(), "denied".into());
+        Some(Value::Object(full))
+    }
+
+    /// The same error with `what` put before its message.
+    fn prefixed(mut self, what: impl fmt::Display) -> Error {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<E: std::error::Error + 'static> From<E> for Error {
+    fn from(error: E) -> Error {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let text = inner.to_string();
+            // Many errors already print their cause.
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = inner.source();
+        }
+        let io = (&error as &dyn Any).downcast_ref::<io::Error>();
+        if io.is_some_and(is_denial) {
+            Error::denied(message)
+        } else {
+            Error::retryable(message)
+        }
+    }
+}
+
+fn is_denial(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+/// Say what was being done when an error happened.
+///
+/// ```
+/// use campanile_sdk::{Explain, Result};
+///
+/// fn read(path: &str) -> Result<String> {
+///     std::fs::read_to_string(path).explain(|| format!("reading {path}"))
+/// }
+///
+/// assert!(read("/nowhere").unwrap_err().message().starts_with("reading /nowhere: "));
+/// ```
+pub trait Explain<T> {
+    /// Put `what()` before the error's message. Called only when there is an error.
+    fn explain<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Explain<T> for std::result::Result<T, E> {
+    fn explain<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T> {
+        self.map_err(|error| error.into().prefixed(what()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_unknown_error_is_retryable_and_keeps_its_words() {
+        let error = Error::from(io::Error::other("the disk hums"));
+        assert_eq!(error.message(), "the disk hums");
+        assert!(error.is_retryable());
+        assert_eq!(error.full_details(), None);
+    }
+
+    #[test]
+    fn a_refused_file_is_a_missing_grant() {
+        let error = Error::from(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert!(error.is_denied());
+        assert!(!error.is_retryable());
+        assert_eq!(error.full_details(), Some(json!({"kind": "denied"})));
+    }
+
+    #[test]
+    fn details_of_a_denial_keep_their_own_keys() {
+        let error = Error::denied("no").details(json!({"host": "example.com"}));
+        assert_eq!(
+            error.full_details(),
+            Some(json!({"host": "example.com", "kind": "denied"}))
+        );
+        let error = Error::denied("no").details(7);
+        assert_eq!(
+            error.full_details(),
+            Some(json!({"details": 7, "kind": "denied"}))
+        );
+    }
+
+    #[test]
+    fn an_explained_error_keeps_what_it_was() {
+        let explained: Result<()> =
+            Err(Error::permanent("too old")).explain(|| "reading the index");
+        let error = explained.unwrap_err();
+        assert_eq!(error.message(), "reading the index: too old");
+        assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn the_causes_of_an_error_are_told_once() {
+        #[derive(Debug)]
+        struct Outer(io::Error);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("could not open the index")
+            }
+        }
+        impl std::error::Error for Outer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = Error::from(Outer(io::Error::other("no such shelf")));
+        assert_eq!(error.message(), "could not open the index: no such shelf");
+    }
+}

@@ -1,0 +1,130 @@
+//! The host as a task in the sandbox reaches it: the bindings of `wit/`, and the call that comes in.
+//!
+//! Every function here uses one import. A task that never calls it has no such import in its component.
+
+use serde_json::Map;
+
+use crate::error::Error;
+use crate::package::Package;
+use crate::run::{Level, Run};
+use crate::time::Timestamp;
+
+use bindings::campanile::task::run_info;
+use bindings::campanile::task::types::Instant;
+use bindings::exports::campanile::task::task::{Completion, Failure};
+use bindings::wasi::config::store;
+use bindings::wasi::logging::logging;
+
+/// What `wit-bindgen` makes of the world `described-package`.
+#[allow(missing_docs, reason = "generated; wit/ is the documentation")]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: "../wit",
+        world: "described-package",
+        pub_export_macro: true,
+        export_macro_name: "export_bindings",
+        default_bindings_module: "campanile_sdk::bindings",
+        generate_all,
+    });
+}
+
+/// The host of this instance: there is exactly one.
+pub struct Host;
+
+impl Host {
+    pub fn execution_id(&self) -> String {
+        run_info::execution_id()
+    }
+
+    pub fn run_id(&self) -> String {
+        run_info::run_id()
+    }
+
+    pub fn attempt(&self) -> u32 {
+        run_info::attempt()
+    }
+
+    pub fn is_recovery(&self) -> bool {
+        run_info::is_recovery()
+    }
+
+    pub fn scheduled_for(&self) -> Timestamp {
+        run_info::scheduled_for().into()
+    }
+
+    pub fn original_scheduled_time(&self) -> Timestamp {
+        run_info::original_scheduled_time().into()
+    }
+
+    pub fn deadline(&self) -> Option<Timestamp> {
+        run_info::deadline().map(Timestamp::from)
+    }
+
+    pub fn cancel_requested(&self) -> bool {
+        run_info::cancel_requested()
+    }
+
+    pub fn report_progress(&self, percent: Option<u8>, message: &str) {
+        run_info::report_progress(percent, message);
+    }
+
+    pub fn log(&self, level: Level, message: &str) {
+        let level = match level {
+            Level::Trace => logging::Level::Trace,
+            Level::Debug => logging::Level::Debug,
+            Level::Info => logging::Level::Info,
+            Level::Warn => logging::Level::Warn,
+            Level::Error => logging::Level::Error,
+        };
+        logging::log(level, "", message);
+    }
+
+    pub fn config(&self, key: &str) -> Result<Option<String>, String> {
+        store::get(key).map_err(|error| match error {
+            store::Error::Upstream(message) | store::Error::Io(message) => message,
+        })
+    }
+}
+
+impl From<Instant> for Timestamp {
+    fn from(instant: Instant) -> Timestamp {
+        Timestamp::new(instant.seconds, instant.nanoseconds)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure {
+            message: error.message().to_owned(),
+            retryable: error.is_retryable(),
+            retry_after_ms: error
+                .retry_after_wanted()
+                .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            details: error.full_details().map(|details| details.to_string()),
+        }
+    }
+}
+
+/// The exported `task.run`: what [`export!`](crate::export) calls.
+pub fn run(package: Package, task: &str, context: &str) -> Result<Completion, Failure> {
+    // Without WASI the standard library has no stderr, and a panic would leave nothing but a trap.
+    #[cfg(target_os = "unknown")]
+    std::panic::set_hook(Box::new(|panic| {
+        logging::log(logging::Level::Critical, "panic", &panic.to_string());
+    }));
+    let context: Map<_, _> = serde_json::from_str(context).map_err(|error| {
+        Error::permanent(format!("the host's context is not a JSON object: {error}"))
+    })?;
+    let run = Run::new(context, Host);
+    let output = package.call_to_text(task, &run)?;
+    let passed = run.passed();
+    Ok(Completion {
+        output: (output != "null").then_some(output),
+        context: (!passed.is_empty()).then(|| serde_json::Value::Object(passed).to_string()),
+    })
+}
+
+/// The exported `describe.describe`.
+pub fn describe(package: Package) -> String {
+    package.manifest_text()
+}

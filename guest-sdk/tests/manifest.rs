@@ -1,0 +1,170 @@
+//! The manifest that the SDK writes is the one that `wit/manifest.schema.json` describes.
+
+use campanile_sdk::{AnyContext, Package, Request, Result, Run, Schedule, Task};
+use serde_json::{Value, json};
+
+fn nothing(_: &Run, _: AnyContext) -> Result<()> {
+    Ok(())
+}
+
+/// A package that uses everything a manifest can say.
+fn full() -> Package {
+    Package::new("full", "1.2.3")
+        .summary("Everything")
+        .task(
+            Task::new("first", nothing)
+                .summary("The first")
+                .timeout("30s"),
+        )
+        .task(
+            Task::new("second", nothing)
+                .depends_on(["first"])
+                .max_attempts(5),
+        )
+        .schedule(
+            Schedule::cron("0 2 * * *")
+                .timezone("Europe/Rome")
+                .name("nightly"),
+        )
+        .schedule(
+            Schedule::every("10s")
+                .anchor("2026-01-01T00:00:00Z")
+                .task("second"),
+        )
+        .schedule(Schedule::at("2027-01-01T00:00:00Z").context(json!({"name": "Ada"})))
+        .context_schema(json!({"type": "object"}))
+        .request(Request::read_directory("/in").because("to read"))
+        .request(Request::write_directory("/out"))
+        .request(Request::http("https", "example.com").because("to ask"))
+        .request(Request::env("REGION"))
+        .request(Request::config("token"))
+}
+
+#[test]
+fn a_manifest_says_exactly_what_was_built() {
+    assert_eq!(
+        full().manifest(),
+        json!({
+            "name": "full",
+            "version": "1.2.3",
+            "summary": "Everything",
+            "tasks": [
+                {"id": "first", "summary": "The first", "depends_on": [], "timeout": "30s"},
+                {"id": "second", "depends_on": ["first"], "max_attempts": 5},
+            ],
+            "schedules": [
+                {"name": "nightly", "cron": "0 2 * * *", "timezone": "Europe/Rome"},
+                {"task": "second", "every": "10s", "anchor": "2026-01-01T00:00:00Z"},
+                {"at": "2027-01-01T00:00:00Z", "context": {"name": "Ada"}},
+            ],
+            "context_schema": {"type": "object"},
+            "requests": {
+                "directories": [
+                    {"guest": "/in", "access": "read", "reason": "to read"},
+                    {"guest": "/out", "access": "write"},
+                ],
+                "env": ["REGION"],
+                "http": [{"scheme": "https", "host": "example.com", "reason": "to ask"}],
+                "config": ["token"],
+            },
+        })
+    );
+}
+
+#[test]
+fn the_published_schema_covers_every_key_and_accepts_every_value() {
+    let schema = schema();
+    let mut faults = Vec::new();
+    check(&full().manifest(), &schema, &schema, "", &mut faults);
+    assert_eq!(faults, Vec::<String>::new());
+}
+
+#[test]
+fn the_published_schema_refuses_what_is_no_manifest() {
+    let schema = schema();
+    for (manifest, expected) in [
+        (json!([]), " is not a object"),
+        (json!({"tasks": [{}]}), "/tasks/0 lacks id"),
+        (
+            json!({"schedules": [{"name": "x"}]}),
+            "/schedules/0 matches 0 of oneOf",
+        ),
+        (
+            json!({"schedules": [{"at": "x", "cron": "y"}]}),
+            "/schedules/0 matches 2 of oneOf",
+        ),
+        (
+            json!({"requests": {"directories": [{"guest": "/a", "access": "own"}]}}),
+            "/requests/directories/0/access is none of enum",
+        ),
+        (json!({"colour": "red"}), "/colour is not in the schema"),
+    ] {
+        let mut faults = Vec::new();
+        check(&manifest, &schema, &schema, "", &mut faults);
+        assert_eq!(faults, [expected]);
+    }
+}
+
+fn schema() -> Value {
+    serde_json::from_str(include_str!("../../wit/manifest.schema.json")).unwrap()
+}
+
+/// The part of JSON Schema that this schema uses, except patterns and formats; and stricter: every key must be named by the schema.
+fn check(value: &Value, schema: &Value, root: &Value, path: &str, faults: &mut Vec<String>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(reference.trim_start_matches('#')).unwrap();
+        return check(value, target, root, path, faults);
+    }
+    if let Some(wanted) = schema["type"].as_str() {
+        let fits = match wanted {
+            "object" => value.is_object(),
+            "array" => value.is_array(),
+            "string" => value.is_string(),
+            "integer" => value.is_u64(),
+            other => panic!("this test does not know the type {other}"),
+        };
+        if !fits {
+            faults.push(format!("{path} is not a {wanted}"));
+            return;
+        }
+    }
+    if let Some(choices) = schema["enum"].as_array()
+        && !choices.contains(value)
+    {
+        faults.push(format!("{path} is none of enum"));
+    }
+    if let Some(required) = schema["required"].as_array() {
+        for key in required
+            .iter()
+            .filter(|key| value.get(key.as_str().unwrap()).is_none())
+        {
+            faults.push(format!("{path} lacks {}", key.as_str().unwrap()));
+        }
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let matching = choices.iter().filter(|choice| {
+            let mut inner = Vec::new();
+            check(value, choice, root, path, &mut inner);
+            inner.is_empty()
+        });
+        let count = matching.count();
+        if count != 1 {
+            faults.push(format!("{path} matches {count} of oneOf"));
+        }
+    }
+    if let (Some(items), Some(elements)) = (schema.get("items"), value.as_array()) {
+        for (place, element) in elements.iter().enumerate() {
+            check(element, items, root, &format!("{path}/{place}"), faults);
+        }
+    }
+    if let (Some(properties), Some(object)) = (schema["properties"].as_object(), value.as_object())
+    {
+        for (key, element) in object {
+            let path = format!("{path}/{key}");
+            match properties.get(key) {
+                Some(property) => check(element, property, root, &path, faults),
+                None => faults.push(format!("{path} is not in the schema")),
+            }
+        }
+    }
+}

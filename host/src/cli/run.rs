@@ -1,0 +1,200 @@
+//! `campanile run`: every attempt to carry a launch out, and what the tasks said.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Common;
+use super::output::{self, Failure, cell};
+use crate::db::runs::{self, RunRow, TaskRun};
+use crate::ids::RunId;
+use crate::telemetry::printable;
+
+#[derive(Subcommand)]
+pub(super) enum Run {
+    /// The newest runs, newest first
+    List {
+        /// Only those of this schedule
+        #[arg(long, value_name = "NAME")]
+        schedule: Option<String>,
+        /// How many at most
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+        limit: i64,
+    },
+    /// One run with every call of its tasks
+    Show { id: RunId },
+    /// What the tasks of one run logged and printed
+    Logs { id: RunId },
+}
+
+/// One run with its calls.
+#[derive(Serialize)]
+struct Detail {
+    #[serde(flatten)]
+    run: RunRow,
+    tasks: Vec<Task>,
+}
+
+/// One call, its JSON columns as JSON.
+#[derive(Serialize)]
+struct Task {
+    task: String,
+    attempt: i64,
+    succeeded: bool,
+    started_at: crate::clock::Timestamp,
+    finished_at: crate::clock::Timestamp,
+    retry_at: Option<crate::clock::Timestamp>,
+    output: Option<Value>,
+    context: Option<Value>,
+    failure: Option<crate::db::FailureKind>,
+    message: Option<String>,
+    stdout: String,
+    stderr: String,
+    logs: Value,
+    wall_ms: f64,
+    cpu_ms: f64,
+    memory_peak_bytes: i64,
+}
+
+impl From<TaskRun> for Task {
+    fn from(task: TaskRun) -> Task {
+        let json = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Task {
+            task: task.task,
+            attempt: task.attempt,
+            succeeded: task.succeeded,
+            started_at: task.started_at,
+            finished_at: task.finished_at,
+            retry_at: task.retry_at,
+            output: task.output.map(json),
+            context: task.context.map(json),
+            failure: task.failure,
+            message: task.message,
+            stdout: task.stdout,
+            stderr: task.stderr,
+            logs: json(task.logs),
+            wall_ms: task.wall_ms,
+            cpu_ms: task.cpu_ms,
+            memory_peak_bytes: task.memory_peak_bytes,
+        }
+    }
+}
+
+impl Run {
+    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        let db = common.open().await?;
+        let mut tx = db.read().await?;
+        let id = match self {
+            Run::List { schedule, limit } => {
+                let rows = runs::list(&mut tx, schedule.as_deref(), limit).await?;
+                list(common, rows)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Run::Show { id } | Run::Logs { id } => id,
+        };
+        let Some(run) = runs::find(&mut tx, id).await? else {
+            return Err(Failure::refused(format!("there is no run {id}"))
+                .hint("`campanile run list` shows the ids"));
+        };
+        let tasks = runs::tasks_of_run(&mut tx, id).await?;
+        match self {
+            Run::Logs { .. } => logs(common, tasks)?,
+            _ => show(common, run, tasks)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn list(common: &Common, rows: Vec<RunRow>) -> Result<(), Failure> {
+    if common.json {
+        return output::json_out(&rows);
+    }
+    output::table(
+        ["RUN", "SCHEDULE", "SLOT", "STATE", "RECOVERY", "HOST", "STARTED", "FINISHED", "MESSAGE"],
+        rows.into_iter().map(|run| {
+            [
+                run.id.to_string(),
+                run.schedule,
+                run.slot.to_string(),
+                run.state.to_string(),
+                if run.is_recovery { "yes" } else { "no" }.to_owned(),
+                cell(&run.host),
+                run.started_at.to_string(),
+                cell(&run.finished_at),
+                run.message.unwrap_or_default(),
+            ]
+        }),
+    )
+}
+
+fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure> {
+    let tasks = tasks.into_iter().map(Task::from).collect();
+    if common.json {
+        return output::json_out(&Detail { run, tasks });
+    }
+    for (key, value) in [
+        ("run", run.id.to_string()),
+        ("launch", run.launch_id.to_string()),
+        ("schedule", run.schedule),
+        ("slot", run.slot.to_string()),
+        ("state", run.state.to_string()),
+        ("recovery", run.is_recovery.to_string()),
+        ("package", format!("{} {}", run.package, run.digest.short())),
+        ("host", cell(&run.host)),
+        ("started", run.started_at.to_string()),
+        ("finished", cell(&run.finished_at)),
+        ("retry at", cell(&run.retry_at)),
+        ("failure", cell(&run.failure)),
+        ("message", cell(&run.message)),
+    ] {
+        output::line(&format!("{key:9} {}", printable(&value)))?;
+    }
+    output::line("")?;
+    output::table(
+        ["TASK", "ATTEMPT", "RESULT", "WALL", "CPU", "MEMORY", "OUTPUT"],
+        tasks.into_iter().map(|task: Task| {
+            let result = task.failure.map_or("succeeded".to_owned(), |kind| kind.to_string());
+            [
+                task.task,
+                task.attempt.to_string(),
+                result,
+                format!("{:.1} ms", task.wall_ms),
+                format!("{:.1} ms", task.cpu_ms),
+                bytesize::ByteSize::b(task.memory_peak_bytes.unsigned_abs()).to_string(),
+                cell(&task.output.or(task.message.map(Value::String))),
+            ]
+        }),
+    )
+}
+
+fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {
+    let tasks: Vec<Task> = tasks.into_iter().map(Task::from).collect();
+    if common.json {
+        let said: Vec<Value> = tasks
+            .into_iter()
+            .map(|task| {
+                serde_json::json!({
+                    "task": task.task, "attempt": task.attempt,
+                    "logs": task.logs, "stdout": task.stdout, "stderr": task.stderr,
+                })
+            })
+            .collect();
+        return output::json_out(&said);
+    }
+    for task in tasks {
+        output::line(&format!("== {} (attempt {})", task.task, task.attempt))?;
+        for entry in task.logs.as_array().into_iter().flatten() {
+            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+            let said = format!("{} {:5} {}", text("at"), text("level"), text("message"));
+            output::line(&printable(&said))?;
+        }
+        for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
+            for said in text.lines() {
+                output::line(&format!("{stream}: {}", printable(said)))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! `campanile schedule`: say when packages are launched.
+//!
+//! Works on the database directly, also while a host serves it: the host notices within a second.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::Common;
+use super::output::{self, Failure, cell};
+use crate::clock::Timestamp;
+use crate::db::launches;
+use crate::db::schedules::{self, Schedule as Row};
+use crate::db::{Origin, Tx};
+use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
+use crate::schedule::{Rule, RuleKind, RuleText};
+use crate::telemetry::printable;
+
+/// Launches shown with a schedule.
+const LAUNCHES_SHOWN: i64 = 10;
+/// Slots that can be asked for at once.
+const SLOTS_MAX: u32 = 10_000;
+
+#[derive(Subcommand)]
+pub(super) enum Schedule {
+    /// Add a schedule
+    Add(Add),
+    /// All schedules
+    List,
+    /// One schedule with its newest launches
+    Show { name: String },
+    /// The next slots of a schedule
+    Next {
+        name: String,
+        /// How many
+        #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX as i64))]
+        n: u32,
+    },
+    /// Decide no more slots until it is resumed; what runs, runs on
+    Pause { name: String },
+    /// Decide slots again, from now on
+    Resume { name: String },
+    /// End a schedule for good; its launches stay on the record
+    Remove { name: String },
+    /// Launch a schedule now, besides its slots
+    Trigger {
+        name: String,
+        /// Context laid over the schedule's: a JSON object, or @FILE
+        #[arg(long, value_name = "JSON|@FILE")]
+        context: Option<String>,
+    },
+}
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at"]))]
+pub(super) struct Add {
+    /// Its name, of your choice
+    name: String,
+    /// The package to launch: the name of its file without .wasm
+    #[arg(long)]
+    package: String,
+    /// One task with those it depends on, instead of the whole package
+    #[arg(long)]
+    task: Option<String>,
+    /// Five fields: minute hour day-of-month month day-of-week
+    #[arg(long, value_name = "EXPRESSION")]
+    cron: Option<String>,
+    /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
+    #[arg(long, value_name = "PERIOD")]
+    every: Option<String>,
+    /// One instant, such as 2026-11-21T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// The instant from which periods are counted
+    #[arg(long, value_name = "TIME", requires = "every")]
+    anchor: Option<Timestamp>,
+    /// The time zone whose clock the rule follows, such as Europe/Paris
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    tz: String,
+    /// Context for the tasks: a JSON object, or @FILE
+    #[arg(long, value_name = "JSON|@FILE")]
+    context: Option<String>,
+}
+
+/// Read a context given as JSON or as `@FILE`.
+pub(super) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    let (text, place) = match text.strip_prefix('@') {
+        Some(path) => {
+            let read = std::fs::read_to_string(Path::new(path))
+                .map_err(|error| Failure::refused(format!("--context {path}: {error}")))?;
+            (read, path.to_owned())
+        }
+        None => (text.to_owned(), "--context".to_owned()),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(context)) => Ok(Some(context)),
+        Ok(_) => Err(Failure::refused(format!("{place}: the context must be a JSON object"))
+            .hint(r#"write it as {"key": "value"}"#)),
+        Err(error) => Err(Failure::refused(format!("{place}: not JSON: {error}"))
+            .hint(r#"write it as {"key": "value"}, or @FILE to read a file"#)),
+    }
+}
+
+impl Add {
+    fn wanted(self) -> Result<Wanted, Failure> {
+        let (kind, expression) = match (self.cron, self.every, self.at) {
+            (Some(cron), _, _) => (RuleKind::Cron, cron),
+            (_, Some(every), _) => (RuleKind::Every, every),
+            (_, _, Some(at)) => (RuleKind::At, at),
+            (None, None, None) => {
+                return Err(Failure::refused("one of --cron, --every and --at is needed"));
+            }
+        };
+        Ok(Wanted {
+            name: self.name,
+            package: self.package,
+            task: self.task,
+            rule: RuleText {
+                kind,
+                expression,
+                anchor: self.anchor,
+                timezone: self.tz,
+            },
+            context: read_context(self.context.as_deref())?.unwrap_or_default(),
+        })
+    }
+}
+
+impl Schedule {
+    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        match self {
+            Schedule::Add(add) => self::add(common, add).await?,
+            Schedule::List => list(common).await?,
+            Schedule::Show { name } => show(common, &name).await?,
+            Schedule::Next { name, n } => next(common, &name, n).await?,
+            Schedule::Pause { name } => {
+                change(common, &name, "paused", async |tx, now| {
+                    orders::pause(tx, &name, now).await
+                })
+                .await?;
+            }
+            Schedule::Resume { name } => {
+                change(common, &name, "resumed", async |tx, now| {
+                    orders::resume(tx, &name, now).await
+                })
+                .await?;
+            }
+            Schedule::Remove { name } => {
+                change(common, &name, "removed", async |tx, now| {
+                    orders::remove(tx, &name, now).await
+                })
+                .await?;
+            }
+            Schedule::Trigger { name, context } => trigger(common, &name, context).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn add(common: &Common, add: Add) -> Result<(), Failure> {
+    let wanted = add.wanted()?;
+    let (db, clock) = common.open_with_clock().await?;
+    let now = clock.now();
+    orders::change(&db, async |tx| {
+        orders::add(tx, &wanted, Origin::Operator, now).await
+    })
+    .await?;
+    let mut tx = db.read().await?;
+    let row = orders::find(&mut tx, &wanted.name).await?;
+    if common.json {
+        return output::json_out(&value(&row));
+    }
+    output::line(&format!(
+        "added {}: {} {}, next at {}",
+        row.says.name,
+        row.says.kind,
+        row.says.expression,
+        cell(&row.state.next_slot)
+    ))
+}
+
+async fn change(
+    common: &Common,
+    name: &str,
+    done: &str,
+    order: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
+) -> Result<(), Failure> {
+    let (db, clock) = common.open_with_clock().await?;
+    let now = clock.now();
+    orders::change(&db, async |tx| order(tx, now).await).await?;
+    if common.json {
+        return output::json_out(&json!({ "schedule": name, "done": done }));
+    }
+    output::line(&format!("{done} {name}"))
+}
+
+async fn trigger(common: &Common, name: &str, context: Option<String>) -> Result<(), Failure> {
+    let own = read_context(context.as_deref())?;
+    let (db, clock) = common.open_with_clock().await?;
+    let now = clock.now();
+    let id = orders::change(&db, async |tx| {
+        orders::trigger(tx, name, own.as_ref(), now).await
+    })
+    .await?;
+    if common.json {
+        return output::json_out(&json!({ "schedule": name, "launch": id, "scheduled_time": now }));
+    }
+    output::line(&format!("triggered {name}: launch {id}"))
+}
+
+fn value(row: &Row) -> Value {
+    let context: Value = serde_json::from_str(&row.says.context).unwrap_or_default();
+    json!({
+        "id": row.state.id,
+        "name": row.says.name,
+        "package": row.says.package,
+        "task": row.says.task,
+        "kind": row.says.kind,
+        "expression": row.says.expression,
+        "anchor": row.says.anchor,
+        "timezone": row.says.timezone,
+        "context": context,
+        "origin": row.state.origin,
+        "enabled": row.state.enabled,
+        "revision": row.state.revision,
+        "next_slot": row.state.next_slot,
+        "cursor": row.state.cursor_at,
+        "created_at": row.state.created_at,
+        "updated_at": row.state.updated_at,
+    })
+}
+
+async fn list(common: &Common) -> Result<(), Failure> {
+    let db = common.open().await?;
+    let mut tx = db.read().await?;
+    let rows = schedules::list(&mut tx, None, None).await?;
+    if common.json {
+        return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
+    }
+    output::table(
+        ["SCHEDULE", "PACKAGE", "TASK", "RULE", "ZONE", "FROM", "STATE", "NEXT"],
+        rows.into_iter().map(|row| {
+            [
+                row.says.name,
+                row.says.package,
+                cell(&row.says.task),
+                format!("{} {}", row.says.kind, row.says.expression),
+                row.says.timezone,
+                row.state.origin.to_string(),
+                if row.state.enabled { "enabled" } else { "paused" }.to_owned(),
+                cell(&row.state.next_slot),
+            ]
+        }),
+    )
+}
+
+async fn show(common: &Common, name: &str) -> Result<(), Failure> {
+    let db = common.open().await?;
+    let mut tx = db.read().await?;
+    let row = orders::find(&mut tx, name).await?;
+    let newest = launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?;
+    if common.json {
+        let mut value = value(&row);
+        value["launches"] = json!(newest);
+        return output::json_out(&value);
+    }
+    for (key, value) in [
+        ("schedule", row.says.name.clone()),
+        ("id", row.state.id.to_string()),
+        ("package", row.says.package.clone()),
+        ("task", cell(&row.says.task)),
+        ("rule", format!("{} {}", row.says.kind, row.says.expression)),
+        ("anchor", cell(&row.says.anchor)),
+        ("timezone", row.says.timezone.clone()),
+        ("context", row.says.context.clone()),
+        ("from", row.state.origin.to_string()),
+        ("enabled", row.state.enabled.to_string()),
+        ("revision", row.state.revision.to_string()),
+        ("next", cell(&row.state.next_slot)),
+        ("decided to", row.state.cursor_at.to_string()),
+    ] {
+        output::line(&format!("{key:10} {}", printable(&value)))?;
+    }
+    output::line("")?;
+    output::table(
+        ["SLOT", "STATUS", "REASON", "MESSAGE"],
+        newest.into_iter().map(|launch| {
+            [
+                launch.scheduled_local,
+                launch.status.to_string(),
+                cell(&launch.reason),
+                launch.message.unwrap_or_default(),
+            ]
+        }),
+    )
+}
+
+async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
+    let (db, clock) = common.open_with_clock().await?;
+    let mut tx = db.read().await?;
+    let row = orders::find(&mut tx, name).await?;
+    let rule = Rule::parse(&row.says.rule_text()).map_err(ScheduleError::from)?;
+    let mut slots = Vec::new();
+    let mut after = row.state.cursor_at.max(clock.now());
+    while let Some(slot) = rule.next(after).filter(|_| slots.len() < n as usize) {
+        slots.push(slot);
+        after = slot;
+    }
+    if common.json {
+        return output::json_out(&slots);
+    }
+    for slot in slots {
+        output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
+    }
+    if !row.state.enabled {
+        eprintln!("`{name}` is paused: it will not ring until it is resumed");
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! `campanile serve`: put a host together, and serve until told to stop.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::Common;
+use super::output::Failure;
+use crate::clock::Clock;
+use crate::config::{Config, Flags};
+use crate::db::{Db, DbError};
+use crate::engine::{Engine, RecoveryLimits, Settings};
+use crate::package::{Folder, Packages, Rules};
+use crate::schedule::late::LatePolicy;
+use crate::telemetry::{self, LogFormat};
+use crate::wasm::Sandbox;
+use crate::watch::Watch;
+
+/// The first pause between two tries to reach the database, and the longest.
+const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
+const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
+
+#[derive(Args)]
+pub(super) struct Serve {
+    /// The folder whose .wasm files are the packages [default: plugins]
+    #[arg(long, value_name = "DIR")]
+    plugins: Option<PathBuf>,
+    /// The name under which this host keeps its place after a restart [default: the machine's]
+    #[arg(long)]
+    name: Option<String>,
+    /// How long to wait for the database at the start; 0 fails at once [default: 60s]
+    #[arg(long, value_name = "SPAN", value_parser = span)]
+    wait: Option<Duration>,
+    /// How log lines look on stderr
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+/// A span of time; a bare 0 needs no unit.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    crate::strict::duration(text)
+}
+
+impl Serve {
+    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        telemetry::init(self.log_format).map_err(|error| Failure::refused(error.to_string()))?;
+        let config = super::load(&Flags {
+            plugins: self.plugins,
+            name: self.name,
+            wait: self.wait,
+            ..common.flags()
+        })?;
+        let clock = Clock::system();
+        // What can be refused without the database is refused before it is touched.
+        let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
+            .map_err(|error| Failure::failed(error.to_string()))?;
+        let sandbox = Arc::new(sandbox);
+        let rules = Rules {
+            limits: config.limits.clone(),
+            memory_bytes_most: config.sandbox.memory_bytes_max,
+            env: |name| std::env::var_os(name),
+        };
+        let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules)
+            .map_err(|error| Failure::refused(error.to_string()))?;
+        let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
+        let db = reach(&config, &clock).await?;
+        let (engine, lock) = Engine::start(
+            db.clone(),
+            clock,
+            config.host.name.as_deref(),
+            settings(&config),
+            Packages::default(),
+            sandbox,
+        )
+        .await?;
+        let served = engine.serve(lock, folder, watch, stop_signal()?).await;
+        db.close().await;
+        served.map_err(|error| Failure::failed(error.to_string()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What the engine needs to know of the configuration.
+pub(super) fn settings(config: &Config) -> Settings {
+    Settings {
+        runs_max: config.host.runs_max as usize,
+        lease: config.recovery.lease,
+        renew: config.recovery.renew,
+        late: LatePolicy {
+            misfire_grace: config.late.misfire_grace,
+            window: config.late.catchup_window,
+        },
+        recovery: RecoveryLimits {
+            lost_threshold: config.recovery.lost_threshold,
+            age_max: config.recovery.max_age,
+            attempts_max: i64::from(config.recovery.max_attempts),
+        },
+        recovery_interval: config.recovery.interval,
+        audit_interval: config.audit.interval,
+        drain: config.host.drain,
+    }
+}
+
+/// Open the database, waiting for one that does not answer yet for as long as the configuration says.
+async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
+    let give_up_at = clock.now().plus(config.host.wait);
+    let mut pause = TRY_AGAIN_FIRST;
+    loop {
+        let error = match Db::open_and_migrate(&config.database).await {
+            Ok(db) => return Ok(db),
+            Err(error) => error,
+        };
+        let waits = matches!(error, DbError::Unavailable(_) | DbError::Busy(_));
+        if !waits || clock.now() >= give_up_at {
+            return Err(Failure::from(error).hint(format!("the database is {}", config.database)));
+        }
+        tracing::warn!(
+            "{error}; trying again in {:.1} s, and giving up at {give_up_at}",
+            pause.as_secs_f64()
+        );
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(TRY_AGAIN_LONGEST);
+    }
+}
+
+/// Says true when Ctrl-C or SIGTERM comes; a second one ends the process at once.
+fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))
+    };
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let (stop, stopping) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.send_replace(true) {
+                tracing::warn!("told to stop twice: stopping without draining; what runs is recovered by the next host");
+                std::process::exit(1);
+            }
+            tracing::info!("stopping: no new launches, waiting for what runs");
+        }
+    });
+    Ok(stopping)
+}

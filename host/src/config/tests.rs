@@ -1,0 +1,277 @@
+use std::fs;
+
+use super::*;
+
+fn no_env(_: &str) -> Option<OsString> {
+    None
+}
+
+/// Reads `text` as the file of an otherwise empty machine.
+fn read(text: &str) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(FILE_NAME), text).unwrap();
+    Config::load(&Flags::default(), &no_env, folder.path()).map_err(|error| {
+        error
+            .to_string()
+            .replace(&folder.path().display().to_string(), "DIR")
+    })
+}
+
+fn defaults() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    Config::load(&Flags::default(), &no_env, folder.path()).unwrap()
+}
+
+#[test]
+fn the_default_text_says_what_the_defaults_are() {
+    let written = Config::read("default", Config::default_text(), Path::new(""), &no_env).unwrap();
+    assert_eq!(written, defaults());
+}
+
+#[test]
+fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
+    let text: String = Config::default_text()
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(example) if example.contains(" = ") => format!("{example}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let config = Config::read("default", &text, Path::new(""), &no_env).unwrap();
+    assert_eq!(config.host.name.as_deref(), Some("tower-1"));
+    let keys = |text: &str| -> Vec<String> {
+        let mut section = String::new();
+        let mut keys = Vec::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']').to_owned();
+            } else if let Some((key, _)) = line.split_once(" = ")
+                && !line.starts_with('#')
+            {
+                keys.push(format!("{section}.{key}"));
+            }
+        }
+        keys
+    };
+    assert_eq!(keys(&text), keys(&config.to_string()));
+}
+
+#[test]
+fn the_defaults_are_the_promised_ones() {
+    let config = defaults();
+    assert_eq!(config.file, None);
+    assert_eq!(config.database.to_string(), "sqlite:campanile.db");
+    assert_eq!(config.plugins, Path::new("plugins"));
+    assert_eq!(config.host.runs_max, 64);
+    assert!(config.host.guest_threads >= 1);
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.recovery.lease, Duration::from_secs(30));
+    assert_eq!(config.late.catchup_window, Duration::from_secs(86_400));
+    assert_eq!(config.sandbox_settings().memory_bytes_max, 1 << 30);
+    assert_eq!(config.sandbox_settings().calls_max, 64);
+}
+
+#[test]
+fn a_flag_beats_the_environment_and_that_beats_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |flags: &Flags, env: &dyn Fn(&str) -> Option<OsString>| {
+        Config::load(flags, env, folder.path()).unwrap()
+    };
+    let flags = Flags {
+        database: Some("sqlite:flag.db".to_owned()),
+        plugins: Some("flag".into()),
+        name: Some("flag".to_owned()),
+        runs_max: Some(5),
+        wait: Some(Duration::ZERO),
+        watch: Some(Mode::Off),
+        ..Flags::default()
+    };
+    let env = |name: &str| match name {
+        ENV_DATABASE => Some("sqlite:env.db".into()),
+        ENV_PLUGINS => Some("env".into()),
+        _ => None,
+    };
+    let text = "database = 'sqlite:file.db'\nplugins = 'file'\n[host]\nname = 'file'\nruns_max = 4\n[watch]\nmode = 'poll'";
+    fs::write(folder.path().join(FILE_NAME), text).unwrap();
+
+    let by_file = load(&Flags::default(), &no_env);
+    assert_eq!(
+        by_file.database.sqlite_path(),
+        Some(&*folder.path().join("file.db"))
+    );
+    assert_eq!(by_file.plugins, folder.path().join("file"));
+    assert_eq!(by_file.file, Some(folder.path().join(FILE_NAME)));
+    assert_eq!(by_file.watch.mode, Mode::Poll);
+    assert_eq!(by_file.host.name.as_deref(), Some("file"));
+
+    let by_env = load(&Flags::default(), &env);
+    assert_eq!(by_env.database.to_string(), "sqlite:env.db");
+    assert_eq!(by_env.plugins, Path::new("env"));
+    let by_empty_env = load(&Flags::default(), &|_| Some(OsString::new()));
+    assert_eq!(by_empty_env, by_file);
+
+    let by_flag = load(&flags, &env);
+    assert_eq!(by_flag.database.to_string(), "sqlite:flag.db");
+    assert_eq!(by_flag.plugins, Path::new("flag"));
+    assert_eq!(by_flag.host.name.as_deref(), Some("flag"));
+    assert_eq!(
+        (by_flag.host.runs_max, by_flag.host.wait),
+        (5, Duration::ZERO)
+    );
+    assert_eq!(by_flag.watch.mode, Mode::Off);
+}
+
+#[test]
+fn a_named_file_must_be_there_and_its_paths_start_at_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = Flags {
+        config: Some("etc/tower.toml".into()),
+        ..Flags::default()
+    };
+    let error = Config::load(&flags, &no_env, folder.path()).unwrap_err();
+    assert!(
+        error.to_string().contains("etc/tower.toml cannot be read"),
+        "{error}"
+    );
+    fs::create_dir(folder.path().join("etc")).unwrap();
+    let text = "plugins = 'p'\ndatabase = 'sqlite:/abs.db'\n[sandbox]\ncache_dir = 'c'";
+    fs::write(folder.path().join("etc/tower.toml"), text).unwrap();
+    let config = Config::load(&flags, &no_env, folder.path()).unwrap();
+    assert_eq!(config.plugins, folder.path().join("etc/p"));
+    assert_eq!(config.database.to_string(), "sqlite:/abs.db");
+    assert_eq!(config.sandbox.cache_dir, Some(folder.path().join("etc/c")));
+}
+
+#[test]
+fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
+    for (text, want) in [
+        (
+            "databse = ''",
+            "DIR/campanile.toml:1: unknown key `databse`: did you mean `database`?",
+        ),
+        (
+            "[limit]\n",
+            "DIR/campanile.toml:1: unknown key `limit`: did you mean `limits`?",
+        ),
+        (
+            "[limits]\ntimout = '5s'",
+            "DIR/campanile.toml:2: unknown key `limits.timout`: did you mean `timeout`?",
+        ),
+        (
+            "host = 3",
+            "DIR/campanile.toml:1: `host` must be a table, such as [host], not a number",
+        ),
+        (
+            "[host]\nruns_max = 0",
+            "DIR/campanile.toml:2: `host.runs_max` must be a whole number from 1 to 10000",
+        ),
+        (
+            "[host]\nname = 'a b'",
+            "DIR/campanile.toml:2: `host.name` is \"a b\", which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`",
+        ),
+        (
+            "[host]\nwait = 60",
+            "DIR/campanile.toml:2: `host.wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number",
+        ),
+        (
+            "[watch]\nmode = 'native'",
+            "DIR/campanile.toml:2: `watch.mode` is \"native\": write \"auto\", \"poll\" or \"off\"",
+        ),
+        (
+            "[watch]\nrescan = '1ms'",
+            "DIR/campanile.toml:2: `watch.rescan` must be from \"1s\" to \"1day\", not \"1ms\"",
+        ),
+        (
+            "\n[recovery]\nlease = '10s'",
+            "DIR/campanile.toml:2: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or runs are taken away while they go on",
+        ),
+        (
+            "[recovery]\nmax_age = '5m'",
+            "DIR/campanile.toml:2: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or nothing is ever recovered",
+        ),
+        (
+            "[limits]\nmemory = '2GiB'",
+            "DIR/campanile.toml:2: `limits.memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration",
+        ),
+        (
+            "[sandbox]\nmemory_max = '1MiB'",
+            "DIR/campanile.toml:1: `sandbox` allows 1MiB by `memory_max`, less than the 64MiB of `limits.memory`: raise the one or lower the other",
+        ),
+        (
+            "database = 'mysql://u:secret@h/d'",
+            "DIR/campanile.toml:1: `database` begins with \"mysql\", which is no database known here: write sqlite:PATH or postgres://user:password@host:port/name",
+        ),
+        (
+            "plugins = ''",
+            "DIR/campanile.toml:1: `plugins` names no folder",
+        ),
+    ] {
+        assert_eq!(read(text).unwrap_err(), want);
+    }
+}
+
+#[test]
+fn flags_and_variables_are_checked_as_the_file_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |flags: &Flags, env: &dyn Fn(&str) -> Option<OsString>| {
+        Config::load(flags, env, folder.path())
+            .unwrap_err()
+            .to_string()
+    };
+    let env = |_: &str| Some(OsString::from("oracle:secret"));
+    assert!(
+        load(&Flags::default(), &env).starts_with("CAMPANILE_DATABASE_URL begins with \"oracle\"")
+    );
+    let flags = Flags {
+        runs_max: Some(0),
+        ..Flags::default()
+    };
+    assert_eq!(
+        load(&flags, &no_env),
+        "--runs-max must be a whole number from 1 to 10000"
+    );
+    let flags = Flags {
+        name: Some(String::new()),
+        ..Flags::default()
+    };
+    assert!(load(&flags, &no_env).starts_with("--name is \"\""));
+}
+
+#[test]
+fn what_is_printed_reads_back_the_same_and_holds_no_password() {
+    let text = "database = 'sqlite:/d/x.db'\nplugins = '/p'\n[host]\nname = 'n'\nwait = '0s'\n[watch]\nmode = 'off'\n[limits]\nlog = '7B'\n[sandbox]\ncache_dir = '/c'";
+    let config = read(text).unwrap();
+    let again = Config::read("again", &config.to_string(), Path::new(""), &no_env).unwrap();
+    assert_eq!(
+        Config {
+            file: None,
+            ..config
+        },
+        again
+    );
+    let secret = read("database = 'postgres://u:secret@h/db'").unwrap();
+    assert!(!format!("{secret} {secret:?}").contains("secret"));
+}
+
+#[test]
+fn compiled_code_is_kept_among_the_users_caches_unless_told_otherwise() {
+    let cache = |text: &str, env: &dyn Fn(&str) -> Option<OsString>| {
+        Config::read("x", text, Path::new(""), env)
+            .unwrap()
+            .sandbox
+            .cache_dir
+    };
+    let home = |name: &str| (name == "HOME").then(|| "/home/u".into());
+    let xdg = |name: &str| match name {
+        "XDG_CACHE_HOME" => Some("/caches".into()),
+        other => home(other),
+    };
+    assert_eq!(cache("", &home), Some("/home/u/.cache/campanile".into()));
+    assert_eq!(cache("", &xdg), Some("/caches/campanile".into()));
+    assert_eq!(cache("", &no_env), None);
+    assert_eq!(cache("sandbox.cache = false", &xdg), None);
+    assert_eq!(
+        cache("sandbox.cache_dir = '/c'", &no_env),
+        Some("/c".into())
+    );
+}

@@ -1,0 +1,264 @@
+//! The address of the database, which may hold a password and therefore never prints it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where the database is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum DatabaseUrl {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server; the text is the whole address, password included.
+    Postgres(PostgresUrl),
+}
+
+/// A `postgres://` address. Only [`PostgresUrl::expose`] gives the password away.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+impl PostgresUrl {
+    /// The whole address, for the driver and for nobody else.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What is wrong with an address; reads after the name of the key. Never repeats a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: write sqlite:PATH or postgres://user:password@host:port/name")]
+pub struct InvalidDatabaseUrl(String);
+
+impl DatabaseUrl {
+    /// The file of SQLite, if it is that.
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        match self {
+            DatabaseUrl::Sqlite(path) => Some(path),
+            DatabaseUrl::Postgres(_) => None,
+        }
+    }
+
+    /// `sqlite` or `postgres`.
+    pub fn backend(&self) -> &'static str {
+        match self {
+            DatabaseUrl::Sqlite(_) => "sqlite",
+            DatabaseUrl::Postgres(_) => "postgres",
+        }
+    }
+
+    /// Whether many hosts can share it.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, DatabaseUrl::Postgres(_))
+    }
+
+    /// The same database with every unqualified table name looked for in `schema`. No effect on SQLite.
+    pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
+        match self {
+            DatabaseUrl::Sqlite(_) => self.clone(),
+            DatabaseUrl::Postgres(PostgresUrl(url)) => {
+                let joint = if url.contains('?') { '&' } else { '?' };
+                DatabaseUrl::Postgres(PostgresUrl(format!(
+                    "{url}{joint}options=-c%20search_path%3D{schema}"
+                )))
+            }
+        }
+    }
+
+    /// The whole address, for another process to be given.
+    pub fn expose(&self) -> String {
+        match self {
+            DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
+            DatabaseUrl::Postgres(url) => url.expose().to_owned(),
+        }
+    }
+
+    /// The same address with a relative file taken from `folder`.
+    pub(crate) fn within(self, folder: &Path) -> DatabaseUrl {
+        match self {
+            DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(folder.join(path)),
+            other => other,
+        }
+    }
+}
+
+/// Reads `sqlite:PATH`, `sqlite://PATH`, `postgres://…` and `postgresql://…`.
+impl FromStr for DatabaseUrl {
+    type Err = InvalidDatabaseUrl;
+
+    fn from_str(text: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
+        let invalid = |what: String| Err(InvalidDatabaseUrl(what));
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return match text.contains('@') {
+                true => invalid("is not the address of a database".to_owned()),
+                false => invalid(format!(
+                    "is {text:?}, which is not the address of a database"
+                )),
+            };
+        };
+        match scheme {
+            "sqlite" => sqlite(rest.strip_prefix("//").unwrap_or(rest)),
+            "postgres" | "postgresql" => match rest.strip_prefix("//") {
+                Some(server) if !server.is_empty() && !text.contains(char::is_control) => {
+                    Ok(DatabaseUrl::Postgres(PostgresUrl(text.to_owned())))
+                }
+                _ => invalid(format!(
+                    "begins with \"{scheme}:\" and is no address of a server"
+                )),
+            },
+            _ => invalid(format!(
+                "begins with {scheme:?}, which is no database known here"
+            )),
+        }
+    }
+}
+
+fn sqlite(path: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
+    let what = if path.is_empty() {
+        "names no file"
+    } else if path.contains(":memory:") {
+        "would forget every launch at the end of the process, so it must be a file"
+    } else if path.contains('?') {
+        "has options after `?`, and none are known here"
+    } else if path.contains('\0') {
+        "names a file that cannot be"
+    } else {
+        return Ok(DatabaseUrl::Sqlite(PathBuf::from(path)));
+    };
+    Err(InvalidDatabaseUrl(what.to_owned()))
+}
+
+/// The address without its password: safe in logs and on screens.
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DatabaseUrl::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            DatabaseUrl::Postgres(url) => fmt::Display::fmt(url, f),
+        }
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The address without its password.
+///
+/// Takes away too much rather than too little: a password may hold `/`, `?` or `@` unescaped, so
+/// whatever stands between the first `:` and the last `@` goes, and so does every option whose name
+/// speaks of a password.
+impl fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
+        write!(f, "{scheme}://")?;
+        let rest = match rest.rsplit_once('@') {
+            None => rest,
+            Some((user, rest)) => {
+                match user.split_once(':') {
+                    Some((user, _)) => write!(f, "{user}:***@")?,
+                    None => write!(f, "{user}@")?,
+                }
+                rest
+            }
+        };
+        let Some((place, options)) = rest.split_once('?') else {
+            return f.write_str(rest);
+        };
+        f.write_str(place)?;
+        for (index, option) in options.split('&').enumerate() {
+            f.write_str(if index == 0 { "?" } else { "&" })?;
+            match option.split_once('=') {
+                // A `%` may spell the name in another way.
+                Some((name, _)) if name.contains("pass") || name.contains('%') => {
+                    write!(f, "{name}=***")?;
+                }
+                _ => f.write_str(option)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_servers_are_told_apart() {
+        let file = |text: &str| match text.parse() {
+            Ok(DatabaseUrl::Sqlite(path)) => path.display().to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(file("sqlite:campanile.db"), "campanile.db");
+        assert_eq!(file("sqlite://campanile.db"), "campanile.db");
+        assert_eq!(file("sqlite:///var/lib/c.db"), "/var/lib/c.db");
+        assert_eq!(file("sqlite:/var/lib/c.db"), "/var/lib/c.db");
+        for text in [
+            "postgres://h/db",
+            "postgresql://u:p@h:5432/db?sslmode=require",
+        ] {
+            match text.parse() {
+                Ok(DatabaseUrl::Postgres(url)) => assert_eq!(url.expose(), text),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_is_accepted_and_without_secrets() {
+        for text in [
+            "",
+            "campanile.db",
+            "mysql://u:secret@h/db",
+            "u:secret@h",
+            "secret@h",
+            "postgres:u:secret@h",
+            "postgres://",
+            "sqlite:",
+            "sqlite://",
+            "sqlite::memory:",
+            "sqlite:x.db?mode=rwc",
+            "POSTGRES://u:secret@h",
+        ] {
+            let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
+            assert!(
+                error.ends_with("write sqlite:PATH or postgres://user:password@host:port/name"),
+                "{error}"
+            );
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_printed_by_nothing() {
+        for (text, shown) in [
+            ("postgres://u:secret@h/db", "postgres://u:***@h/db"),
+            ("postgres://u:sec/ret?x@y:z@h/db", "postgres://u:***@h/db"),
+            ("postgres://u@h/db", "postgres://u@h/db"),
+            ("postgres://h:5432/db", "postgres://h:5432/db"),
+            (
+                "postgres://h/db?user=u&password=secret&sslmode=require",
+                "postgres://h/db?user=u&password=***&sslmode=require",
+            ),
+            (
+                "postgres://h/db?passw%6frd=secret",
+                "postgres://h/db?passw%6frd=***",
+            ),
+            (
+                "postgres://h/db?p%61ssword=secret",
+                "postgres://h/db?p%61ssword=***",
+            ),
+        ] {
+            let url: DatabaseUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), shown);
+        }
+    }
+}

@@ -1,0 +1,534 @@
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::ids::ArtifactDigest;
+use crate::wasm::Refusal;
+use serde_json::Value;
+
+/// Loads what begins with `good`; a JSON object further on is the description.
+#[derive(Default)]
+struct Fake {
+    loads: AtomicUsize,
+}
+
+impl Loader for Fake {
+    type Artifact = Vec<u8>;
+
+    fn load(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        assert!(!bytes.starts_with(b"panic"), "the loader panics");
+        match bytes.starts_with(b"good") {
+            true => Ok(bytes.to_vec()),
+            false => Err(Refusal {
+                message: "not good".to_owned(),
+            }),
+        }
+    }
+
+    async fn describe(&self, artifact: &Arc<Vec<u8>>) -> Result<Option<Value>, Refusal> {
+        let start = artifact.iter().position(|byte| *byte == b'{');
+        Ok(start.map(|start| serde_json::from_slice(&artifact[start..]).unwrap()))
+    }
+}
+
+/// A folder, its live set, and what happened.
+struct Scene {
+    root: TempDir,
+    fake: Arc<Fake>,
+    folder: Folder<Fake>,
+    live: Packages<Vec<u8>>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("plugins")).unwrap();
+        let fake = Arc::new(Fake::default());
+        let rules = Rules {
+            limits: Limits::default(),
+            memory_bytes_most: 1 << 30,
+            env: |_| None,
+        };
+        let mut folder =
+            Folder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
+        folder.settle = Duration::from_millis(2);
+        Scene {
+            root,
+            fake,
+            folder,
+            live: Packages::default(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().join("plugins").join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.at(name), content).unwrap();
+    }
+
+    /// Scan and apply; each change as its sentence.
+    async fn scan(&mut self) -> Vec<String> {
+        let changes = self.folder.scan(&self.live).await;
+        for change in &changes {
+            self.live.apply(change);
+        }
+        changes.iter().map(Change::to_string).collect()
+    }
+
+    fn loads(&self) -> usize {
+        self.fake.loads.load(Ordering::Relaxed)
+    }
+
+    fn content(&self, name: &str) -> Option<String> {
+        let package = self.live.get(name)?;
+        Some(String::from_utf8(package.artifact.to_vec()).unwrap())
+    }
+}
+
+fn short(content: &str) -> String {
+    ArtifactDigest::of(content.as_bytes()).short().to_owned()
+}
+
+#[tokio::test]
+async fn a_file_is_added_updated_and_removed() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    scene.write("a.wasm", "good 1");
+    assert_eq!(scene.scan().await, [format!("added a@{}", short("good 1"))]);
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    scene.write("a.wasm", "good 2");
+    assert_eq!(
+        scene.scan().await,
+        [format!(
+            "updated a@{}, was {}",
+            short("good 2"),
+            short("good 1")
+        )]
+    );
+    assert_eq!(scene.content("a").unwrap(), "good 2");
+    fs::remove_file(scene.at("a.wasm")).unwrap();
+    assert_eq!(
+        scene.scan().await,
+        [format!("removed a@{}", short("good 2"))]
+    );
+    assert!(scene.live.all().is_empty());
+}
+
+#[tokio::test]
+async fn the_same_bytes_again_are_not_compiled_again() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.scan().await;
+    scene.write("a.wasm", "good 1");
+    scene.write("b.wasm.tmp", "good 1");
+    fs::rename(scene.at("b.wasm.tmp"), scene.at("a.wasm")).unwrap();
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 1);
+}
+
+#[tokio::test]
+async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.scan().await;
+    scene.write("a.wasm", "bad");
+    let told = format!("rejected a, keeping {}: not good", short("good 1"));
+    assert_eq!(scene.scan().await, [told.as_str()]);
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 2);
+    // Touched: tried again, not told again.
+    scene.write("a.wasm", "bad");
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 3);
+    // Other bytes: told.
+    scene.write("a.wasm", "worse");
+    assert_eq!(scene.scan().await, [told.as_str()]);
+    // The good bytes come back: nothing to do and nothing to compile. Then bad again: told again.
+    scene.write("a.wasm", "good 1");
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 4);
+    scene.write("a.wasm", "worse");
+    assert_eq!(scene.scan().await, [told]);
+    assert_eq!(scene.content("a").unwrap(), "good 1");
+}
+
+#[tokio::test]
+async fn a_loader_that_panics_rejects_one_file_and_harms_no_other() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "panic");
+    scene.write("b.wasm", "good");
+    let told = scene.scan().await;
+    assert!(
+        told[0].starts_with("rejected a: the host failed"),
+        "{told:?}"
+    );
+    assert_eq!(told[1], format!("added b@{}", short("good")));
+}
+
+#[tokio::test]
+async fn a_sidecar_changes_the_package_without_compiling_it() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.scan().await;
+    scene.write("a.toml", "[limits]\ntimeout = '9s'");
+    assert_eq!(
+        scene.scan().await,
+        [format!(
+            "took over the new settings of a@{}",
+            short("good 1")
+        )]
+    );
+    let package = scene.live.get("a").unwrap();
+    assert_eq!(package.limits.timeout, Duration::from_secs(9));
+    assert!(package.sidecar_hash.is_some());
+    fs::remove_file(scene.at("a.toml")).unwrap();
+    assert_eq!(scene.scan().await.len(), 1);
+    let package = scene.live.get("a").unwrap();
+    assert_eq!(package.limits, Limits::default());
+    assert_eq!(package.sidecar_hash, None);
+    assert_eq!(scene.loads(), 1);
+}
+
+#[tokio::test]
+async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.write("a.toml", "[limits]\ntimeout = '9s'");
+    scene.scan().await;
+    scene.write("a.wasm", "good 2");
+    scene.write("a.toml", "[limits]\ntimout = '9s'");
+    let told = scene.scan().await;
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with(&format!("rejected a, keeping {}: ", short("good 1")))
+            && told[0].contains("a.toml:2: unknown key `limits.timout`"),
+        "{told:?}"
+    );
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 1);
+    scene.write("a.toml", "[limits]\ntimeout = '8s'");
+    assert_eq!(scene.scan().await.len(), 1);
+    assert_eq!(scene.content("a").unwrap(), "good 2");
+    // Never read without its sidecar because that became something else.
+    fs::remove_file(scene.at("a.toml")).unwrap();
+    fs::create_dir(scene.at("a.toml")).unwrap();
+    let told = scene.scan().await;
+    assert!(
+        told[0].contains("a.toml: it is not a regular file"),
+        "{told:?}"
+    );
+    assert_eq!(
+        scene.live.get("a").unwrap().limits.timeout,
+        Duration::from_secs(8)
+    );
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_looked_for_again_though_no_file_changed() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good");
+    scene.write(
+        "a.toml",
+        "[[grants.directories]]\nhost = 'data'\nguest = '/data'\naccess = 'read'",
+    );
+    let told = scene.scan().await;
+    assert!(told[0].contains("which cannot be used"), "{told:?}");
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    fs::create_dir(scene.at("data")).unwrap();
+    assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
+    assert_eq!(scene.live.get("a").unwrap().grants().directories.len(), 1);
+}
+
+#[tokio::test]
+async fn a_pin_admits_one_digest_only_and_before_anything_is_compiled() {
+    let mut scene = Scene::new();
+    let pin = ArtifactDigest::of(b"good 1");
+    scene.write("a.toml", &format!("sha256 = '{pin}'"));
+    scene.write("a.wasm", "good 2");
+    let told = scene.scan().await;
+    assert!(
+        told[0].contains(&format!("a.toml pins {pin}: put the pinned file back")),
+        "{told:?}"
+    );
+    assert_eq!(scene.loads(), 0);
+    scene.write("a.wasm", "good 1");
+    assert_eq!(scene.scan().await, [format!("added a@{}", short("good 1"))]);
+}
+
+#[tokio::test]
+async fn a_description_is_checked_and_so_is_what_the_sidecar_says_of_it() {
+    let mut scene = Scene::new();
+    let described = |tasks: Value| format!("good {}", json!({ "tasks": tasks }));
+    scene.write(
+        "a.wasm",
+        &described(json!([{"id": "x", "depends_on": ["x"]}])),
+    );
+    let told = scene.scan().await;
+    assert!(told[0].contains("wait for each other: x → x"), "{told:?}");
+    scene.write("a.wasm", &described(json!([{"id": "collect"}])));
+    scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'colect'");
+    let told = scene.scan().await;
+    assert!(
+        told[0].contains("a.toml: a schedule names the task `colect`, which this package does not have: did you mean `collect`?"),
+        "{told:?}"
+    );
+    scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'collect'");
+    assert_eq!(scene.scan().await.len(), 1);
+    assert_eq!(scene.live.get("a").unwrap().schedules()[0].0, "a");
+}
+
+#[tokio::test]
+async fn a_change_that_was_not_applied_is_found_again_without_compiling() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good");
+    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
+    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
+    assert_eq!(scene.scan().await.len(), 1);
+    assert_eq!(scene.loads(), 1);
+    fs::remove_file(scene.at("a.wasm")).unwrap();
+    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
+    assert_eq!(scene.scan().await, [format!("removed a@{}", short("good"))]);
+}
+
+#[tokio::test]
+async fn names_and_sizes_that_cannot_be_are_refused_once_and_unread() {
+    let mut scene = Scene::new();
+    scene.write("a b.wasm", "good");
+    let raw = std::ffi::OsStr::from_bytes(b"\xff.wasm");
+    fs::write(scene.folder.path.join(raw), "good").unwrap();
+    fs::File::create(scene.at("big.wasm"))
+        .unwrap()
+        .set_len(FILE_BYTES_MAX + 1)
+        .unwrap();
+    let told = scene.scan().await;
+    assert_eq!(told.len(), 3);
+    assert!(told[0].starts_with("rejected a b: \"a b\" cannot name a package"));
+    assert_eq!(
+        told[1],
+        "rejected big: it has 67108865B, and a package may have 64MiB"
+    );
+    assert!(told[2].contains("cannot name a package"));
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert_eq!(scene.loads(), 0);
+}
+
+#[tokio::test]
+async fn a_file_still_being_written_is_left_alone_until_it_holds_still() {
+    let mut scene = Scene::new();
+    scene.folder.settle = Duration::from_millis(150);
+    let path = scene.at("a.wasm");
+    let writer = std::thread::spawn(move || {
+        for length in 1..=30 {
+            let mut content = String::from("good");
+            content.extend(std::iter::repeat_n('.', length));
+            fs::write(&path, &content[..4 + length]).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let mut told = scene.scan().await;
+    writer.join().unwrap();
+    told.extend(scene.scan().await);
+    let whole = format!("good{}", ".".repeat(30));
+    assert_eq!(told, [format!("added a@{}", short(&whole))]);
+}
+
+#[tokio::test]
+async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
+    let mut scene = Scene::new();
+    scene.folder.settle = Duration::from_millis(60);
+    scene.write("calm.wasm", "good");
+    let path = scene.at("restless.wasm");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let writer = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            for n in 0.. {
+                fs::write(&path, format!("good {n}")).unwrap();
+                if stop.load(Ordering::Relaxed) {
+                    return format!("good {n}");
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            unreachable!("it is stopped long before the numbers end")
+        }
+    });
+    let told = scene.scan().await;
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(told, [format!("added calm@{}", short("good"))]);
+    let last = writer.join().unwrap();
+    assert_eq!(
+        scene.scan().await,
+        [format!("added restless@{}", short(&last))]
+    );
+}
+
+#[tokio::test]
+async fn a_folder_that_vanishes_takes_nothing_with_it_and_goes_on_when_back() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good");
+    scene.scan().await;
+    let away = scene.root.path().join("away");
+    fs::rename(&scene.folder.path, &away).unwrap();
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert!(scene.live.get("a").is_some());
+    fs::rename(&away, &scene.folder.path).unwrap();
+    scene.write("b.wasm", "good b");
+    fs::remove_file(scene.at("a.wasm")).unwrap();
+    assert_eq!(scene.scan().await.len(), 2);
+    assert!(scene.live.get("a").is_none() && scene.live.get("b").is_some());
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
+    let root = tempfile::tempdir().unwrap();
+    let rules = Rules {
+        limits: Limits::default(),
+        memory_bytes_most: 0,
+        env: |_| None,
+    };
+    let open = |name: &str| {
+        Folder::open(
+            &root.path().join(name),
+            Arc::new(Fake::default()),
+            rules.clone(),
+        )
+        .err()
+        .map(|error| error.to_string())
+        .unwrap()
+    };
+    assert!(open("plugins").ends_with("does not exist: create it, or name another with --plugins"));
+    fs::write(root.path().join("file"), "").unwrap();
+    assert!(open("file").contains("is not a directory"));
+}
+
+#[tokio::test]
+async fn a_scan_may_move_between_threads() {
+    fn sendable<T: Send>(value: T) -> T {
+        value
+    }
+    let mut scene = Scene::new();
+    let live = Packages::default();
+    assert!(sendable(scene.folder.scan(&live)).await.is_empty());
+    // The product's own types, without making them.
+    fn product(folder: &mut Folder, live: &Packages) {
+        drop(sendable(folder.scan(live)));
+    }
+    let _: fn(&mut Folder, &Packages) = product;
+}
+
+/// The folder is truth: after any sequence of operations, with scans in between or not, the live set
+/// is what the folder holds. A package whose present bytes are bad may only be live with bytes that
+/// were good before.
+#[tokio::test]
+async fn after_random_operations_the_live_set_is_the_folder() {
+    for seed in 0..4 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut scene = Scene::new();
+        scene.folder.settle = Duration::from_millis(1);
+        let store = scene.root.path().join("store");
+        fs::create_dir(&store).unwrap();
+        for step in 0..200 {
+            operate(&scene, &store, &mut random, step);
+            if random.random_bool(0.4) {
+                scene.scan().await;
+            }
+        }
+        scene.folder.settle = Duration::from_millis(10);
+        scene.scan().await;
+        assert_eq!(scene.scan().await, Vec::<String>::new(), "seed {seed}");
+
+        for name in NAMES {
+            let path = scene.at(&format!("{name}.wasm"));
+            let regular = fs::metadata(&path).is_ok_and(|found| found.is_file());
+            let content = regular.then(|| fs::read_to_string(&path).unwrap());
+            let live = scene.content(name);
+            match content {
+                None => assert_eq!(live, None, "{name}, seed {seed}"),
+                Some(content) if content.starts_with("good") => {
+                    assert_eq!(live, Some(content), "{name}, seed {seed}");
+                }
+                Some(_) => assert!(
+                    live.is_none_or(|live| live.starts_with("good")),
+                    "{name}, seed {seed}"
+                ),
+            }
+        }
+        assert!(
+            scene
+                .live
+                .all()
+                .keys()
+                .all(|name| NAMES.contains(&name.as_str())),
+            "seed {seed}"
+        );
+    }
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// One random thing that people, copiers and build tools do in a folder.
+fn operate(scene: &Scene, store: &Path, random: &mut StdRng, step: usize) {
+    let name = NAMES[random.random_range(0..NAMES.len())];
+    let path = scene.at(&format!("{name}.wasm"));
+    let quality = if random.random_bool(0.8) {
+        "good"
+    } else {
+        "bad"
+    };
+    let content = format!("{quality} {name} {step}");
+    let clear = || {
+        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
+            fs::remove_dir(&path).unwrap();
+        } else {
+            let _ = fs::remove_file(&path);
+        }
+    };
+    let odd = |path: &Path| fs::metadata(path).is_ok_and(|found| !found.is_file());
+    match random.random_range(0..9) {
+        // Written in place; also through a link, as `cp` does.
+        0 | 1 if !odd(&path) => fs::write(&path, content).unwrap(),
+        // Written in two parts: only the first has arrived when the next scan comes.
+        2 if !odd(&path) => fs::write(&path, &content[..content.len() / 2]).unwrap(),
+        3 if !odd(&path) => fs::write(&path, "").unwrap(),
+        4 => {
+            clear();
+            let temporary = scene.at(&format!(".{name}.tmp"));
+            fs::write(&temporary, content).unwrap();
+            fs::rename(&temporary, &path).unwrap();
+        }
+        5 => clear(),
+        6 => {
+            clear();
+            let target = store.join(format!("{name}-{step}"));
+            if random.random_bool(0.8) {
+                fs::write(&target, content).unwrap();
+            }
+            symlink(&target, &path).unwrap();
+        }
+        7 => {
+            clear();
+            assert!(
+                Command::new("mkfifo")
+                    .arg(&path)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+        _ => {
+            clear();
+            fs::create_dir(&path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The `[limits]` table, the same in the configuration and in a sidecar.
+
+use std::time::Duration;
+
+use crate::strict::{Error, Section};
+use crate::wasm::Limits;
+
+/// One page of a linear memory: less than this no task can have.
+const MEMORY_BYTES_LEAST: u64 = 64 << 10;
+/// No bound on text or bodies may pass this: it is held in the host's memory.
+const BUFFER_BYTES_MOST: u64 = 1 << 30;
+const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
+/// A year. Longer is a mistake, and far from where clocks overflow.
+const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// The limits that a file sets; the others stay what they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitChanges {
+    pub timeout: Option<Duration>,
+    pub memory_bytes_max: Option<u64>,
+    pub table_elements_max: Option<u64>,
+    pub output_bytes_max: Option<u64>,
+    pub log_bytes_max: Option<u64>,
+    pub stdio_bytes_max: Option<u64>,
+    pub http_response_bytes_max: Option<u64>,
+}
+
+impl LimitChanges {
+    /// Read `[limits]`; no memory limit may pass `memory_bytes_most`, for which the sandbox is sized.
+    pub fn read(mut section: Section<'_>, memory_bytes_most: u64) -> Result<LimitChanges, Error> {
+        let changes = LimitChanges {
+            timeout: section.duration("timeout", TIMEOUT_LEAST, TIMEOUT_MOST)?,
+            memory_bytes_max: section.size("memory", MEMORY_BYTES_LEAST, u64::MAX)?,
+            table_elements_max: section.number("table_elements", 0, 100_000_000)?,
+            output_bytes_max: section.size("output", 0, BUFFER_BYTES_MOST)?,
+            log_bytes_max: section.size("log", 0, BUFFER_BYTES_MOST)?,
+            stdio_bytes_max: section.size("stdio", 0, BUFFER_BYTES_MOST)?,
+            http_response_bytes_max: section.size("http_response", 0, BUFFER_BYTES_MOST)?,
+        };
+        if let Some(bytes) = changes.memory_bytes_max
+            && bytes > memory_bytes_most
+        {
+            return Err(section.error(
+                "memory",
+                format_args!(
+                    "is {}, but this host allows no more than {}: lower it, or raise `sandbox.memory_max` in the host's configuration",
+                    crate::strict::size_text(bytes),
+                    crate::strict::size_text(memory_bytes_most),
+                ),
+            ));
+        }
+        section.finish()?;
+        Ok(changes)
+    }
+
+    /// `limits` with these changes.
+    pub fn over(&self, limits: &Limits) -> Limits {
+        let narrow = |change: Option<u64>, now: usize| {
+            change.map_or(now, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        };
+        Limits {
+            timeout: self.timeout.unwrap_or(limits.timeout),
+            memory_bytes_max: self.memory_bytes_max.unwrap_or(limits.memory_bytes_max),
+            table_elements_max: self.table_elements_max.unwrap_or(limits.table_elements_max),
+            output_bytes_max: narrow(self.output_bytes_max, limits.output_bytes_max),
+            log_bytes_max: narrow(self.log_bytes_max, limits.log_bytes_max),
+            stdio_bytes_max: narrow(self.stdio_bytes_max, limits.stdio_bytes_max),
+            http_response_bytes_max: self
+                .http_response_bytes_max
+                .unwrap_or(limits.http_response_bytes_max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strict::Document;
+
+    fn read(text: &str) -> Result<LimitChanges, String> {
+        let document = Document::parse("x.toml", text).unwrap();
+        LimitChanges::read(document.section(), 1 << 30).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_set_changes_and_the_rest_stays() {
+        let base = Limits::default();
+        let changed = read("timeout = '30s'\nlog = '1KiB'").unwrap().over(&base);
+        assert_eq!(
+            changed,
+            Limits {
+                timeout: Duration::from_secs(30),
+                log_bytes_max: 1024,
+                ..base.clone()
+            }
+        );
+        assert_eq!(read("").unwrap().over(&base), base);
+    }
+
+    #[test]
+    fn every_limit_reaches_its_own_bound() {
+        let text = "timeout='1s'\nmemory='1MiB'\ntable_elements=2\noutput='3B'\nlog='4B'\nstdio='5B'\nhttp_response='6B'";
+        let limits = read(text).unwrap().over(&Limits::default());
+        assert_eq!(
+            limits,
+            Limits {
+                timeout: Duration::from_secs(1),
+                memory_bytes_max: 1 << 20,
+                table_elements_max: 2,
+                output_bytes_max: 3,
+                log_bytes_max: 4,
+                stdio_bytes_max: 5,
+                http_response_bytes_max: 6,
+            }
+        );
+    }
+
+    #[test]
+    fn memory_beyond_the_sandbox_is_refused_with_the_way_out() {
+        let error = read("\nmemory = '2GiB'").unwrap_err();
+        assert_eq!(
+            error,
+            "x.toml:2: `memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration"
+        );
+        assert!(
+            read("memory = '1B'")
+                .unwrap_err()
+                .contains("from \"64KiB\"")
+        );
+        assert!(read("timeout = '0s'").unwrap_err().contains("from \"1ms\""));
+    }
+}

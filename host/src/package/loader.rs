@@ -1,0 +1,63 @@
+//! What the folder needs of the sandbox, and no more: tests of the folder compile nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Manifest;
+use super::folder::off_thread;
+use crate::wasm::{Artifact, Refusal, Sandbox};
+
+/// Makes packages out of bytes. [`Sandbox`] in the product.
+pub trait Loader: Send + Sync + 'static {
+    /// Compiled code.
+    type Artifact: Send + Sync + 'static;
+
+    /// Check and compile. Called off the async threads, one file at a time.
+    fn load(&self, bytes: &[u8]) -> Result<Self::Artifact, Refusal>;
+
+    /// What the package says of itself, or none when it says nothing.
+    fn describe(
+        &self,
+        artifact: &Arc<Self::Artifact>,
+    ) -> impl Future<Output = Result<Option<Value>, Refusal>> + Send;
+}
+
+impl Loader for Sandbox {
+    type Artifact = Artifact;
+
+    fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
+        Sandbox::load(self, bytes)
+    }
+
+    async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
+        Sandbox::describe(self, artifact).await
+    }
+}
+
+/// Compile `bytes` off the async threads and ask the package what it is; the error is one sentence.
+pub async fn compile<L: Loader>(
+    loader: &Arc<L>,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<(Arc<L::Artifact>, Arc<Manifest>), String> {
+    let artifact = {
+        let loader = Arc::clone(loader);
+        off_thread(move || loader.load(&bytes))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|refusal| refusal.to_string())?
+    };
+    let artifact = Arc::new(artifact);
+    let description = loader.describe(&artifact).await;
+    let manifest = match description.map_err(|refusal| refusal.to_string())? {
+        Some(description) => {
+            Manifest::from_json(name, &description).map_err(|error| error.to_string())?
+        }
+        None => Manifest::undescribed(name),
+    };
+    for warning in &manifest.warnings {
+        tracing::warn!(package = name, "in the package's description: {warning}");
+    }
+    Ok((artifact, Arc::new(manifest)))
+}

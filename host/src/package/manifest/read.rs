@@ -1,0 +1,267 @@
+//! From JSON to a checked manifest.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, Task};
+use crate::clock::Timestamp;
+use crate::package::context;
+use crate::package::fields::Fields;
+use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
+use crate::schedule::RuleKind;
+use crate::package::spec::{
+    ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault,
+};
+use crate::strict::nearest;
+
+type Read<T> = Result<T, String>;
+
+pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
+    let mut warnings = Vec::new();
+    let mut top = Fields::new("", description)?;
+    let mut manifest = Manifest {
+        name: top.text("name")?,
+        version: top.text("version")?,
+        summary: top.text("summary")?,
+        context_schema: top.any("context_schema").cloned(),
+        description: description.clone(),
+        ..Manifest::undescribed(package)
+    };
+    let tasks = bounded(top.list("tasks")?, "tasks")?
+        .into_iter()
+        .map(|fields| task(fields, &mut warnings))
+        .collect::<Read<Vec<Task>>>()?;
+    if !tasks.is_empty() {
+        manifest.tasks = tasks;
+    }
+    check_tasks(&manifest.tasks)?;
+    manifest.schedules = bounded(top.list("schedules")?, "schedules")?
+        .into_iter()
+        .map(|fields| schedule(fields, &manifest, &mut warnings))
+        .collect::<Read<Vec<ScheduleSpec>>>()?;
+    check_schedule_names(&manifest.schedules)?;
+    if let Some(fields) = top.object("requests")? {
+        manifest.requests = requests(fields, &mut warnings)?;
+    }
+    top.finish(&mut warnings);
+    manifest.warnings = warnings;
+    Ok(manifest)
+}
+
+fn bounded<T>(list: Vec<T>, key: &str) -> Read<Vec<T>> {
+    match list.len() {
+        0..=ENTRIES_MAX => Ok(list),
+        n => Err(format!(
+            "`{key}` has {n} entries, and {ENTRIES_MAX} are allowed"
+        )),
+    }
+}
+
+fn task(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Task> {
+    let id = fields
+        .text("id")?
+        .ok_or_else(|| fields.error("id", "is missing"))?;
+    let plain = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-'
+    };
+    if id.is_empty() || id.len() > 64 || !id.bytes().all(plain) {
+        return Err(fields.error(
+            "id",
+            format!("is {id:?}: use 1 to 64 of a-z, 0-9, `_` and `-`"),
+        ));
+    }
+    let timeout = match fields.text("timeout")? {
+        None => None,
+        Some(text) => match crate::strict::duration(&text) {
+            Ok(timeout) if !timeout.is_zero() => Some(timeout),
+            Ok(_) => return Err(fields.error("timeout", "must be more than nothing")),
+            Err(what) => return Err(fields.error("timeout", what)),
+        },
+    };
+    let max_attempts = fields.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
+    let task = Task {
+        summary: fields.text("summary")?,
+        depends_on: fields.texts("depends_on")?,
+        timeout,
+        max_attempts: max_attempts.and_then(|attempts| u32::try_from(attempts).ok()),
+        id,
+    };
+    fields.finish(warnings);
+    Ok(task)
+}
+
+fn check_tasks(tasks: &[Task]) -> Read<()> {
+    let mut ids = BTreeSet::new();
+    for task in tasks {
+        if !ids.insert(task.id.as_str()) {
+            return Err(format!("two tasks have the id `{}`", task.id));
+        }
+    }
+    for task in tasks {
+        let mut seen = BTreeSet::new();
+        for id in &task.depends_on {
+            if !ids.contains(id.as_str()) {
+                let hint = match nearest(id, ids.iter().copied()) {
+                    Some(near) => format!(": did you mean `{near}`?"),
+                    None => String::new(),
+                };
+                return Err(format!(
+                    "task `{}` depends on `{id}`, which is no task of this package{hint}",
+                    task.id
+                ));
+            }
+            if !seen.insert(id) {
+                return Err(format!("task `{}` depends on `{id}` twice", task.id));
+            }
+        }
+    }
+    match circle(tasks) {
+        None => Ok(()),
+        Some(circle) => Err(format!("tasks wait for each other: {}", circle.join(" → "))),
+    }
+}
+
+/// A circle of dependencies, its first task repeated at the end, if there is one.
+///
+/// Takes away tasks that wait for nobody until none is left. Whatever remains has a dependency
+/// that remains too, so following first dependencies must come around.
+fn circle(tasks: &[Task]) -> Option<Vec<&str>> {
+    let mut left: Vec<&Task> = tasks.iter().collect();
+    loop {
+        let waiting: BTreeSet<&str> = left.iter().map(|task| task.id.as_str()).collect();
+        let before = left.len();
+        left.retain(|task| {
+            task.depends_on
+                .iter()
+                .any(|id| waiting.contains(id.as_str()))
+        });
+        if left.len() == before {
+            break;
+        }
+    }
+    let mut path: Vec<&str> = vec![&left.first()?.id];
+    loop {
+        let here = *path.last()?;
+        let task = left.iter().find(|task| task.id == here)?;
+        let next = task
+            .depends_on
+            .iter()
+            .find(|id| left.iter().any(|task| task.id == **id))?;
+        if let Some(start) = path.iter().position(|id| id == next) {
+            path.push(next);
+            return Some(path.split_off(start));
+        }
+        path.push(next);
+    }
+}
+
+fn schedule(
+    mut fields: Fields<'_>,
+    manifest: &Manifest,
+    warnings: &mut Vec<String>,
+) -> Read<ScheduleSpec> {
+    let name = fields.text("name")?;
+    if let Some(fault) = name.as_deref().and_then(schedule_name_fault) {
+        return Err(fields.error("name", fault));
+    }
+    let task = fields.text("task")?;
+    if let Some(id) = &task
+        && manifest.task(id).is_none()
+    {
+        return Err(fields.error(
+            "task",
+            format!("is `{id}`, which is no task of this package"),
+        ));
+    }
+    let (cron, every, at) = (
+        fields.text("cron")?,
+        fields.text("every")?,
+        fields.text("at")?,
+    );
+    let (kind, expression) =
+        only_rule(cron, every, at).map_err(|what| fields.error_of_all(what))?;
+    let anchor = match fields.text("anchor")? {
+        None => None,
+        Some(text) => Some(
+            text.parse::<Timestamp>()
+                .map_err(|error| fields.error("anchor", format!("is wrong: {error}")))?,
+        ),
+    };
+    if kind == RuleKind::At && expression.parse::<Timestamp>().is_err() {
+        return Err(fields.error(
+            "at",
+            format!("is {expression:?}, which is not an RFC 3339 time"),
+        ));
+    }
+    if anchor.is_some() && kind != RuleKind::Every {
+        return Err(fields.error("anchor", "belongs to `every` only"));
+    }
+    let timezone = fields.text("timezone")?;
+    let context = fields.map("context")?;
+    context::check(&context)
+        .map_err(|reserved| fields.error("context", format!("is refused: {reserved}")))?;
+    fields.finish(warnings);
+    Ok(ScheduleSpec {
+        name,
+        task,
+        kind,
+        expression,
+        anchor,
+        timezone: timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+        context,
+    })
+}
+
+fn check_schedule_names(schedules: &[ScheduleSpec]) -> Read<()> {
+    let mut names = BTreeSet::new();
+    for name in schedules.iter().filter_map(|spec| spec.name.as_deref()) {
+        if !names.insert(name) {
+            return Err(format!("two schedules are named `{name}`"));
+        }
+    }
+    Ok(())
+}
+
+fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests> {
+    let mut requests = Requests::default();
+    for mut directory in bounded(fields.list("directories")?, "requests.directories")? {
+        let guest = directory
+            .text("guest")?
+            .ok_or_else(|| directory.error("guest", "is missing"))?;
+        if let Some(fault) = guest_path_fault(&guest) {
+            return Err(directory.error("guest", fault));
+        }
+        let writable = match directory.text("access")?.as_deref() {
+            Some("read") | None => false,
+            Some("write") => true,
+            Some(other) => {
+                return Err(
+                    directory.error("access", format!("is {other:?}, not \"read\" or \"write\""))
+                );
+            }
+        };
+        let reason = directory.text("reason")?;
+        directory.finish(warnings);
+        requests.directories.push(DirectoryRequest {
+            guest,
+            writable,
+            reason,
+        });
+    }
+    for mut http in bounded(fields.list("http")?, "requests.http")? {
+        let request = HttpRequest {
+            scheme: http.text("scheme")?.unwrap_or_else(|| "https".to_owned()),
+            host: http
+                .text("host")?
+                .ok_or_else(|| http.error("host", "is missing"))?,
+            reason: http.text("reason")?,
+        };
+        http.finish(warnings);
+        requests.http.push(request);
+    }
+    requests.env = bounded(fields.texts("env")?, "requests.env")?;
+    requests.config = bounded(fields.texts("config")?, "requests.config")?;
+    fields.finish(warnings);
+    Ok(requests)
+}

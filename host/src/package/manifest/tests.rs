@@ -1,0 +1,227 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::schedule::RuleKind;
+use crate::wasm::DirectoryGrant;
+
+fn read(description: Value) -> Manifest {
+    Manifest::from_json("backup", &description).unwrap()
+}
+
+fn fault(description: Value) -> String {
+    Manifest::from_json("backup", &description)
+        .unwrap_err()
+        .message
+}
+
+fn ids(tasks: Option<Vec<&Task>>) -> Vec<&str> {
+    tasks
+        .unwrap()
+        .into_iter()
+        .map(|task| task.id.as_str())
+        .collect()
+}
+
+#[test]
+fn a_whole_description_is_read() {
+    let manifest = read(json!({
+        "name": "Backup", "version": "1.2.3", "summary": "keeps things",
+        "tasks": [
+            {"id": "collect", "timeout": "30s", "max_attempts": 5},
+            {"id": "upload", "summary": "sends", "depends_on": ["collect"]},
+        ],
+        "schedules": [
+            {"name": "nightly", "cron": "0 2 * * *", "timezone": "Europe/Paris", "context": {"full": true}},
+            {"task": "collect", "every": "15m", "anchor": "2027-01-15T08:00:00Z"},
+            {"at": "2027-01-15T08:00:00Z"},
+        ],
+        "context_schema": {"type": "object"},
+        "requests": {
+            "directories": [{"guest": "/source", "access": "read", "reason": "what to keep"}],
+            "env": ["TOKEN"],
+            "http": [{"scheme": "https", "host": "*.example.com"}],
+            "config": ["bucket"],
+        },
+    }));
+    assert_eq!(manifest.warnings, Vec::<String>::new());
+    assert_eq!(manifest.name.as_deref(), Some("Backup"));
+    assert_eq!(manifest.package, "backup");
+    assert_eq!(
+        manifest.task("collect").unwrap().timeout,
+        Some(Duration::from_secs(30))
+    );
+    assert_eq!(manifest.task("collect").unwrap().max_attempts, Some(5));
+    assert_eq!(manifest.dependencies_of("upload"), ["collect"]);
+    assert_eq!(manifest.schedules[0].kind, RuleKind::Cron);
+    assert_eq!(manifest.schedules[0].timezone, "Europe/Paris");
+    assert_eq!(manifest.schedules[0].context["full"], json!(true));
+    assert_eq!(manifest.schedules[1].kind, RuleKind::Every);
+    assert_eq!(manifest.schedules[1].timezone, "UTC");
+    assert_eq!(manifest.schedules[2].kind, RuleKind::At);
+    assert_eq!(manifest.requests.http[0].host, "*.example.com");
+    assert_eq!(manifest.context_schema, Some(json!({"type": "object"})));
+}
+
+#[test]
+fn a_package_without_description_or_tasks_is_one_task_of_its_name() {
+    let undescribed = Manifest::undescribed("Backup_2");
+    assert_eq!(ids(undescribed.order(None)), ["Backup_2"]);
+    assert_eq!(ids(read(json!({"name": "x"})).order(None)), ["backup"]);
+    assert_eq!(ids(read(json!({"tasks": []})).order(None)), ["backup"]);
+}
+
+#[test]
+fn unknown_keys_warn_and_null_is_absent() {
+    let manifest = read(json!({
+        "summry": "x", "version": null,
+        "tasks": [{"id": "a", "depend_on": []}],
+        "requests": {"gpu": 1},
+    }));
+    assert_eq!(
+        manifest.warnings,
+        [
+            "unknown key `tasks[0].depend_on` is ignored: did the author mean `depends_on`?",
+            "unknown key `requests.gpu` is ignored",
+            "unknown key `summry` is ignored: did the author mean `summary`?",
+        ]
+    );
+}
+
+#[test]
+fn ids_must_be_plain_and_unique_and_dependencies_known() {
+    assert!(fault(json!([])).contains("not a JSON object"));
+    assert!(fault(json!({"tasks": [{}]})).contains("`tasks[0].id` is missing"));
+    assert!(fault(json!({"tasks": [{"id": "A b"}]})).contains("`tasks[0].id` is \"A b\""));
+    assert!(fault(json!({"tasks": [{"id": "x".repeat(65)}]})).contains("1 to 64"));
+    assert_eq!(
+        fault(json!({"tasks": [{"id": "a"}, {"id": "a"}]})),
+        "two tasks have the id `a`"
+    );
+    assert_eq!(
+        fault(json!({"tasks": [{"id": "collect"}, {"id": "b", "depends_on": ["colect"]}]})),
+        "task `b` depends on `colect`, which is no task of this package: did you mean `collect`?"
+    );
+    assert!(
+        fault(json!({"tasks": [{"id": "a"}, {"id": "b", "depends_on": ["a", "a"]}]}))
+            .contains("twice")
+    );
+    assert!(
+        fault(json!({"tasks": [{"id": "a", "timeout": "soon"}]}))
+            .contains("`tasks[0].timeout` is \"soon\", which is not a duration")
+    );
+    assert!(fault(json!({"tasks": [{"id": "a", "timeout": "0s"}]})).contains("more than nothing"));
+    assert!(fault(json!({"tasks": [{"id": "a", "max_attempts": 0}]})).contains("from 1"));
+}
+
+#[test]
+fn a_circle_is_shown_from_its_own_first_task() {
+    let tasks = |list: &[(&str, &[&str])]| {
+        let tasks: Vec<Value> = list
+            .iter()
+            .map(|(id, on)| json!({"id": id, "depends_on": on}))
+            .collect();
+        json!({"tasks": tasks})
+    };
+    assert_eq!(
+        fault(tasks(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"])])),
+        "tasks wait for each other: a → b → c → a"
+    );
+    assert_eq!(
+        fault(tasks(&[("a", &["a"])])),
+        "tasks wait for each other: a → a"
+    );
+    // `z` hangs on the circle and `free` on nothing; neither belongs to it.
+    assert_eq!(
+        fault(tasks(&[
+            ("z", &["free", "x"]),
+            ("free", &[]),
+            ("x", &["y"]),
+            ("y", &["x"])
+        ])),
+        "tasks wait for each other: x → y → x"
+    );
+}
+
+#[test]
+fn order_puts_dependencies_first_and_keeps_the_declared_order_besides() {
+    let manifest = read(json!({"tasks": [
+        {"id": "report", "depends_on": ["upload", "scan"]},
+        {"id": "upload", "depends_on": ["collect"]},
+        {"id": "scan"},
+        {"id": "collect"},
+        {"id": "apart"},
+    ]}));
+    assert_eq!(
+        ids(manifest.order(None)),
+        ["scan", "collect", "upload", "report", "apart"]
+    );
+    assert_eq!(ids(manifest.order(Some("upload"))), ["collect", "upload"]);
+    assert_eq!(
+        ids(manifest.order(Some("report"))),
+        ["scan", "collect", "upload", "report"]
+    );
+    assert_eq!(manifest.order(Some("nothing")), None);
+    assert_eq!(manifest.nearest_task("uplod"), Some("upload"));
+}
+
+#[test]
+fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
+    let one = |schedule: Value| fault(json!({"tasks": [{"id": "a"}], "schedules": [schedule]}));
+    assert!(one(json!({})).contains("`schedules[0]` has no rule"));
+    assert!(one(json!({"cron": "* * * * *", "every": "5m"})).contains("more than one rule"));
+    assert!(one(json!({"every": "5m", "task": "b"})).contains("no task of this package"));
+    assert!(one(json!({"at": "tomorrow"})).contains("RFC 3339"));
+    assert!(
+        one(json!({"cron": "* * * * *", "anchor": "2027-01-15T08:00:00Z"}))
+            .contains("`every` only")
+    );
+    assert!(one(json!({"every": "5m", "context": {"run_id": 1}})).contains("may not set `run_id`"));
+    assert!(one(json!({"every": "5m", "context": 3})).contains("must be an object"));
+    let twice = json!({"schedules": [{"name": "x", "every": "5m"}, {"name": "x", "every": "6m"}]});
+    assert_eq!(fault(twice), "two schedules are named `x`");
+}
+
+#[test]
+fn too_many_entries_are_refused() {
+    let tasks: Vec<Value> = (0..257).map(|n| json!({"id": format!("t{n}")})).collect();
+    assert!(fault(json!({"tasks": tasks})).contains("257 entries"));
+}
+
+#[test]
+fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
+    let manifest = read(json!({"requests": {
+        "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results"}],
+        "env": ["TOKEN"], "config": ["bucket.name"],
+        "http": [{"scheme": "https", "host": "example.com"}],
+    }}));
+    let directory = |guest: &str, writable| DirectoryGrant {
+        host: "/srv".into(),
+        guest: guest.to_owned(),
+        writable,
+    };
+    let mut grants = Grants {
+        directories: vec![directory("/in", true), directory("/out", false)],
+        ..Grants::default()
+    };
+    let missing = manifest.missing_grants(&grants);
+    assert_eq!(missing.len(), 3);
+    assert_eq!(
+        missing[0],
+        "the package needs to write the directory /out (results), which is not granted: add to backup.toml\n\
+         [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = \"/out\"\naccess = \"write\""
+    );
+    assert_eq!(
+        missing[1],
+        "the package needs the environment variable TOKEN, which is not granted: add to backup.toml\n[grants]\nenv = [\"TOKEN\"]"
+    );
+    assert!(missing[2].ends_with("[grants.config]\n\"bucket.name\" = \"its value\""));
+    grants.directories[1].writable = true;
+    grants.env.insert("TOKEN".into(), String::new());
+    grants.config.insert("bucket.name".into(), "b".into());
+    assert_eq!(
+        manifest.missing_grants(&Arc::new(grants)),
+        Vec::<String>::new()
+    );
+}

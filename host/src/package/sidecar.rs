@@ -1,0 +1,353 @@
+//! `<name>.toml` beside `<name>.wasm`: the operator's word about a package.
+//!
+//! It is the only thing that grants. Without one a package runs its proposed schedules with no capability.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::context;
+use super::limits::LimitChanges;
+use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use crate::strict::{Document, Error, Section};
+use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
+
+/// A larger file is not a sidecar.
+pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
+
+/// The most attempts that a task may be given for one run.
+pub const MAX_ATTEMPTS_MOST: u64 = 1000;
+
+/// What the operator says of one package. The default says nothing and grants nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sidecar {
+    /// The only digest that may run, in lower-case hexadecimal.
+    pub pin: Option<String>,
+    /// Lies under the context of every schedule of this package.
+    pub context: Map<String, Value>,
+    pub limits: LimitChanges,
+    /// Attempts of every task, in place of what the package proposes.
+    pub max_attempts: Option<u32>,
+    /// Replaces what the package proposes; an empty list silences it.
+    pub schedules: Option<Vec<ScheduleSpec>>,
+    pub grants: Arc<Grants>,
+}
+
+/// What a sidecar is read against.
+#[derive(Clone, Copy)]
+pub struct Surroundings {
+    /// The greatest memory limit a sidecar may set.
+    pub memory_bytes_most: u64,
+    /// The host's environment, out of which variables are granted by name.
+    pub env: fn(&str) -> Option<OsString>,
+}
+
+impl Sidecar {
+    /// Read the sidecar at `path`, whose content is `text`.
+    ///
+    /// Looks at the directories it grants, which must exist, and takes the variables it grants out of
+    /// the host's environment: a grant that cannot be given is an error now, not at two in the morning.
+    pub fn parse(path: &Path, text: &str, around: Surroundings) -> Result<Sidecar, Error> {
+        let shown = path.display().to_string();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let document = Document::parse(&shown, text)?;
+        let mut top = document.section();
+
+        let pin = top.text("sha256")?.map(|pin| pin.to_ascii_lowercase());
+        if let Some(pin) = &pin
+            && (pin.len() != 64 || !pin.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
+            return Err(top.error("sha256", "must be the 64 hexadecimal digits of a SHA-256"));
+        }
+        let context = context_of(&mut top)?;
+        let limits = match top.table("limits")? {
+            Some(section) => LimitChanges::read(section, around.memory_bytes_most)?,
+            None => LimitChanges::default(),
+        };
+        let max_attempts = match top.table("retry")? {
+            Some(mut retry) => {
+                let attempts = retry.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
+                retry.finish()?;
+                attempts.and_then(|attempts| u32::try_from(attempts).ok())
+            }
+            None => None,
+        };
+        let schedules = match top.tables("schedules")? {
+            Some(sections) => Some(schedules(sections)?),
+            None => None,
+        };
+        let grants = match top.table("grants")? {
+            Some(section) => grants(section, folder, around.env)?,
+            None => Grants::default(),
+        };
+        top.finish()?;
+        Ok(Sidecar {
+            pin,
+            context,
+            limits,
+            max_attempts,
+            schedules,
+            grants: Arc::new(grants),
+        })
+    }
+}
+
+fn context_of(section: &mut Section<'_>) -> Result<Map<String, Value>, Error> {
+    let context = section.json("context")?.unwrap_or_default();
+    context::check(&context)
+        .map_err(|reserved| section.error("context", format_args!("is refused: {reserved}")))?;
+    Ok(context)
+}
+
+fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
+    let mut specs = Vec::with_capacity(sections.len());
+    let mut names = BTreeSet::new();
+    for mut section in sections {
+        let name = section.text("name")?;
+        if let Some(name) = &name {
+            if let Some(fault) = schedule_name_fault(name) {
+                return Err(section.error("name", fault));
+            }
+            if !names.insert(name.clone()) {
+                return Err(section.error(
+                    "name",
+                    format_args!("is \"{name}\", as another schedule of this file already is"),
+                ));
+            }
+        }
+        let task = section.text("task")?;
+        let cron = section.text("cron")?;
+        let every = section.text("every")?;
+        let at = section.instant("at")?.map(|instant| instant.to_string());
+        let (kind, expression) = match only_rule(cron, every, at) {
+            Ok(rule) => rule,
+            Err(what) => return Err(section.error_of_table(what)),
+        };
+        let anchor = section.instant("anchor")?;
+        if anchor.is_some() && kind != crate::schedule::RuleKind::Every {
+            return Err(section.error("anchor", "belongs to `every` only: remove it"));
+        }
+        let timezone = section.text("timezone")?;
+        let context = context_of(&mut section)?;
+        section.finish()?;
+        specs.push(ScheduleSpec {
+            name,
+            task,
+            kind,
+            expression,
+            anchor,
+            timezone: timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+            context,
+        });
+    }
+    Ok(specs)
+}
+
+fn grants(
+    mut section: Section<'_>,
+    folder: &Path,
+    env: fn(&str) -> Option<OsString>,
+) -> Result<Grants, Error> {
+    let mut grants = Grants::default();
+    for directory in section.tables("directories")?.unwrap_or_default() {
+        let grant = directory_grant(directory, folder, &grants.directories)?;
+        grants.directories.push(grant);
+    }
+    for http in section.tables("http")?.unwrap_or_default() {
+        grants.http.push(http_grant(http)?);
+    }
+    for entry in section.texts("env")?.unwrap_or_default() {
+        let (name, literal) = match entry.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (entry.as_str(), None),
+        };
+        if name.is_empty() || name.contains('\0') {
+            return Err(section.error("env", "must hold NAME or NAME=value"));
+        }
+        let value = match literal {
+            Some(value) => value,
+            None => {
+                match env(name).map(OsString::into_string) {
+                    Some(Ok(value)) => value,
+                    Some(Err(_)) => {
+                        return Err(section.error(
+                        "env",
+                        format_args!("names {name}, whose value in the host's environment is not UTF-8 text"),
+                    ));
+                    }
+                    None => {
+                        return Err(section.error(
+                        "env",
+                        format_args!(
+                            "names {name}, which is not set in the host's environment: set it before the host starts, or write \"{name}=value\""
+                        ),
+                    ));
+                    }
+                }
+            }
+        };
+        if grants.env.insert(name.to_owned(), value).is_some() {
+            return Err(section.error("env", format_args!("names {name} twice")));
+        }
+    }
+    grants.config = section.text_map("config")?;
+    section.finish()?;
+    Ok(grants)
+}
+
+fn directory_grant(
+    mut section: Section<'_>,
+    folder: &Path,
+    others: &[DirectoryGrant],
+) -> Result<DirectoryGrant, Error> {
+    let Some(host) = section.text("host")? else {
+        return Err(section.error_of_table("needs `host`, a directory of this machine"));
+    };
+    let Some(guest) = section.text("guest")? else {
+        return Err(section.error_of_table("needs `guest`, the path under which the task sees it"));
+    };
+    let writable = match section.text("access")?.as_deref() {
+        Some("read") => false,
+        Some("write") => true,
+        Some(other) => {
+            return Err(section.error(
+                "access",
+                format_args!("is \"{other}\": write \"read\" or \"write\""),
+            ));
+        }
+        None => return Err(section.error_of_table("needs `access`: \"read\" or \"write\"")),
+    };
+    if let Some(fault) = guest_path_fault(&guest) {
+        return Err(section.error("guest", fault));
+    }
+    if others.iter().any(|other| other.guest == guest) {
+        return Err(section.error(
+            "guest",
+            format_args!("is \"{guest}\", as another directory of this file already is"),
+        ));
+    }
+    // A relative path is the sidecar's neighbour, wherever the host was started.
+    let path = std::path::absolute(folder.join(&host))
+        .map_err(|error| section.error("host", format_args!("is \"{host}\": {error}")))?;
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => {
+            return Err(section.error(
+                "host",
+                format_args!("is {}, which is not a directory", path.display()),
+            ));
+        }
+        Err(error) => {
+            return Err(section.error(
+                "host",
+                format_args!(
+                    "is {}, which cannot be used ({error}): create it, or correct the path",
+                    path.display()
+                ),
+            ));
+        }
+    }
+    if writable && holds(&path, folder) {
+        return Err(section.error(
+            "host",
+            format_args!(
+                "is {}, which holds the plugins folder itself: a task that can write there could grant itself anything; grant another directory, or only \"read\"",
+                path.display()
+            ),
+        ));
+    }
+    section.finish()?;
+    Ok(DirectoryGrant {
+        host: path,
+        guest,
+        writable,
+    })
+}
+
+/// Whether `inner` is `outer` or lies below it, through whatever links.
+fn holds(outer: &Path, inner: &Path) -> bool {
+    let inner = match inner.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => inner,
+    };
+    match (outer.canonicalize(), inner.canonicalize()) {
+        (Ok(outer), Ok(inner)) => inner.starts_with(outer),
+        _ => false,
+    }
+}
+
+/// Why `path` cannot be a path inside a task, if it cannot.
+pub(super) fn guest_path_fault(path: &str) -> Option<String> {
+    let plain = path.starts_with('/')
+        && !path.contains('\0')
+        && path.split('/').all(|part| part != ".." && part != ".");
+    let tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
+    if plain && tidy {
+        return None;
+    }
+    Some(format!(
+        "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
+    ))
+}
+
+fn http_grant(mut section: Section<'_>) -> Result<HttpGrant, Error> {
+    let scheme = section
+        .text("scheme")?
+        .unwrap_or_else(|| "https".to_owned());
+    if scheme != "http" && scheme != "https" {
+        return Err(section.error(
+            "scheme",
+            format_args!("is \"{scheme}\": write \"https\" or \"http\""),
+        ));
+    }
+    let Some(host) = section.text("host")? else {
+        return Err(section.error_of_table("needs `host`, such as \"api.example.com\""));
+    };
+    let host = host.to_ascii_lowercase();
+    if let Some(fault) = http_host_fault(&host) {
+        return Err(section.error("host", fault));
+    }
+    let port = section.number("port", 1, 65535)?;
+    let mut methods = Vec::new();
+    for method in section.texts("methods")?.unwrap_or_default() {
+        if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+            return Err(section.error(
+                "methods",
+                format_args!("holds {method:?}, which is not an HTTP method such as \"GET\""),
+            ));
+        }
+        methods.push(method.to_ascii_uppercase());
+    }
+    section.finish()?;
+    Ok(HttpGrant {
+        scheme,
+        host,
+        port: port.and_then(|port| u16::try_from(port).ok()),
+        methods,
+    })
+}
+
+/// Why `host` cannot be granted, if it cannot: it must be a name, an address, `*.domain` or `*`.
+fn http_host_fault(host: &str) -> Option<String> {
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    let is_name = !name.is_empty()
+        && name.split('.').all(|label| {
+            !label.is_empty()
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        });
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    if host == "*" || is_name || is_address {
+        return None;
+    }
+    Some(format!(
+        "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
+    ))
+}
+
+#[cfg(test)]
+mod tests;

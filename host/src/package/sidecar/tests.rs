@@ -1,0 +1,272 @@
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::schedule::RuleKind;
+
+fn env(name: &str) -> Option<OsString> {
+    match name {
+        "TOKEN" => Some("secret".into()),
+        _ => None,
+    }
+}
+
+const AROUND: Surroundings = Surroundings {
+    memory_bytes_most: 1 << 30,
+    env,
+};
+
+/// Reads `text` as the sidecar `plugins/backup.toml` of a folder that holds `data/`.
+fn read(text: &str) -> Result<Sidecar, String> {
+    let folder = tempfile::tempdir().unwrap();
+    read_in(folder.path(), text)
+}
+
+fn read_in(root: &Path, text: &str) -> Result<Sidecar, String> {
+    let plugins = root.join("plugins");
+    fs::create_dir_all(plugins.join("data")).unwrap();
+    fs::write(plugins.join("file"), "").unwrap();
+    Sidecar::parse(&plugins.join("backup.toml"), text, AROUND).map_err(|error| {
+        let text = error.to_string();
+        text.replace(&root.display().to_string(), "ROOT")
+    })
+}
+
+#[test]
+fn a_whole_sidecar_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let text = r#"
+        sha256 = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+        [context]
+        bucket = "b"
+        [limits]
+        timeout = "30s"
+        memory = "128MiB"
+        [retry]
+        max_attempts = 7
+        [[schedules]]
+        name = "backup-nightly"
+        cron = "0 2 * * *"
+        timezone = "Europe/Paris"
+        task = "collect"
+        context = { full = true }
+        [[schedules]]
+        every = "15m"
+        anchor = 2027-01-15T08:00:00Z
+        [[grants.directories]]
+        host = "data"
+        guest = "/source"
+        access = "write"
+        [[grants.http]]
+        scheme = "http"
+        host = "*.Example.com"
+        port = 8443
+        methods = ["get"]
+        [[grants.http]]
+        host = "10.0.0.1"
+        [grants]
+        env = ["TOKEN", "MODE=a=b"]
+        [grants.config]
+        key = "value"
+    "#;
+    let sidecar = read_in(root.path(), text).unwrap();
+    assert_eq!(sidecar.pin, Some("a".repeat(64)));
+    assert_eq!(Value::Object(sidecar.context), json!({"bucket": "b"}));
+    assert_eq!(sidecar.limits.memory_bytes_max, Some(128 << 20));
+    assert_eq!(sidecar.max_attempts, Some(7));
+    let schedules = sidecar.schedules.unwrap();
+    assert_eq!(schedules[0].expression, "0 2 * * *");
+    assert_eq!(schedules[0].task.as_deref(), Some("collect"));
+    assert_eq!(schedules[1].kind, RuleKind::Every);
+    assert_eq!(
+        schedules[1].anchor.unwrap().to_string(),
+        "2027-01-15T08:00:00Z"
+    );
+    let grants = &sidecar.grants;
+    assert_eq!(
+        grants.directories,
+        [DirectoryGrant {
+            host: root.path().join("plugins/data"),
+            guest: "/source".to_owned(),
+            writable: true,
+        }]
+    );
+    assert_eq!(
+        grants.http[0],
+        HttpGrant {
+            scheme: "http".to_owned(),
+            host: "*.example.com".to_owned(),
+            port: Some(8443),
+            methods: vec!["GET".to_owned()],
+        }
+    );
+    assert_eq!(grants.http[1].scheme, "https");
+    assert_eq!(grants.env["TOKEN"], "secret");
+    assert_eq!(grants.env["MODE"], "a=b");
+    assert_eq!(grants.config["key"], "value");
+}
+
+#[test]
+fn an_empty_sidecar_grants_nothing_and_keeps_the_proposals() {
+    assert_eq!(read("").unwrap(), Sidecar::default());
+    assert_eq!(read("schedules = []").unwrap().schedules, Some(vec![]));
+}
+
+#[test]
+fn mistakes_are_named_with_line_and_hint() {
+    for (text, want) in [
+        (
+            "sha265 = ''",
+            "1: unknown key `sha265`: did you mean `sha256`?",
+        ),
+        (
+            "[grants]\nenvs = []",
+            "2: unknown key `grants.envs`: did you mean `env`?",
+        ),
+        (
+            "[retry]\nattempts = 1",
+            "2: unknown key `retry.attempts`: did you mean `max_attempts`?",
+        ),
+        (
+            "sha256 = 'abc'",
+            "1: `sha256` must be the 64 hexadecimal digits",
+        ),
+        (
+            "\n[context]\nattempt = 1",
+            "`context` is refused: the context may not set `attempt`",
+        ),
+        (
+            "[limits]\nmemory = '2GiB'",
+            "2: `limits.memory` is 2GiB, but this host allows no more than 1GiB",
+        ),
+        (
+            "\n[[schedules]]\nname = 'x'",
+            "2: `schedules[0]` has no rule",
+        ),
+        (
+            "[[schedules]]\ncron = ''\nevery = ''",
+            "1: `schedules[0]` has more than one rule",
+        ),
+        (
+            "[[schedules]]\nname = 'a b'\nevery = '5m'",
+            "2: `schedules[0].name` is \"a b\"",
+        ),
+        (
+            "[[schedules]]\nname='a'\nevery='5m'\n[[schedules]]\nname='a'\nevery='5m'",
+            "5: `schedules[1].name` is \"a\", as another",
+        ),
+        (
+            "[[schedules]]\nevery = '5m'\ncontext = { trigger = 1 }",
+            "3: `schedules[0].context` is refused",
+        ),
+        (
+            "[[schedules]]\nat = 'noon'",
+            "2: `schedules[0].at` is wrong: `noon` is not an RFC 3339 time",
+        ),
+        (
+            "[[schedules]]\ncron = ''\nanchor = '2027-01-15T08:00:00Z'",
+            "3: `schedules[0].anchor` belongs to `every` only",
+        ),
+        (
+            "[grants]\nenv = ['HOME_OF_NOBODY']",
+            "2: `grants.env` names HOME_OF_NOBODY, which is not set",
+        ),
+        (
+            "[grants]\nenv = ['A=1', 'A=2']",
+            "2: `grants.env` names A twice",
+        ),
+        ("[grants]\nenv = ['=x']", "2: `grants.env` must hold NAME"),
+        (
+            "[grants.config]\nport = 80",
+            "2: `grants.config.port` must be a text in quotes, not a number",
+        ),
+        (
+            "[[grants.http]]\nhost = 'https://x.org/'",
+            "2: `grants.http[0].host` is \"https://x.org/\", which is not a host",
+        ),
+        (
+            "[[grants.http]]\nhost = '*.'",
+            "2: `grants.http[0].host` is \"*.\"",
+        ),
+        (
+            "[[grants.http]]\nhost = 'a.*.b'",
+            "2: `grants.http[0].host` is \"a.*.b\"",
+        ),
+        (
+            "[[grants.http]]\nport = 80",
+            "1: `grants.http[0]` needs `host`",
+        ),
+        (
+            "[[grants.http]]\nhost = 'x'\nport = 0",
+            "3: `grants.http[0].port` must be a whole number from 1 to 65535",
+        ),
+        (
+            "[[grants.http]]\nhost = 'x'\nscheme = 'ftp'",
+            "3: `grants.http[0].scheme` is \"ftp\"",
+        ),
+        (
+            "[[grants.http]]\nhost = 'x'\nmethods = ['G T']",
+            "3: `grants.http[0].methods` holds \"G T\"",
+        ),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(
+            error.contains("backup.toml:") && error.contains(want),
+            "{text:?} gave {error:?}, not {want:?}"
+        );
+    }
+}
+
+#[test]
+fn a_granted_directory_must_be_there_and_be_a_directory() {
+    let grant = |host: &str, guest: &str, access: &str| {
+        read(&format!(
+            "[[grants.directories]]\nhost = '{host}'\nguest = '{guest}'\naccess = '{access}'"
+        ))
+    };
+    assert!(grant("data", "/in", "read").is_ok());
+    let gone = grant("gone", "/in", "read").unwrap_err();
+    assert!(
+        gone.contains(
+            ":2: `grants.directories[0].host` is ROOT/plugins/gone, which cannot be used"
+        ),
+        "{gone}"
+    );
+    let file = grant("file", "/in", "read").unwrap_err();
+    assert!(file.contains("which is not a directory"), "{file}");
+    for guest in ["in", "/in/../out", "/in/", "", "//in"] {
+        let error = grant("data", guest, "read").unwrap_err();
+        assert!(
+            error.contains("not a path inside a task"),
+            "{guest}: {error}"
+        );
+    }
+    let access = grant("data", "/in", "rw").unwrap_err();
+    assert!(access.contains("write \"read\" or \"write\""), "{access}");
+}
+
+#[test]
+fn nobody_may_write_where_packages_are_dropped() {
+    let grant = |host: &str, access: &str| {
+        read(&format!(
+            "[[grants.directories]]\nhost = '{host}'\nguest = '/x'\naccess = '{access}'"
+        ))
+    };
+    for host in [".", "..", "data/.."] {
+        let error = grant(host, "write").unwrap_err();
+        assert!(error.contains("holds the plugins folder itself"), "{error}");
+        assert!(grant(host, "read").is_ok());
+    }
+    assert!(grant("data", "write").is_ok());
+}
+
+#[test]
+fn one_guest_path_is_one_directory() {
+    let one = "[[grants.directories]]\nhost = 'data'\nguest = '/x'\naccess = 'read'\n";
+    let error = read(&format!("{one}{one}")).unwrap_err();
+    assert!(
+        error.contains(":7: `grants.directories[1].guest` is \"/x\", as another"),
+        "{error}"
+    );
+}

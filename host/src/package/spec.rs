@@ -1,0 +1,130 @@
+//! A schedule as a sidecar or a package writes it, before its rule is parsed.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::clock::Timestamp;
+use crate::schedule::RuleKind;
+
+/// The longest name of a schedule, in bytes.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
+
+/// One schedule, proposed by a package or ordered by the operator. The rule and the zone are still text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScheduleSpec {
+    /// None takes the package's name; see [`named`].
+    pub name: Option<String>,
+    /// One task, with those it depends on; none is the whole package.
+    pub task: Option<String>,
+    pub kind: RuleKind,
+    pub expression: String,
+    /// Where the grid of an `every` begins.
+    pub anchor: Option<Timestamp>,
+    /// An IANA name.
+    pub timezone: String,
+    pub context: Map<String, Value>,
+}
+
+/// The zone of a schedule that names none. Never the machine's.
+pub const TIMEZONE_DEFAULT: &str = "UTC";
+
+/// Choose the one rule out of the three keys that can hold it.
+pub(super) fn only_rule(
+    cron: Option<String>,
+    every: Option<String>,
+    at: Option<String>,
+) -> Result<(RuleKind, String), &'static str> {
+    match (cron, every, at) {
+        (Some(text), None, None) => Ok((RuleKind::Cron, text)),
+        (None, Some(text), None) => Ok((RuleKind::Every, text)),
+        (None, None, Some(text)) => Ok((RuleKind::At, text)),
+        (None, None, None) => Err("has no rule: give it one of `cron`, `every` or `at`"),
+        _ => Err("has more than one rule: keep one of `cron`, `every` or `at`"),
+    }
+}
+
+/// Why `name` cannot name a schedule, if it cannot.
+pub fn schedule_name_fault(name: &str) -> Option<String> {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if !name.is_empty() && name.len() <= SCHEDULE_NAME_BYTES_MAX && name.bytes().all(known) {
+        return None;
+    }
+    Some(format!(
+        "is {name:?}, which cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"
+    ))
+}
+
+/// Every schedule with its name: its own, else the package's, else the package's with a number.
+pub fn named(package: &str, specs: &[ScheduleSpec]) -> Vec<(String, ScheduleSpec)> {
+    let mut taken: BTreeSet<String> = specs.iter().filter_map(|spec| spec.name.clone()).collect();
+    let mut number = 1;
+    let mut next_free = || loop {
+        let name = match number {
+            1 => package.to_owned(),
+            n => format!("{package}-{n}"),
+        };
+        number += 1;
+        if taken.insert(name.clone()) {
+            return name;
+        }
+    };
+    specs
+        .iter()
+        .map(|spec| {
+            let name = spec.name.clone().unwrap_or_else(&mut next_free);
+            (name, spec.clone())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: Option<&str>) -> ScheduleSpec {
+        ScheduleSpec {
+            name: name.map(str::to_owned),
+            task: None,
+            kind: RuleKind::Cron,
+            expression: "@hourly".to_owned(),
+            anchor: None,
+            timezone: TIMEZONE_DEFAULT.to_owned(),
+            context: Map::new(),
+        }
+    }
+
+    #[test]
+    fn schedules_without_a_name_are_numbered_around_those_that_have_one() {
+        let specs = [spec(None), spec(Some("backup-2")), spec(None), spec(None)];
+        let names: Vec<String> = named("backup", &specs)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(names, ["backup", "backup-2", "backup-3", "backup-4"]);
+    }
+
+    #[test]
+    fn exactly_one_rule_is_taken() {
+        let text = |t: &str| Some(t.to_owned());
+        assert_eq!(
+            only_rule(None, text("5m"), None),
+            Ok((RuleKind::Every, "5m".to_owned()))
+        );
+        assert!(only_rule(None, None, None).unwrap_err().contains("no rule"));
+        assert!(
+            only_rule(text("* * * * *"), None, text("2027"))
+                .unwrap_err()
+                .contains("more than one")
+        );
+    }
+
+    #[test]
+    fn a_schedule_name_is_plain() {
+        assert_eq!(schedule_name_fault("backup-nightly.v2"), None);
+        assert!(schedule_name_fault("").is_some());
+        assert!(schedule_name_fault("a b").is_some());
+        assert!(schedule_name_fault(&"a".repeat(129)).is_some());
+    }
+}

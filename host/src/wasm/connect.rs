@@ -1,0 +1,122 @@
+//! From a checked destination to a connection: resolve the name here, check each address, and connect to one that
+//! passed, so that a name cannot change its mind in between.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
+use wasmtime_wasi_http::{Error, Result};
+
+use super::address::is_public;
+use super::grants::{Denial, Destination, Reach};
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream to `destination`, which `reach` may not extend to all of: what is refused is remembered in `denial`.
+pub(super) async fn connect(
+    destination: &Destination,
+    reach: Reach,
+    denial: &Denial,
+) -> Result<Box<dyn Stream>> {
+    let addresses = resolve(destination).await?;
+    let allowed = permitted(&addresses, destination, reach, denial)?;
+    let stream = TcpStream::connect(&allowed[..])
+        .await
+        .map_err(|error| connect_error(&error))?;
+    if !destination.https {
+        return Ok(Box::new(stream));
+    }
+    let name = match destination.ip() {
+        Some(ip) => ServerName::from(ip),
+        None => ServerName::try_from(destination.host.clone())
+            .map_err(|_| Error::HttpRequestUriInvalid)?,
+    };
+    let tls = TlsConnector::from(tls_config()?)
+        .connect(name, stream)
+        .await
+        .map_err(|error| tls_error(&error))?;
+    Ok(Box::new(tls))
+}
+
+async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>> {
+    if let Some(ip) = destination.ip() {
+        return Ok(vec![SocketAddr::new(ip, destination.port)]);
+    }
+    let found = lookup_host((destination.host.as_str(), destination.port)).await;
+    let addresses: Vec<SocketAddr> = found
+        .map_err(|error| Error::DnsError {
+            rcode: Some(error.to_string()),
+            info_code: None,
+        })?
+        .collect();
+    if addresses.is_empty() {
+        return Err(Error::DestinationNotFound);
+    }
+    Ok(addresses)
+}
+
+/// Those of `addresses` that `reach` extends to; an error that was recorded when there are none.
+fn permitted(
+    addresses: &[SocketAddr],
+    destination: &Destination,
+    reach: Reach,
+    denial: &Denial,
+) -> Result<Vec<SocketAddr>> {
+    let allowed: Vec<SocketAddr> = addresses
+        .iter()
+        .copied()
+        .filter(|address| reach == Reach::Anywhere || is_public(address.ip()))
+        .collect();
+    match (allowed.is_empty(), addresses.first()) {
+        (true, Some(address)) => {
+            denial.record(destination.refusal_of_address(address.ip()));
+            Err(Error::DestinationIpProhibited)
+        }
+        _ => Ok(allowed),
+    }
+}
+
+// The guest gets one of the codes of wasi:http, which have no place for texts; and a task whose server is away
+// should not fill the host's own log.
+
+fn connect_error(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::ConnectionRefused,
+        io::ErrorKind::TimedOut => Error::ConnectionTimeout,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Error::DestinationIpUnroutable
+        }
+        _ => Error::DestinationUnavailable,
+    }
+}
+
+fn tls_error(error: &io::Error) -> Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => Error::TlsCertificateError,
+        _ => Error::TlsProtocolError,
+    }
+}
+
+/// The public certificate authorities, read once.
+fn tls_config() -> Result<Arc<ClientConfig>> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
+    let roots = RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.into(),
+    };
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|_| Error::ConfigurationError)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}

@@ -1,0 +1,373 @@
+//! Grants made effective: what is not granted is refused, and the refusal says which grant would allow it.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::Request;
+use hyper::http::uri::Scheme;
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
+
+use super::stdio::Capture;
+use super::{Grants, HttpGrant};
+
+/// Random bytes that a guest may ask for at once.
+const RANDOM_BYTES_MAX: u64 = 1 << 20;
+
+/// Of a host name in a message; a guest may ask for a longer one.
+const SHOWN_HOST_BYTES_MAX: usize = 253;
+
+/// The WASI context of one call: its streams, and the directories and variables it was granted. Sockets stay closed.
+///
+/// # Errors
+///
+/// One sentence, when a granted directory cannot be opened.
+pub(super) fn wasi_context(
+    grants: &Grants,
+    stdout: &Capture,
+    stderr: &Capture,
+) -> Result<WasiCtx, String> {
+    let mut wasi = WasiCtxBuilder::new();
+    wasi.stdout(stdout.clone())
+        .stderr(stderr.clone())
+        .max_random_size(RANDOM_BYTES_MAX);
+    for (name, value) in &grants.env {
+        wasi.env(name, value);
+    }
+    for directory in &grants.directories {
+        let permissions = if directory.writable {
+            FsPerms::ReadWrite
+        } else {
+            FsPerms::ReadOnly
+        };
+        wasi.preopened_dir(&directory.host, &directory.guest, permissions)
+            .map_err(|error| {
+                format!(
+                    "the directory {} granted as {} cannot be opened: {error:#}; create it or change the grant",
+                    directory.host.display(),
+                    directory.guest,
+                )
+            })?;
+    }
+    Ok(wasi.build())
+}
+
+/// The first thing that was refused to a call, shared between the store and the requests under way.
+#[derive(Clone, Default)]
+pub(super) struct Denial(Arc<Mutex<Option<String>>>);
+
+impl Denial {
+    /// Remember a refusal, unless there was one before: the first is the cause of what follows.
+    pub(super) fn record(&self, message: String) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(message);
+    }
+
+    /// The first refusal, if there was one.
+    pub(super) fn message(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+/// Where a request wants to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) method: String,
+    pub(super) https: bool,
+    /// Lower case, without the brackets of an IPv6 address and without a final dot.
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// How far a grant reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The grant names this very host: wherever it is.
+    Anywhere,
+    /// The grant is a pattern: only where the address is public.
+    PublicOnly,
+}
+
+impl Destination {
+    /// Where `request` wants to go, or none when its address is not one.
+    pub(super) fn of<B>(request: &Request<B>) -> Option<Destination> {
+        let uri = request.uri();
+        let https = *uri.scheme()? == Scheme::HTTPS;
+        let authority = uri.authority()?;
+        // A user name before the host is never sent and only serves to deceive whoever reads the address.
+        if authority.as_str().contains('@') {
+            return None;
+        }
+        let host = plain_host(authority.host());
+        if host.is_empty() {
+            return None;
+        }
+        Some(Destination {
+            method: request.method().as_str().to_ascii_uppercase(),
+            https,
+            host,
+            port: authority
+                .port_u16()
+                .unwrap_or(default_port(scheme_name(https))),
+        })
+    }
+
+    /// The address, when the host is one rather than a name.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+
+    /// The sentence that refuses this request.
+    pub(super) fn refusal(&self) -> String {
+        format!(
+            "{self} is not granted; to allow it, add `{}` to the package's sidecar file",
+            self.grant()
+        )
+    }
+
+    /// The sentence that refuses this request because of where its name led.
+    pub(super) fn refusal_of_address(&self, address: IpAddr) -> String {
+        format!(
+            "{self} leads to {address}, which is not a public address, and only a grant that names the host itself reaches those; \
+             to allow it, add `{}` to the package's sidecar file",
+            self.grant()
+        )
+    }
+
+    /// The grant that would allow this request and little more, as it stands in a sidecar file.
+    fn grant(&self) -> String {
+        let scheme = scheme_name(self.https);
+        let mut grant = format!(
+            "[[grants.http]] scheme = \"{scheme}\" host = \"{}\"",
+            self.shown_host()
+        );
+        if self.port != default_port(scheme) {
+            // Writing to a string cannot fail.
+            let _ = write!(grant, " port = {}", self.port);
+        }
+        grant
+    }
+
+    fn shown_host(&self) -> &str {
+        let end = self.host.floor_char_boundary(SHOWN_HOST_BYTES_MAX);
+        &self.host[..end]
+    }
+}
+
+/// `GET https://example.com:8443`
+impl std::fmt::Display for Destination {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = scheme_name(self.https);
+        let host = self.shown_host();
+        if host.parse::<Ipv6Addr>().is_ok() {
+            write!(f, "{} {scheme}://[{host}]", self.method)?;
+        } else {
+            write!(f, "{} {scheme}://{host}", self.method)?;
+        }
+        if self.port != default_port(scheme) {
+            write!(f, ":{}", self.port)?;
+        }
+        Ok(())
+    }
+}
+
+/// How far `grants` let `destination` go; none when no grant covers it.
+pub(super) fn reach(grants: &[HttpGrant], destination: &Destination) -> Option<Reach> {
+    let mut reach = None;
+    for grant in grants {
+        match covers(grant, destination) {
+            Some(Reach::Anywhere) => return Some(Reach::Anywhere),
+            Some(Reach::PublicOnly) => reach = Some(Reach::PublicOnly),
+            None => {}
+        }
+    }
+    reach
+}
+
+fn covers(grant: &HttpGrant, destination: &Destination) -> Option<Reach> {
+    let scheme = scheme_name(destination.https);
+    let port = grant.port.unwrap_or(default_port(scheme));
+    let method = grant.methods.is_empty() || grant.methods.contains(&destination.method);
+    if !grant.scheme.eq_ignore_ascii_case(scheme) || port != destination.port || !method {
+        return None;
+    }
+    if grant.host == "*" {
+        return Some(Reach::PublicOnly);
+    }
+    if let Some(domain) = grant.host.strip_prefix("*.") {
+        let below = destination
+            .host
+            .strip_suffix(&plain_host(domain))
+            .and_then(|name| name.strip_suffix('.'))
+            .is_some_and(|name| !name.is_empty());
+        // An address is not below any domain, whatever its digits are.
+        return (below && destination.ip().is_none()).then_some(Reach::PublicOnly);
+    }
+    let granted = plain_host(&grant.host);
+    let same = match (granted.parse::<IpAddr>(), destination.ip()) {
+        (Ok(granted), Some(asked)) => granted == asked,
+        _ => granted == destination.host,
+    };
+    same.then_some(Reach::Anywhere)
+}
+
+fn plain_host(host: &str) -> String {
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+fn scheme_name(https: bool) -> &'static str {
+    if https { "https" } else { "http" }
+}
+
+fn default_port(scheme: &str) -> u16 {
+    if scheme == "https" { 443 } else { 80 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(method: &str, uri: &str) -> Option<Destination> {
+        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+        Destination::of(&request)
+    }
+
+    fn grant(scheme: &str, host: &str) -> HttpGrant {
+        HttpGrant {
+            scheme: scheme.to_owned(),
+            host: host.to_owned(),
+            port: None,
+            methods: Vec::new(),
+        }
+    }
+
+    fn reaches(grant: &HttpGrant, uri: &str) -> Option<Reach> {
+        reach(std::slice::from_ref(grant), &to("GET", uri).unwrap())
+    }
+
+    #[test]
+    fn nothing_is_granted_by_default() {
+        assert_eq!(
+            reach(&[], &to("GET", "https://example.com/").unwrap()),
+            None
+        );
+    }
+
+    #[test]
+    fn an_exact_host_is_that_host_in_any_spelling_and_no_other() {
+        let granted = grant("https", "example.com");
+        for same in [
+            "https://example.com/",
+            "https://EXAMPLE.com/a?b",
+            "https://example.com./",
+            "https://example.com:443/",
+        ] {
+            assert_eq!(reaches(&granted, same), Some(Reach::Anywhere), "{same}");
+        }
+        for other in [
+            "http://example.com/",
+            "https://example.com:8443/",
+            "https://www.example.com/",
+            "https://example.com.evil.test/",
+            "https://notexample.com/",
+            "https://example.co/",
+        ] {
+            assert_eq!(reaches(&granted, other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_wildcard_is_every_name_below_the_domain_and_only_in_public() {
+        let granted = grant("https", "*.Example.com");
+        for below in ["https://a.example.com/", "https://a.b.example.com./"] {
+            assert_eq!(reaches(&granted, below), Some(Reach::PublicOnly), "{below}");
+        }
+        for other in [
+            "https://example.com/",
+            "https://.example.com/",
+            "https://aexample.com/",
+            "https://a.example.com.evil.test/",
+        ] {
+            assert_eq!(reaches(&granted, other), None, "{other}");
+        }
+        let digits = grant("http", "*.0.0.1");
+        assert_eq!(reaches(&digits, "http://127.0.0.1/"), None);
+    }
+
+    #[test]
+    fn a_star_is_every_public_host() {
+        let granted = grant("https", "*");
+        assert_eq!(
+            reaches(&granted, "https://anything.test/"),
+            Some(Reach::PublicOnly)
+        );
+        assert_eq!(
+            reaches(&granted, "https://127.0.0.1/"),
+            Some(Reach::PublicOnly)
+        );
+        assert_eq!(reaches(&granted, "http://anything.test/"), None);
+    }
+
+    #[test]
+    fn an_exact_grant_beats_a_wildcard() {
+        let grants = [grant("http", "*"), grant("http", "localhost")];
+        let destination = to("GET", "http://localhost/").unwrap();
+        assert_eq!(reach(&grants, &destination), Some(Reach::Anywhere));
+    }
+
+    #[test]
+    fn addresses_are_compared_as_addresses() {
+        let granted = grant("http", "::1");
+        assert_eq!(
+            reaches(&granted, "http://[0:0:0:0:0:0:0:1]/"),
+            Some(Reach::Anywhere)
+        );
+        assert_eq!(
+            reaches(&grant("http", "[::1]"), "http://[::1]/"),
+            Some(Reach::Anywhere)
+        );
+        assert_eq!(reaches(&granted, "http://[::2]/"), None);
+    }
+
+    #[test]
+    fn a_port_and_methods_narrow_a_grant() {
+        let granted = HttpGrant {
+            port: Some(8080),
+            methods: vec!["GET".into(), "HEAD".into()],
+            ..grant("http", "example.com")
+        };
+        let grants = [granted];
+        let reach_of = |method, uri| reach(&grants, &to(method, uri).unwrap());
+        assert!(reach_of("GET", "http://example.com:8080/").is_some());
+        assert!(reach_of("HEAD", "http://example.com:8080/").is_some());
+        assert_eq!(reach_of("POST", "http://example.com:8080/"), None);
+        assert_eq!(reach_of("GET", "http://example.com/"), None);
+    }
+
+    #[test]
+    fn an_address_that_deceives_or_names_nothing_is_not_a_destination() {
+        assert_eq!(to("GET", "https://example.com@evil.test/"), None);
+        assert_eq!(to("GET", "/just/a/path"), None);
+    }
+
+    #[test]
+    fn a_refusal_names_the_request_and_the_grant() {
+        assert_eq!(
+            to("GET", "https://example.com/a").unwrap().refusal(),
+            "GET https://example.com is not granted; to allow it, add \
+             `[[grants.http]] scheme = \"https\" host = \"example.com\"` to the package's sidecar file"
+        );
+        assert_eq!(
+            to("POST", "http://[::1]:8080/").unwrap().refusal(),
+            "POST http://[::1]:8080 is not granted; to allow it, add \
+             `[[grants.http]] scheme = \"http\" host = \"::1\" port = 8080` to the package's sidecar file"
+        );
+    }
+}

@@ -1,0 +1,157 @@
+//! Where a guest's stdout and stderr go: the head is kept, the rest is counted, and the stream never closes,
+//! because a guest whose stdout closes panics in its next `println!`.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use hyper::body::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+/// What a guest may write at once.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+
+/// One captured stream; clones share what is captured.
+#[derive(Clone)]
+pub(super) struct Capture(Arc<Mutex<Kept>>);
+
+struct Kept {
+    head: Vec<u8>,
+    bytes_max: usize,
+    dropped_bytes: u64,
+}
+
+impl Capture {
+    pub(super) fn new(bytes_max: usize) -> Capture {
+        Capture(Arc::new(Mutex::new(Kept {
+            head: Vec::new(),
+            bytes_max,
+            dropped_bytes: 0,
+        })))
+    }
+
+    /// What was captured, as text: bytes that are not UTF-8 become replacement characters, and a last line
+    /// tells how much was dropped, if any was.
+    pub(super) fn text(&self) -> String {
+        let kept = self.lock();
+        let cut_short = kept.dropped_bytes > 0;
+        let whole = match std::str::from_utf8(&kept.head) {
+            // The limit fell inside a character: its beginning is not the guest's mistake.
+            Err(error) if cut_short && error.error_len().is_none() => error.valid_up_to(),
+            _ => kept.head.len(),
+        };
+        let mut text = String::from_utf8_lossy(&kept.head[..whole]).into_owned();
+        if cut_short {
+            let dropped = kept.dropped_bytes + (kept.head.len() - whole) as u64;
+            text.push_str(&format!(
+                "\n[campanile: {dropped} more bytes were dropped; the limit is {} bytes]\n",
+                kept.bytes_max
+            ));
+        }
+        text
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut kept = self.lock();
+        let room = kept.bytes_max.saturating_sub(kept.head.len());
+        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        kept.head.extend_from_slice(head);
+        kept.dropped_bytes += rest.len() as u64;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IsTerminal for Capture {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Capture {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl Pollable for Capture {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for Capture {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        Capture::write(self, &bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE_BYTES_MAX)
+    }
+}
+
+impl AsyncWrite for Capture {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Capture::write(&self, bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_kept_as_it_is() {
+        let capture = Capture::new(8);
+        capture.write(b"ab\x1b[");
+        capture.write(b"\xffxyz");
+        assert_eq!(capture.text(), "ab\u{1b}[\u{fffd}xyz");
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_counted_and_marked() {
+        let capture = Capture::new(4);
+        for _ in 0..1000 {
+            capture.write(b"abc");
+        }
+        assert_eq!(
+            capture.text(),
+            "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes]\n"
+        );
+    }
+
+    #[test]
+    fn a_character_cut_by_the_limit_is_not_mangled() {
+        let capture = Capture::new(4);
+        capture.write("abc€".as_bytes());
+        assert!(capture.text().starts_with("abc\n[campanile: 3 more bytes"));
+    }
+}

@@ -1,0 +1,284 @@
+//! The state of one call on the host's side, and its limits.
+
+use std::sync::Arc;
+
+use wasmtime::component::ResourceTable;
+use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
+
+use super::grants::{self, Denial};
+use super::http::HttpGate;
+use super::logs::Logs;
+use super::stdio::Capture;
+use super::{Grants, Limits, RunFacts, StopSignal};
+use crate::clock::{Clock, Timestamp};
+
+/// What crosses between guest and host in one call of either, at least; an output may be larger.
+const HOSTCALL_BYTES_MIN: usize = 16 << 20;
+
+/// Open files, streams, requests and the like; a file is also one of the few that the process may have.
+const HANDLES_MAX: usize = 4_000;
+
+/// Of the headers of one request or response.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Everything the host keeps for a call while it lasts.
+pub(super) struct HostState {
+    pub(super) task: String,
+    pub(super) facts: RunFacts,
+    pub(super) deadline: Timestamp,
+    pub(super) grants: Arc<Grants>,
+    pub(super) stop: StopSignal,
+    pub(super) clock: Clock,
+    pub(super) logs: Logs,
+    pub(super) stdout: Capture,
+    pub(super) stderr: Capture,
+    pub(super) denial: Denial,
+    pub(super) meter: Meter,
+    wasi: WasiCtx,
+    resources: ResourceTable,
+    http: WasiHttpCtx,
+    gate: HttpGate,
+}
+
+/// What [`open`] needs to know of a call.
+pub(super) struct Opening<'a> {
+    pub(super) task: String,
+    pub(super) facts: RunFacts,
+    pub(super) grants: Arc<Grants>,
+    pub(super) limits: &'a Limits,
+    pub(super) stop: StopSignal,
+    pub(super) clock: Clock,
+}
+
+/// A store for one call, with every limit set.
+///
+/// # Errors
+///
+/// One sentence, when a granted directory cannot be opened.
+pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Result<Store<HostState>, String> {
+    let Opening {
+        task,
+        facts,
+        grants,
+        limits,
+        stop,
+        clock,
+    } = opening;
+    let stdout = Capture::new(limits.stdio_bytes_max);
+    let stderr = Capture::new(limits.stdio_bytes_max);
+    let denial = Denial::default();
+    let wasi = grants::wasi_context(&grants, &stdout, &stderr)?;
+    let mut resources = ResourceTable::new();
+    resources.set_max_capacity(HANDLES_MAX);
+    let mut http = WasiHttpCtx::new();
+    http.set_field_size_limit(HEADER_BYTES_MAX);
+    let gate = HttpGate {
+        grants: grants.clone(),
+        stop: stop.clone(),
+        denial: denial.clone(),
+        response_bytes_max: limits.http_response_bytes_max,
+        wait_max: limits.timeout,
+    };
+    let state = HostState {
+        task,
+        facts,
+        deadline: clock.now().plus(limits.timeout),
+        grants,
+        stop,
+        clock,
+        logs: Logs::new(limits.log_bytes_max),
+        stdout,
+        stderr,
+        denial,
+        meter: Meter::new(limits),
+        wasi,
+        resources,
+        http,
+        gate,
+    };
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.meter);
+    store.set_hostcall_fuel(HOSTCALL_BYTES_MIN.max(limits.output_bytes_max.saturating_mul(4)));
+    store.set_max_component_handles(HANDLES_MAX);
+    store.set_epoch_deadline(1);
+    // Whoever awaits the call looks at its deadline and its stop signal each time the guest yields.
+    store.epoch_deadline_callback(|_| {
+        Ok(UpdateDeadline::YieldCustom(
+            1,
+            Box::pin(tokio::task::yield_now()),
+        ))
+    });
+    Ok(store)
+}
+
+impl WasiView for HostState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.resources,
+        }
+    }
+}
+
+impl WasiHttpView for HostState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView {
+            hooks: &mut self.gate,
+            table: &mut self.resources,
+            ctx: &mut self.http,
+        }
+    }
+}
+
+/// Counts what a guest holds, over all its memories and tables, and refuses what is too much.
+pub(super) struct Meter {
+    memory: Gauge,
+    tables: Gauge,
+}
+
+struct Gauge {
+    used: u64,
+    peak: u64,
+    max: u64,
+    /// The growth last allowed, to be taken back when it fails after all.
+    last: u64,
+    refused: Option<u64>,
+}
+
+impl Meter {
+    fn new(limits: &Limits) -> Meter {
+        let gauge = |max| Gauge {
+            used: 0,
+            peak: 0,
+            max,
+            last: 0,
+            refused: None,
+        };
+        Meter {
+            memory: gauge(limits.memory_bytes_max),
+            tables: gauge(limits.table_elements_max),
+        }
+    }
+
+    /// The greatest sum of the linear memories so far, in bytes.
+    pub(super) fn memory_peak_bytes(&self) -> u64 {
+        self.memory.peak
+    }
+
+    /// What was refused, as one sentence, if anything was.
+    pub(super) fn refusal(&self) -> Option<String> {
+        if let Some(wanted) = self.memory.refused {
+            return Some(format!(
+                "the task wanted {} of memory and its limit is {}; raise `memory` in the package's sidecar file or use less",
+                size(wanted),
+                size(self.memory.max),
+            ));
+        }
+        self.tables.refused.map(|wanted| {
+            format!(
+                "the task wanted tables of {wanted} elements and its limit is {}",
+                self.tables.max
+            )
+        })
+    }
+}
+
+fn size(bytes: u64) -> bytesize::Display {
+    bytesize::ByteSize(bytes).display().iec()
+}
+
+impl Gauge {
+    fn grow(&mut self, current: usize, desired: usize) -> bool {
+        let more = desired.saturating_sub(current) as u64;
+        let wanted = self.used.saturating_add(more);
+        if wanted > self.max {
+            self.refused = Some(wanted);
+            self.last = 0;
+            return false;
+        }
+        self.used = wanted;
+        self.peak = self.peak.max(wanted);
+        self.last = more;
+        true
+    }
+
+    fn take_back(&mut self) {
+        self.used -= std::mem::take(&mut self.last);
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(self.memory.grow(current, desired))
+    }
+
+    fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory.take_back();
+        Ok(())
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(self.tables.grow(current, desired))
+    }
+
+    fn table_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        self.tables.take_back();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meter(memory_bytes_max: u64) -> Meter {
+        Meter::new(&Limits {
+            memory_bytes_max,
+            ..Limits::default()
+        })
+    }
+
+    #[test]
+    fn memories_are_counted_together() {
+        let mut meter = meter(300);
+        assert!(meter.memory_growing(0, 100, None).unwrap());
+        assert!(meter.memory_growing(0, 100, None).unwrap());
+        assert!(meter.memory_growing(100, 200, None).unwrap());
+        assert_eq!(meter.refusal(), None);
+        assert!(!meter.memory_growing(100, 101, None).unwrap());
+        assert_eq!(meter.memory_peak_bytes(), 300);
+        assert!(meter.refusal().unwrap().contains("wanted 301 B"));
+    }
+
+    #[test]
+    fn growth_that_failed_after_all_is_not_held_against_the_task() {
+        let mut meter = meter(300);
+        assert!(meter.memory_growing(0, 200, None).unwrap());
+        assert!(meter.memory_growing(200, 300, None).unwrap());
+        meter
+            .memory_grow_failed(wasmtime::Error::msg("no"))
+            .unwrap();
+        // A second report of the same failure, or one of a growth that was never allowed, takes nothing more.
+        meter
+            .memory_grow_failed(wasmtime::Error::msg("no"))
+            .unwrap();
+        assert!(meter.memory_growing(200, 300, None).unwrap());
+        assert!(!meter.memory_growing(300, 301, None).unwrap());
+        meter
+            .memory_grow_failed(wasmtime::Error::msg("no"))
+            .unwrap();
+        assert_eq!(meter.memory.used, 300);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a guest may use, and what happens beyond.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::guests::*;
+use crate::wasm::*;
+
+#[tokio::test]
+async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {
+    for body in [
+        "(loop $for-ever (br $for-ever))",
+        "(call $block (call $subscribe-duration (i64.const 3600000000000)))",
+        // Fills 32 MiB again and again: bulk operations look at the epoch only between each other.
+        "(loop $for-ever (memory.fill (i32.const 65536) (i32.const 7) (i32.const 33000000)) (br $for-ever))",
+    ] {
+        let sandbox = sandbox();
+        let guest = guest(body).pages(510);
+        let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
+        let mut call = call(&artifact);
+        call.limits.timeout = Duration::from_millis(100);
+        let start = Instant::now();
+        let report = sandbox.run(call).await;
+        let took = start.elapsed();
+        assert_eq!(
+            failure(&report, Outcome::TimedOut).message,
+            "the task was stopped after its time-out of 100ms"
+        );
+        assert!(took < Duration::from_millis(300), "{body}: {took:?}");
+        assert!(report.usage.wall_ms >= 100.0);
+    }
+}
+
+#[tokio::test]
+async fn guests_that_compute_do_not_hold_up_the_others() {
+    let sandbox = Sandbox::new(
+        SandboxSettings {
+            calls_max: 3,
+            guest_threads: 1,
+            cache_dir: None,
+            memory_bytes_max: 64 << 20,
+        },
+        Clock::system(),
+    )
+    .unwrap();
+    let endless = guest("(loop $for-ever (br $for-ever))").component();
+    let endless = Arc::new(sandbox.load(&endless).unwrap());
+    let quick = guest("(call $block (call $subscribe-duration (i64.const 1000000)))")
+        .completes(None, None)
+        .component();
+    let quick = Arc::new(sandbox.load(&quick).unwrap());
+    let hog = || {
+        let mut call = call(&endless);
+        call.limits.timeout = Duration::from_millis(600);
+        sandbox.run(call)
+    };
+    let (first, second, took) = tokio::join!(hog(), hog(), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let start = Instant::now();
+        let report = sandbox.run(call(&quick)).await;
+        assert_eq!(report.outcome, Outcome::Succeeded);
+        start.elapsed()
+    });
+    failure(&first, Outcome::TimedOut);
+    failure(&second, Outcome::TimedOut);
+    assert!(took < Duration::from_millis(300), "{took:?}");
+    // Two hogs shared one thread: neither is charged for the other.
+    let cpu_ms = first.usage.cpu_ms + second.usage.cpu_ms;
+    assert!(cpu_ms < 750.0, "{cpu_ms} ms on one thread in about 600");
+}
+
+/// Grows both memories by a page in turn until one may not, then does `then`.
+fn bomb(then: &str) -> Guest {
+    guest(&format!(
+        "(loop $more
+            (if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then {then}))
+            (if (i32.eq (memory.grow $second (i32.const 1)) (i32.const -1)) (then {then}))
+            (br $more))"
+    ))
+    .with("(memory $second 1)")
+}
+
+fn sixteen_pages() -> Limits {
+    Limits {
+        memory_bytes_max: 16 * 65_536,
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn two_memories_share_one_limit() {
+    let report = run_within(bomb("unreachable"), sixteen_pages()).await;
+    let said = failure(&report, Outcome::MemoryExceeded);
+    assert_eq!(
+        said.message,
+        "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `memory` in the package's sidecar file or use less"
+    );
+    assert_eq!(report.usage.memory_peak_bytes, 16 * 65_536);
+}
+
+#[tokio::test]
+async fn a_task_that_copes_with_less_memory_succeeds() {
+    let bomb = bomb(&format!("(return (i32.const {RESULT}))")).completes(None, None);
+    let report = run_within(bomb, sixteen_pages()).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_task_that_gives_up_for_memory_is_not_an_ordinary_failure() {
+    let bomb = bomb(&format!("(return (i32.const {RESULT}))")).fails(
+        RESULT,
+        &SaidFailure {
+            message: "out of memory",
+            ..SaidFailure::default()
+        },
+    );
+    let report = run_within(bomb, sixteen_pages()).await;
+    failure(&report, Outcome::MemoryExceeded);
+}
+
+#[tokio::test]
+async fn memory_that_a_task_starts_with_counts_too() {
+    let report = run_within(guest("").pages(17), sixteen_pages()).await;
+    failure(&report, Outcome::MemoryExceeded);
+    assert_eq!(report.usage.memory_peak_bytes, 0);
+}
+
+#[tokio::test]
+async fn a_limit_beyond_the_sandbox_s_own_is_clamped() {
+    let limits = Limits {
+        memory_bytes_max: u64::MAX,
+        ..Limits::default()
+    };
+    let report = run_within(bomb("unreachable"), limits).await;
+    failure(&report, Outcome::MemoryExceeded);
+    assert_eq!(report.usage.memory_peak_bytes, 64 << 20);
+}
+
+#[tokio::test]
+async fn a_package_with_more_memories_than_a_slot_is_served_on_demand() {
+    let guest = guest("")
+        .with(&"(memory 1)".repeat(6))
+        .completes(None, None);
+    let report = run(guest).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    assert_eq!(report.usage.memory_peak_bytes, 8 * 65_536);
+}
+
+#[tokio::test]
+async fn a_package_that_starts_larger_than_a_slot_loads_and_says_so_when_called() {
+    let report = run(guest("").pages(1200)).await;
+    let message = &failure(&report, Outcome::MemoryExceeded).message;
+    assert!(
+        message.contains("wanted 75.0 MiB of memory and its limit is 64.0 MiB"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn tables_share_one_limit() {
+    let guest = guest(
+        "(loop $more
+            (if (i32.eq (table.grow $first (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))
+            (if (i32.eq (table.grow $second (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))
+            (br $more))",
+    )
+    .with("(table $first 1 funcref) (table $second 1 funcref)");
+    let limits = Limits {
+        table_elements_max: 20_000,
+        ..Limits::default()
+    };
+    let report = run_within(guest, limits).await;
+    let message = &failure(&report, Outcome::MemoryExceeded).message;
+    assert!(message.contains("its limit is 20000"), "{message}");
+}
+
+#[tokio::test]
+async fn an_output_that_is_too_large_is_invalid() {
+    let limits = Limits {
+        output_bytes_max: 1000,
+        ..Limits::default()
+    };
+    let guest = guest("").data(RESULT, completion_of(0, 1001));
+    let report = run_within(guest, limits).await;
+    let said = failure(&report, Outcome::InvalidOutput);
+    assert!(
+        said.message.contains("1001 bytes and its limit is 1000"),
+        "{}",
+        said.message
+    );
+}
+
+#[tokio::test]
+async fn an_output_far_beyond_any_limit_is_invalid_too() {
+    let guest = guest("")
+        .pages(600)
+        .data(RESULT, completion_of(0, 36 << 20));
+    let report = run(guest).await;
+    let said = failure(&report, Outcome::InvalidOutput);
+    assert!(
+        said.message.contains("its limit is 1048576"),
+        "{}",
+        said.message
+    );
+}
+
+/// Does `what` a thousand times.
+fn thousand_times(what: &str) -> String {
+    format!(
+        "(local $n i32) (local $stdout i32)
+        (loop $again
+            {what}
+            (local.set $n (i32.add (local.get $n) (i32.const 1)))
+            (br_if $again (i32.lt_u (local.get $n) (i32.const 1000))))"
+    )
+}
+
+#[tokio::test]
+async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
+    let body = thousand_times(
+        "(if (i32.eqz (local.get $n)) (then (local.set $stdout (call $get-stdout))))
+        (call $write (local.get $stdout) (i32.const 2048) (i32.const 100) (i32.const 512))
+        (if (i32.load8_u (i32.const 512)) (then unreachable))
+        (call $log (i32.const 2) (i32.const 2048) (i32.const 0) (i32.const 2048) (i32.const 100))",
+    );
+    let guest = guest(&body)
+        .data(2048, "x".repeat(100))
+        .completes(Some("\"still here\""), None);
+    let limits = Limits {
+        stdio_bytes_max: 1000,
+        log_bytes_max: 1320,
+        ..Limits::default()
+    };
+    let report = run_within(guest, limits).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    assert_eq!(
+        report.stdout,
+        format!(
+            "{}\n[campanile: 99000 more bytes were dropped; the limit is 1000 bytes]\n",
+            "x".repeat(1000)
+        )
+    );
+    assert_eq!(report.logs.len(), 11);
+    assert_eq!(
+        report.logs[10].message,
+        "990 log lines were dropped or cut here; the limit is 1320 bytes"
+    );
+}
+
+#[tokio::test]
+async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
+    // Asks for a gigabyte of random bytes, and for more handles than there are.
+    let report = run(guest(
+        "(call $random (i64.const 1000000000) (i32.const 512))",
+    ))
+    .await;
+    failure(&report, Outcome::Trapped);
+    let report = run(guest(
+        "(call $log (i32.const 0) (i32.const 0) (i32.const 20000000) (i32.const 0) (i32.const 0))",
+    )
+    .pages(400))
+    .await;
+    let message = &failure(&report, Outcome::Trapped).message;
+    assert!(
+        message.contains("too much data is being copied"),
+        "{message}"
+    );
+    let endless = "(loop $more (drop (call $subscribe-duration (i64.const 1))) (br $more))";
+    let report = run(guest(endless)).await;
+    failure(&report, Outcome::Trapped);
+}
+
+#[tokio::test]
+async fn what_a_guest_leaves_in_memory_is_gone_for_the_next() {
+    let body = "(if (i32.load (i32.const 100000)) (then unreachable))
+        (i32.store (i32.const 100000) (i32.const 7))";
+    let sandbox = sandbox();
+    let guest = guest(body).completes(None, None);
+    let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
+    for _ in 0..20 {
+        let report = sandbox.run(call(&artifact)).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    }
+}

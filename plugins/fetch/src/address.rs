@@ -1,0 +1,106 @@
+//! URLs, as far as a request needs them taken apart.
+
+use std::str::FromStr;
+
+use crate::Failure;
+
+/// Where a request goes.
+///
+/// ```
+/// let address: fetch::Address = "https://example.com:8443?q=1#top".parse().unwrap();
+/// assert!(address.secure);
+/// assert_eq!(address.authority, "example.com:8443");
+/// assert_eq!(address.path_and_query, "/?q=1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// `https` rather than `http`.
+    pub secure: bool,
+    /// The host, and the port if the URL has one.
+    pub authority: String,
+    /// Begins with `/`; without the fragment.
+    pub path_and_query: String,
+}
+
+impl FromStr for Address {
+    type Err = Failure;
+
+    fn from_str(url: &str) -> Result<Address, Failure> {
+        let bad = |why: &str| {
+            Failure::BadUrl(format!(
+                "`{}` is not a URL to probe: {why}",
+                url.escape_debug()
+            ))
+        };
+        if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            return Err(bad("it has a blank or a control character in it"));
+        }
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| bad("it must begin with http:// or https://"))?;
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(bad("it must begin with http:// or https://")),
+        };
+        let rest = rest.split('#').next().unwrap_or("");
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.is_empty() {
+            return Err(bad("it names no host"));
+        }
+        if authority.contains('@') {
+            return Err(bad("a user and password do not belong in a URL"));
+        }
+        Ok(Address {
+            secure,
+            authority: authority.to_owned(),
+            path_and_query: if path.starts_with('/') {
+                path.to_owned()
+            } else {
+                format!("/{path}")
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        for (url, expected) in [
+            ("http://a", (false, "a", "/")),
+            (
+                "HTTPS://a.example/b/c?d=e#f",
+                (true, "a.example", "/b/c?d=e"),
+            ),
+            ("http://[::1]:80/", (false, "[::1]:80", "/")),
+            ("http://a?q", (false, "a", "/?q")),
+        ] {
+            let address: Address = url.parse().unwrap();
+            let parts = (
+                address.secure,
+                &*address.authority,
+                &*address.path_and_query,
+            );
+            assert_eq!(parts, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_requested_is_refused_with_the_reason() {
+        for (url, reason) in [
+            ("example.com", "must begin with"),
+            ("ftp://example.com", "must begin with"),
+            ("http:///path", "names no host"),
+            ("http://me:secret@example.com", "user and password"),
+            ("http://a/ b", "blank"),
+            ("http://a/\r\nHost: b", "blank"),
+        ] {
+            let error = url.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

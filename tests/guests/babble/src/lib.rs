@@ -1,0 +1,27 @@
+//! Its `describe` returns what is no JSON: the host must refuse the package and say why.
+
+#[cfg(target_family = "wasm")]
+mod exports {
+    use campanile_sdk::bindings;
+    use campanile_sdk::bindings::exports::campanile::task;
+    use campanile_sdk::bindings::exports::campanile::task::task::{Completion, Failure};
+
+    struct Babble;
+
+    impl task::task::Guest for Babble {
+        fn run(_: String, _: String) -> Result<Completion, Failure> {
+            Ok(Completion {
+                output: None,
+                context: None,
+            })
+        }
+    }
+
+    impl task::describe::Guest for Babble {
+        fn describe() -> String {
+            "this is no manifest".to_owned()
+        }
+    }
+
+    bindings::export_bindings!(Babble with_types_in bindings);
+}

@@ -1,0 +1,152 @@
+//! Tasks that fail, each in its own way.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::Duration;
+
+use campanile_sdk::{AnyContext, Error, Result, Run};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+pub struct Complaint {
+    #[serde(default = "told_to")]
+    message: String,
+    retry_after_ms: Option<u64>,
+    details: Option<Value>,
+}
+
+fn told_to() -> String {
+    "told to fail".to_owned()
+}
+
+impl Complaint {
+    fn apply(self, error: impl Fn(String) -> Error) -> Error {
+        let mut error = error(self.message);
+        if let Some(wait) = self.retry_after_ms {
+            error = error.retry_after(Duration::from_millis(wait));
+        }
+        if let Some(details) = self.details {
+            error = error.details(details);
+        }
+        error
+    }
+}
+
+pub fn fail_retryable(_: &Run, complaint: Complaint) -> Result<()> {
+    Err(complaint.apply(Error::retryable))
+}
+
+pub fn fail_permanent(_: &Run, complaint: Complaint) -> Result<()> {
+    Err(complaint.apply(Error::permanent))
+}
+
+pub fn fail_denied(_: &Run, complaint: Complaint) -> Result<()> {
+    Err(complaint.apply(Error::denied))
+}
+
+#[derive(Deserialize)]
+pub struct SucceedOn {
+    succeed_on: u32,
+}
+
+pub fn fail_until_attempt(run: &Run, context: SucceedOn) -> Result<Value> {
+    let attempt = run.attempt();
+    if attempt < context.succeed_on {
+        return Err(Error::retryable(format!("attempt {attempt} is too early")));
+    }
+    Ok(json!({"attempt": attempt}))
+}
+
+pub fn panic(_: &Run, _: AnyContext) -> Result<()> {
+    panic!("the bell has cracked");
+}
+
+#[derive(Deserialize)]
+pub struct Code {
+    #[serde(default)]
+    code: i32,
+}
+
+/// Leaves through WASI's `exit` instead of returning.
+pub fn exit(_: &Run, context: Code) -> Result<()> {
+    std::process::exit(context.code)
+}
+
+pub fn spin(_: &Run, _: AnyContext) -> Result<()> {
+    let mut turns = 0_u64;
+    loop {
+        turns = black_box(turns.wrapping_add(1));
+    }
+}
+
+/// Calls itself until the stack is full.
+pub fn recurse(_: &Run, _: AnyContext) -> Result<Value> {
+    // Neither a tail call nor a sum, so that it cannot become a loop.
+    fn deeper(depth: u64) -> u64 {
+        if depth == u64::MAX {
+            return 0;
+        }
+        deeper(depth + 1).wrapping_mul(31) ^ depth
+    }
+    Ok(json!({"depth": deeper(black_box(0))}))
+}
+
+#[derive(Deserialize)]
+pub struct Bytes {
+    /// Where to stop; none is never.
+    bytes: Option<u64>,
+}
+
+const MEBIBYTE: usize = 1 << 20;
+
+/// Allocates until it is refused, and then aborts, as most programs do.
+pub fn alloc(_: &Run, context: Bytes) -> Result<Value> {
+    let mut kept = Vec::new();
+    while context.bytes.is_none_or(|bytes| allocated(&kept) < bytes) {
+        kept.push(black_box(vec![1_u8; MEBIBYTE]));
+    }
+    Ok(json!({"bytes": allocated(&kept)}))
+}
+
+/// Allocates until it is refused, and then says how far it got.
+pub fn alloc_politely(_: &Run, context: Bytes) -> Result<Value> {
+    let mut kept = Vec::new();
+    while context.bytes.is_none_or(|bytes| allocated(&kept) < bytes) {
+        let mut next: Vec<u8> = Vec::new();
+        if next.try_reserve_exact(MEBIBYTE).is_err() {
+            return Ok(json!({"refused_after_bytes": allocated(&kept)}));
+        }
+        next.resize(MEBIBYTE, 1);
+        kept.push(black_box(next));
+    }
+    Ok(json!({"bytes": allocated(&kept)}))
+}
+
+fn allocated(kept: &[Vec<u8>]) -> u64 {
+    kept.iter().map(|part| part.len() as u64).sum()
+}
+
+#[derive(Deserialize)]
+pub struct Pause {
+    ms: u64,
+}
+
+/// Sleeps in the host, where no instruction of the guest runs.
+pub fn sleep(_: &Run, pause: Pause) -> Result<Value> {
+    thread::sleep(Duration::from_millis(pause.ms));
+    Ok(json!({"slept_ms": pause.ms}))
+}
+
+/// Sleeps in steps of 10 ms and stops tidily when it is asked to.
+pub fn sleep_until_cancelled(run: &Run, pause: Pause) -> Result<Value> {
+    let mut slept = 0;
+    while slept < pause.ms {
+        if run.cancel_requested() {
+            return Ok(json!({"cancelled_after_ms": slept}));
+        }
+        thread::sleep(Duration::from_millis(10));
+        slept += 10;
+    }
+    Ok(json!({"slept_ms": slept}))
+}

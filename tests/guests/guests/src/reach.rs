@@ -1,0 +1,132 @@
+//! Tasks that reach outside: files, environment, config, network, clock, chance.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use campanile_sdk::{AnyContext, Error, Explain, Result, Run};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+pub struct Path {
+    path: String,
+}
+
+pub fn read_file(_: &Run, file: Path) -> Result<Value> {
+    let text = fs::read_to_string(&file.path).explain(|| format!("reading {}", file.path))?;
+    Ok(json!({"text": text}))
+}
+
+#[derive(Deserialize)]
+pub struct Written {
+    path: String,
+    #[serde(default)]
+    text: String,
+}
+
+pub fn write_file(_: &Run, file: Written) -> Result<Value> {
+    fs::write(&file.path, &file.text).explain(|| format!("writing {}", file.path))?;
+    Ok(json!({"bytes": file.text.len()}))
+}
+
+pub fn list_directory(_: &Run, directory: Path) -> Result<Value> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&directory.path).explain(|| format!("listing {}", directory.path))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(json!({"names": names}))
+}
+
+#[derive(Deserialize)]
+pub struct Name {
+    name: String,
+}
+
+pub fn read_env(_: &Run, variable: Name) -> Result<Value> {
+    Ok(json!({"value": std::env::var(&variable.name).ok()}))
+}
+
+pub fn list_env(_: &Run, _: AnyContext) -> Result<Value> {
+    let variables: BTreeMap<String, String> = std::env::vars().collect();
+    Ok(json!({"variables": variables}))
+}
+
+#[derive(Deserialize)]
+pub struct Key {
+    key: String,
+}
+
+pub fn read_config(run: &Run, config: Key) -> Result<Value> {
+    Ok(json!({"value": run.config(&config.key)?}))
+}
+
+#[derive(Deserialize)]
+pub struct Target {
+    /// Such as `127.0.0.1:80`.
+    address: String,
+}
+
+pub fn tcp_connect(_: &Run, target: Target) -> Result<Value> {
+    std::net::TcpStream::connect(&target.address)
+        .explain(|| format!("connecting to {}", target.address))?;
+    Ok(json!({"connected": true}))
+}
+
+#[derive(Deserialize)]
+pub struct Url {
+    url: String,
+    #[serde(default = "ten_seconds")]
+    timeout_ms: u64,
+}
+
+fn ten_seconds() -> u64 {
+    10_000
+}
+
+/// A host that refuses the request makes this an [`Error::denied`].
+pub fn http_get(_: &Run, target: Url) -> Result<Value> {
+    let response = get(&target).map_err(|failure| match failure {
+        fetch::Failure::Denied(message) => Error::denied(message),
+        fetch::Failure::BadUrl(message) => Error::permanent(message),
+        other => Error::retryable(other.to_string()),
+    })?;
+    Ok(json!({
+        "status": response.status,
+        "body": String::from_utf8_lossy(&response.body),
+        "truncated": response.truncated,
+    }))
+}
+
+#[cfg(target_family = "wasm")]
+fn get(target: &Url) -> std::result::Result<fetch::Response, fetch::Failure> {
+    let timeout = std::time::Duration::from_millis(target.timeout_ms);
+    fetch::get(&target.url, timeout, 64 << 20)
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn get(target: &Url) -> std::result::Result<fetch::Response, fetch::Failure> {
+    let message = format!(
+        "{} not requested in {} ms: no sandbox here",
+        target.url, target.timeout_ms
+    );
+    Err(fetch::Failure::Failed(message))
+}
+
+/// The wall clock as the sandbox shows it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the guest's clock is what is tested"
+)]
+pub fn now(_: &Run, _: AnyContext) -> Result<Value> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(json!({"unix_ms": u64::try_from(since.as_millis())?}))
+}
+
+/// Two numbers that differ from run to run, if the host gives real randomness.
+pub fn random(_: &Run, _: AnyContext) -> Result<Value> {
+    use std::hash::{BuildHasher, RandomState};
+    let state = RandomState::new();
+    Ok(json!({"numbers": [state.hash_one(1), state.hash_one(2)]}))
+}
