@@ -20,7 +20,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::db::launches::{self, LaunchRow};
 use crate::db::runs::{RunEnd, TaskRun};
-use crate::db::{Db, LaunchStatus, Origin, stats};
+use crate::db::{Db, LaunchStatus, Origin, schedules, stats};
 use crate::engine::audit::Lag;
 use crate::engine::context::{self, Facts};
 use crate::engine::schedules::{self as orders, Wanted};
@@ -110,6 +110,7 @@ struct BurstReport {
 impl Bench {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let config = common.config()?;
+        if std::env::var_os("BENCH_LOG").is_some() { let _ = crate::telemetry::init(crate::telemetry::LogFormat::Json); }
         match self {
             Bench::Launches(launches) => launches.run(common, &config).await,
             Bench::Burst(burst) => burst.run(common, &config).await,
@@ -292,16 +293,18 @@ impl Tower {
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let mut tx = self.db.read().await?;
-            let counts = stats::counts(&mut tx, Timestamp::EPOCH).await?;
-            let ended = (counts.succeeded + counts.failed) as usize;
-            if ended >= n {
-                if counts.failed > 0 {
-                    return Err(Failure::failed(format!("{} launches failed", counts.failed)));
-                }
-                return Ok(launches::list(&mut tx, None, i64::MAX).await?);
+            let next = schedules::next_due(&mut tx).await?;
+            let undecided = next.is_some_and(|next| next <= self.clock.now());
+            if !undecided && stats::unfinished(&mut tx).await? == 0 {
+                let rows = launches::list(&mut tx, None, i64::MAX).await?;
+                let succeeded = |row: &&LaunchRow| row.status == LaunchStatus::Succeeded;
+                return match rows.iter().filter(succeeded).count() {
+                    all if all == n => Ok(rows),
+                    some => Err(Failure::failed(format!("{some} of {n} launches succeeded"))),
+                };
             }
             if Instant::now() > deadline {
-                return Err(Failure::failed(format!("{ended} of {n} launches ended in time")));
+                return Err(Failure::failed("the launches did not end in time"));
             }
         }
     }

@@ -131,7 +131,7 @@ async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
         };
         let waits = matches!(error, DbError::Unavailable(_) | DbError::Busy(_));
         if !waits || clock.now() >= give_up_at {
-            return Err(Failure::from(error).hint(format!("the database is {}", config.database)));
+            return Err(error.into());
         }
         tracing::warn!(
             "{error}; trying again in {:.1} s, and giving up at {give_up_at}",

@@ -9,6 +9,10 @@ use super::Tx;
 /// A statement with a `VALUES` list in its middle.
 ///
 /// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
+///
+/// An update looks its rows up by id and checks the rest as `(…) = TRUE`. Written plainly, a guard
+/// such as `state = 'running'` makes SQLite walk the whole table, or a partial index, and look each
+/// row up in the list instead; the form is the same to Postgres.
 pub(super) struct Batch {
     pub head: &'static str,
     /// Values a row.
@@ -18,7 +22,7 @@ pub(super) struct Batch {
 
 /// Rows a statement. Few sizes, so that few statements are prepared; the greatest keeps the
 /// number of bound values below the limit of SQLite, 32 766.
-const SIZES: [usize; 5] = [256, 64, 16, 4, 1];
+const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Batch {
     /// The statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
@@ -93,7 +97,7 @@ mod tests {
     fn pieces_cover_everything_in_order() {
         let items: Vec<usize> = (0..345).collect();
         let sizes: Vec<usize> = pieces(&items).map(<[usize]>::len).collect();
-        assert_eq!(sizes, [256, 64, 16, 4, 4, 1]);
+        assert_eq!(sizes, [256, 64, 16, 8, 1]);
         assert_eq!(pieces(&items).flatten().copied().collect::<Vec<_>>(), items);
         assert_eq!(pieces::<usize>(&[]).count(), 0);
     }

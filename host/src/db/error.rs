@@ -38,6 +38,22 @@ impl DbError {
     }
 }
 
+impl DbError {
+    /// The same, saying which database `place` it was.
+    pub(super) fn at(self, place: impl std::fmt::Display) -> DbError {
+        let with_place = |message: String| format!("{place}: {message}");
+        match self {
+            DbError::Unavailable(message) => DbError::Unavailable(with_place(message)),
+            DbError::Busy(message) => DbError::Busy(with_place(message)),
+            DbError::NotWritable(message) => DbError::NotWritable(with_place(message)),
+            DbError::Conflict(message) => DbError::Conflict(with_place(message)),
+            DbError::Schema(message) => DbError::Schema(with_place(message)),
+            DbError::Refused(message) => DbError::Refused(with_place(message)),
+            DbError::Unexpected(message) => DbError::Unexpected(with_place(message)),
+        }
+    }
+}
+
 impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> DbError {
         match error {

@@ -5,12 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
+use sqlx::ConnectOptions as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection as _, SqliteConnection};
 
-use super::{DatabaseUrl, Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools, PostgresUrl};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -19,6 +20,13 @@ static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
 const POSTGRES_CONNECTIONS_MAX: u32 = 8;
 /// Readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
+/// Pages of the file that a connection keeps in memory at most, in KiB: the indexes of a day's launches fit.
+const SQLITE_CACHE_KIB: u32 = 64 << 10;
+/// Pages of 4 KiB that the write-ahead log grows by before they are moved into the file. The same
+/// index pages are written again and again, so a longer log saves writing most of them twice.
+const SQLITE_WAL_PAGES: u32 = 8_192;
+/// Prepared statements kept for a connection: every batch in each of its sizes, and all the others.
+const STATEMENTS_MAX: usize = 256;
 /// How long to wait for a free connection, in seconds.
 const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
@@ -43,7 +51,7 @@ impl Db {
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) => open_sqlite(path, false).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
         };
         let url = url.clone();
         Ok(Db { url, pools })
@@ -53,7 +61,7 @@ impl Db {
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) => open_sqlite(path, true).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
         };
         let url = url.clone();
         let db = Db { url, pools };
@@ -196,14 +204,17 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
-        .statement_cache_capacity(256);
+        .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
+        .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
+        .statement_cache_capacity(STATEMENTS_MAX);
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
         .test_before_acquire(false)
         .after_release(|connection, _| Box::pin(is_clean(connection)))
         .connect_with(options.clone())
-        .await?;
+        .await
+        .map_err(|error| DbError::from(error).at(path.display()))?;
     let readers = SqlitePoolOptions::new()
         .max_connections(SQLITE_READERS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
@@ -225,14 +236,24 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
     Ok(!connection.is_in_transaction())
 }
 
-async fn open_postgres(url: &str) -> Result<Pools, DbError> {
-    let options = PgConnectOptions::from_str(url)?
+async fn open_postgres(url: &PostgresUrl) -> Result<Pools, DbError> {
+    let refused = |error: sqlx::Error| DbError::from(error).at(url);
+    let options = PgConnectOptions::from_str(url.expose())
+        .map_err(refused)?
         .application_name("campanile")
-        .statement_cache_capacity(256);
+        .statement_cache_capacity(STATEMENTS_MAX);
+    // A pool asks a server that is not there again and again, and in the end knows only that its time is over.
+    // Asked once by itself the server says at once what is wrong.
+    match tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect()).await {
+        Ok(asked) => drop(asked.map_err(refused)?),
+        Err(_) => {
+            let silence = format!("no answer within {ACQUIRE_SECONDS} s");
+            return Err(DbError::Unavailable(silence).at(url));
+        }
+    }
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_with(options)
-        .await?;
+        .connect_lazy_with(options);
     Ok(Pools::Postgres(pool))
 }

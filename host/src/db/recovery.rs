@@ -52,34 +52,34 @@ const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, s.name AS
         s.enabled, s.deleted_at, p.missing_since
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
 const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const LOSE_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.state IN ('running', 'waiting')",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.state IN ('running', 'waiting')) = TRUE",
 };
 // The attempt is counted in the statement that takes the recovery.
 const REOPEN: Batch = Batch {
-    head: "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
+    head: "UPDATE launch SET status = 'open', run_id = NULL, recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 const ABANDON: Batch = Batch {
     head: "UPDATE launch SET status = 'abandoned', reason = v.column2, finished_at = v.column3, failure = 'lost'
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status IN ('open', 'running', 'waiting')",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.

@@ -164,13 +164,13 @@ pub struct RunRow {
 const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.status = 'open' AND l.fire_time <= $1
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3";
 const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.status = 'open' AND l.fire_time <= $1
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const BEGIN: Batch = Batch {
@@ -182,7 +182,7 @@ const LINK: Batch = Batch {
     head: "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'open'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
 };
 const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
         l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
@@ -211,12 +211,13 @@ const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
     columns: 7,
-    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.token = v.column2 AND run.state = 'running') = TRUE
+        RETURNING run.id",
 };
 const FINISH_LAUNCH: Batch = Batch {
     head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5 FROM (VALUES ",
     columns: 5,
-    tail: ") AS v WHERE launch.id = v.column1 AND launch.status = 'running'",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
 const TASKS: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
@@ -253,7 +254,8 @@ const TASKS_OF_RUN: &str =
         failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 const NEXT_OPEN: &str =
-    "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
+    "SELECT min(fire_time) FROM launch
+    WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message

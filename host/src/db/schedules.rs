@@ -123,8 +123,8 @@ const DUE_LOCKED: &str =
 const ADVANCE: Batch = Batch {
     head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5 FROM (VALUES ",
     columns: 5,
-    tail: ") AS v WHERE schedule.id = v.column1 AND schedule.revision = v.column2
-        AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL
+    tail: ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
+        AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
         RETURNING schedule.id",
 };
 

@@ -56,14 +56,19 @@ const LAGS: &str = "SELECT fire_time, started_at FROM launch
     WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL ORDER BY claimed_at DESC LIMIT $2";
 const SIGNS: &str = "SELECT
         (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
-        (SELECT count(*) FROM launch WHERE status = 'open' AND fire_time < $1)
+        (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1)
             + (SELECT count(*) FROM run WHERE state = 'running' AND lease_until < $1) AS stalled,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $2) AS cursors_ahead,
         (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
 
+// Each part is answered by a partial index, however long the record is.
+const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
+        + (SELECT count(*) FROM run WHERE state = 'running')
+        + (SELECT count(*) FROM run WHERE state = 'waiting')";
+
 /// Every statement, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS];
+pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS, UNFINISHED];
 
 /// Count the launches decided since `since`.
 pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts, DbError> {
@@ -95,6 +100,13 @@ pub async fn signs(
     Ok(on!(tx, |conn| sqlx::query_as(SIGNS)
         .bind(overdue_since)
         .bind(ahead_of)
+        .fetch_one(conn)
+        .await)?)
+}
+
+/// How many launches are open, running or waiting for a retry. Cheap.
+pub async fn unfinished(tx: &mut Tx) -> Result<i64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(UNFINISHED)
         .fetch_one(conn)
         .await)?)
 }

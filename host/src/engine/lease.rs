@@ -68,11 +68,13 @@ impl Holding {
         }
     }
 
-    /// Drop every call.
-    pub(super) fn drop_all(&self) {
-        for held in self.lock().values() {
+    /// Drop every call; gives the runs that were dropped. Each lets go of itself when its call is gone.
+    pub(super) fn drop_all(&self) -> Vec<RunId> {
+        let runs = self.lock();
+        for held in runs.values() {
             held.stop.drop_now();
         }
+        runs.keys().copied().collect()
     }
 
     /// What is to be renewed, each with its fence. A run that was dropped is not: nobody carries it out.

@@ -91,8 +91,7 @@ impl Engine {
         loops.shutdown().await;
         self.drain().await;
         // What is still held after that is dropped and handed back.
-        let left = self.holding.runs();
-        self.holding.drop_all();
+        let left = self.holding.drop_all();
         let finisher = tokio::time::timeout(self.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT), finisher);
         if finisher.await.is_err() {
             tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");

@@ -324,12 +324,17 @@ mod versions {
     /// Older versions kept compiled at most; past it the store starts afresh.
     const OLDER_MAX: usize = 16;
 
+    /// A package and the one task of it that is wanted, if only one is.
+    type Wanted = (String, Option<String>);
+    /// What a digest compiles to, and what it says of itself.
+    type Compiled = (Arc<Artifact>, Arc<Manifest>);
+
     #[derive(Default)]
     pub struct Versions {
-        /// Of the packages in the folder, by name and task, with the package they were worked out from.
-        live: Mutex<HashMap<(String, Option<String>), Arc<Version>>>,
+        /// Of the packages in the folder, with the package they were worked out from.
+        live: Mutex<HashMap<Wanted, Arc<Version>>>,
         /// Of digests that are no longer in the folder but that open launches were decided with.
-        older: Mutex<HashMap<ArtifactDigest, (Arc<Artifact>, Arc<Manifest>)>>,
+        older: Mutex<HashMap<ArtifactDigest, Compiled>>,
     }
 
     impl Versions {
