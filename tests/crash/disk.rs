@@ -292,12 +292,9 @@ fn a_file_that_is_not_a_database_any_more_is_refused_and_left_alone() {
     let folder = TempDir::new().expect("a folder");
     let tower = tower_in(folder.path());
     migrate(&tower);
-    // Into the file itself: what lies in the journal covers it.
-    tower.with_db(async |db| {
-        let mut tx = db.read().await.expect("a transaction");
-        let folded = probe::rows(&mut tx, "SELECT 'x'").await;
-        assert!(folded.is_ok());
-    });
+    // The last to close it puts what lies in the journal into the file itself.
+    tower.with_db(async |_| ());
+    assert!(!folder.path().join("campanile.db-wal").exists());
     let file = folder.path().join("campanile.db");
     let mut bytes = std::fs::read(&file).expect("the file");
     bytes[..100].fill(0x5a);
