@@ -102,7 +102,7 @@ fn a_folder_that_may_not_be_written_is_refused() {
     allow(&folder.path().join("campanile.db"), 0o666);
     allow(folder.path(), 0o555);
     let said = refusal(&mut serve_unprivileged(&tower));
-    assert!(said.contains("folder") && (said.contains("may be written") || said.contains("permissions")), "{said}");
+    assert!(said.contains("cannot be written") && said.contains(&folder.path().display().to_string()), "{said}");
     allow(folder.path(), 0o755);
     assert_eq!(integrity(&tower), "ok");
 }
@@ -292,6 +292,9 @@ fn a_file_that_is_not_a_database_any_more_is_refused_and_left_alone() {
     let folder = TempDir::new().expect("a folder");
     let tower = tower_in(folder.path());
     migrate(&tower);
+    // The last to close it puts what lies in the journal into the file itself.
+    tower.with_db(async |_| ());
+    assert!(!folder.path().join("campanile.db-wal").exists());
     let file = folder.path().join("campanile.db");
     let mut bytes = std::fs::read(&file).expect("the file");
     bytes[..100].fill(0x5a);

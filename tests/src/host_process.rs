@@ -133,12 +133,13 @@ impl HostProcess {
                 return line.clone();
             }
             let left = until.saturating_duration_since(Instant::now());
-            assert!(
-                !left.is_zero() && !read.ended,
-                "campanile never said `{text}`{}; it said:\n{}",
-                if read.ended { " and ended" } else { "" },
-                read.lines.join("\n")
-            );
+            if left.is_zero() || read.ended {
+                let ended = if read.ended { " and ended" } else { "" };
+                let said = read.lines.join("\n");
+                // The reader must not find the lock poisoned.
+                drop(read);
+                panic!("campanile never said `{text}`{ended}; it said:\n{said}");
+            }
             (read, _) = self
                 .stderr
                 .more

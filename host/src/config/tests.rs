@@ -62,7 +62,7 @@ fn the_defaults_are_the_promised_ones() {
     assert_eq!(config.file, None);
     assert_eq!(config.database.to_string(), "sqlite:campanile.db");
     assert_eq!(config.plugins, Path::new("plugins"));
-    assert_eq!(config.host.runs_max, 64);
+    assert_eq!(config.host.runs_max, 256);
     assert!(config.host.guest_threads >= 1);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.recovery.lease, Duration::from_secs(30));

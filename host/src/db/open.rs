@@ -8,7 +8,7 @@ use sqlx::AssertSqlSafe;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::{DatabaseUrl, Db, DbError, Pools};
 
@@ -223,14 +223,28 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
         .test_before_acquire(false)
+        .after_release(|connection, _| Box::pin(is_clean(connection)))
         .connect_with(options.clone())
         .await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(SQLITE_READERS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
         .test_before_acquire(false)
+        .after_release(|connection, _| Box::pin(is_clean(connection)))
         .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "ON"));
     Ok(Pools::Sqlite { writer, readers })
+}
+
+/// Whether a connection that was given back may be used again.
+///
+/// On a full disk SQLite itself ends the transaction that could not be written. The driver's own
+/// rollback then fails, and it would take the connection to be in that transaction for ever.
+async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    if connection.is_in_transaction() {
+        // A transaction that was dropped is rolled back before this is answered.
+        connection.ping().await?;
+    }
+    Ok(!connection.is_in_transaction())
 }
 
 /// Change the file to WAL, in which it stays.
