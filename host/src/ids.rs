@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(id, LaunchId::of(schedule, slot, LaunchKind::Catchup));
         assert_ne!(id, LaunchId::of(schedule, slot, LaunchKind::Manual));
         // The value is part of the contract with databases already written.
-        assert_eq!(id.to_string(), "PLACEHOLDER");
+        assert_eq!(id.to_string(), "f14ae081-fa59-5d3c-9a6e-2833605df847");
     }
 
     #[test]
