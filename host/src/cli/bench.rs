@@ -110,7 +110,9 @@ struct BurstReport {
 impl Bench {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let config = common.config()?;
-        if std::env::var_os("BENCH_LOG").is_some() { let _ = crate::telemetry::init(crate::telemetry::LogFormat::Json); }
+        if std::env::var_os("BENCH_LOG").is_some() {
+            let _ = crate::telemetry::init(crate::telemetry::LogFormat::Json);
+        }
         match self {
             Bench::Launches(launches) => launches.run(common, &config).await,
             Bench::Burst(burst) => burst.run(common, &config).await,
@@ -158,7 +160,10 @@ impl Launches {
         for line in [
             format!("{} launches on {}", report.launches, report.backend),
             format!("launches/s        {:10.0}", report.launches_per_s),
-            format!("lag ms            p50 {:.1}  p99 {:.1}  max {:.1}", lag.p50, lag.p99, lag.max),
+            format!(
+                "lag ms            p50 {:.1}  p99 {:.1}  max {:.1}",
+                lag.p50, lag.p99, lag.max
+            ),
             format!("CPU µs a launch   {:10.1}", report.cpu_us_per_launch),
             format!(
                 "  × bare sandbox  {:10.2}   ({:.1} µs of CPU a call, {:.0} calls/s on one thread)",
@@ -189,12 +194,16 @@ impl Burst {
         let until = from.plus(Duration::from_secs(self.seconds));
         tower.add_schedules(self.schedules, &rule, from).await?;
         let before = cpu_time();
-        tower.clock.sleep_until(until.plus(Duration::from_secs(2))).await;
+        tower
+            .clock
+            .sleep_until(until.plus(Duration::from_secs(2)))
+            .await;
         let cpu = cpu_time() - before;
         let rows: Vec<LaunchRow> = {
             let mut tx = tower.db.read().await?;
             let rows = launches::list(&mut tx, None, i64::MAX).await?;
-            let in_time = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
+            let in_time =
+                |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
             rows.into_iter().filter(in_time).collect()
         };
         tower.raze().await?;
@@ -219,7 +228,13 @@ impl Burst {
             slots,
             succeeded: distinct.len(),
             missed: slots - distinct.len().min(slots),
-            doubled: rows.len() - rows.iter().map(|row| (&row.schedule, row.scheduled_time)).collect::<std::collections::HashSet<_>>().len() + again,
+            doubled: rows.len()
+                - rows
+                    .iter()
+                    .map(|row| (&row.schedule, row.scheduled_time))
+                    .collect::<std::collections::HashSet<_>>()
+                    .len()
+                + again,
             lag_ms: Lag::of(starts),
             cpu_us_per_launch: micros(cpu) / rows.len().max(1) as f64,
         };
@@ -229,13 +244,22 @@ impl Burst {
             let lag = report.lag_ms;
             output::line(&format!(
                 "{} schedules every {} for {} s on {}: {} slots, {} missed, {} doubled",
-                report.schedules, self.every, report.seconds, report.backend, report.slots, report.missed, report.doubled
+                report.schedules,
+                self.every,
+                report.seconds,
+                report.backend,
+                report.slots,
+                report.missed,
+                report.doubled
             ))?;
             output::line(&format!(
                 "lag ms            p50 {:.1}  p99 {:.1}  max {:.1}",
                 lag.p50, lag.p99, lag.max
             ))?;
-            output::line(&format!("CPU µs a launch   {:10.1}", report.cpu_us_per_launch))?;
+            output::line(&format!(
+                "CPU µs a launch   {:10.1}",
+                report.cpu_us_per_launch
+            ))?;
         }
         Ok(if report.missed + report.doubled == 0 {
             ExitCode::SUCCESS
@@ -283,7 +307,12 @@ impl Tower {
         owe(&self.db, n, self.clock.now()).await
     }
 
-    async fn add_schedules(&self, count: u32, rule: &RuleText, from: Timestamp) -> Result<(), Failure> {
+    async fn add_schedules(
+        &self,
+        count: u32,
+        rule: &RuleText,
+        from: Timestamp,
+    ) -> Result<(), Failure> {
         add_schedules(&self.db, 0..count, rule, from).await
     }
 
@@ -343,8 +372,15 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
     let mut settings: Settings = serve::settings(config);
     // A backlog made for the purpose is late, not missed.
     settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
-    let (engine, lock) =
-        Engine::start(db, clock, Some("bench"), settings, Packages::default(), sandbox).await?;
+    let (engine, lock) = Engine::start(
+        db,
+        clock,
+        Some("bench"),
+        settings,
+        Packages::default(),
+        sandbox,
+    )
+    .await?;
     Ok((engine, lock, folder, dir))
 }
 
@@ -443,7 +479,10 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
     let report = sandbox.run_in_a_row(call, SANDBOX_CALLS).await;
     let (cpu, wall) = (cpu_time() - before, started.elapsed());
     if report.outcome != Outcome::Succeeded {
-        return Err(Failure::failed(format!("the no-op task ended as {}", report.outcome)));
+        return Err(Failure::failed(format!(
+            "the no-op task ended as {}",
+            report.outcome
+        )));
     }
     Ok(Bare {
         cpu_us: micros(cpu) / f64::from(SANDBOX_CALLS),
@@ -482,7 +521,9 @@ async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
     drop(dir);
     engine.db().clone().discard().await?;
     if finished != n as usize {
-        return Err(Failure::failed(format!("{finished} of {n} launches ended in the bare database loop")));
+        return Err(Failure::failed(format!(
+            "{finished} of {n} launches ended in the bare database loop"
+        )));
     }
     Ok(f64::from(n) / wall.as_secs_f64())
 }
@@ -511,7 +552,10 @@ fn noop_call(now: Timestamp) -> TaskRun {
 /// CPU time of this process so far, all threads.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn micros(duration: Duration) -> f64 {

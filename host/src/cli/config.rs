@@ -29,8 +29,9 @@ impl ConfigCommand {
         };
         if common.json {
             // The file is TOML; as JSON it is the same tree.
-            let tree: serde_json::Value = toml::from_str(&text)
-                .map_err(|error| Failure::failed(format!("the printed configuration is not TOML: {error}")))?;
+            let tree: serde_json::Value = toml::from_str(&text).map_err(|error| {
+                Failure::failed(format!("the printed configuration is not TOML: {error}"))
+            })?;
             output::json_out(&json!({ "file": file, "config": tree }))?;
         } else {
             output::line(text.trim_end())?;

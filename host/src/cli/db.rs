@@ -38,7 +38,11 @@ impl DbCommand {
                 ["VERSION", "NAME", "APPLIED"],
                 steps.iter().map(|step| {
                     let applied = if step.applied { "yes" } else { "no" };
-                    [step.version.to_string(), step.name.clone(), applied.to_owned()]
+                    [
+                        step.version.to_string(),
+                        step.name.clone(),
+                        applied.to_owned(),
+                    ]
                 }),
             )?;
         }

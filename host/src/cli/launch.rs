@@ -46,11 +46,16 @@ impl Launch {
             return Ok(ExitCode::SUCCESS);
         }
         output::table(
-            ["SLOT", "SCHEDULE", "STATUS", "REASON", "KIND", "TAKEN", "RUN", "MESSAGE"],
+            [
+                "SLOT", "SCHEDULE", "STATUS", "REASON", "KIND", "TAKEN", "RUN", "MESSAGE",
+            ],
             rows.into_iter().map(|row| {
                 let slots = match row.slot_count {
                     1 => row.scheduled_time.to_string(),
-                    n => format!("{} … {} ({n} slots)", row.scheduled_time, row.scheduled_last),
+                    n => format!(
+                        "{} … {} ({n} slots)",
+                        row.scheduled_time, row.scheduled_last
+                    ),
                 };
                 let failure = row.failure.map(|kind| kind.to_string());
                 [

@@ -105,7 +105,10 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return output::fail(&Failure::failed(format!("no threads could be started: {error}")), json);
+            return output::fail(
+                &Failure::failed(format!("no threads could be started: {error}")),
+                json,
+            );
         }
     };
     let done = runtime.block_on(cli.run());
@@ -139,7 +142,11 @@ impl Cli {
 
 /// The configuration of this process: its flags, its environment, the file of its working directory.
 fn load(flags: &Flags) -> Result<Config, Failure> {
-    Ok(Config::load(flags, &|name| std::env::var_os(name), Path::new(""))?)
+    Ok(Config::load(
+        flags,
+        &|name| std::env::var_os(name),
+        Path::new(""),
+    )?)
 }
 
 impl Common {

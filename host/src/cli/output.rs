@@ -72,7 +72,11 @@ impl From<ScheduleError> for Failure {
             ScheduleError::Rule(error) => {
                 let hint = error.hint().to_owned();
                 let failure = Failure::refused(error.to_string());
-                if hint.is_empty() { failure } else { failure.hint(hint) }
+                if hint.is_empty() {
+                    failure
+                } else {
+                    failure.hint(hint)
+                }
             }
             error => Failure::refused(error.to_string()),
         }
@@ -156,5 +160,7 @@ pub(super) fn table<const N: usize>(
 
 /// A value that may be absent, as a cell.
 pub(super) fn cell(value: &Option<impl ToString>) -> String {
-    value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
+    value
+        .as_ref()
+        .map_or_else(|| "-".to_owned(), ToString::to_string)
 }

@@ -72,14 +72,25 @@ fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure> {
         return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
     }
     output::table(
-        ["PACKAGE", "STATE", "DIGEST", "FORM", "SIZE", "LOADED", "REJECTION"],
+        [
+            "PACKAGE",
+            "STATE",
+            "DIGEST",
+            "FORM",
+            "SIZE",
+            "LOADED",
+            "REJECTION",
+        ],
         rows.into_iter().map(|row| {
             [
                 row.name.clone(),
                 state(&row).to_owned(),
                 cell(&row.digest.as_ref().map(|digest| digest.short().to_owned())),
                 cell(&row.form),
-                cell(&row.size_bytes.map(|size| bytesize::ByteSize::b(size.unsigned_abs()))),
+                cell(
+                    &row.size_bytes
+                        .map(|size| bytesize::ByteSize::b(size.unsigned_abs())),
+                ),
                 row.loaded_at.to_string(),
                 row.rejection.unwrap_or_default(),
             ]

@@ -116,7 +116,10 @@ fn list(common: &Common, rows: Vec<RunRow>) -> Result<(), Failure> {
         return output::json_out(&rows);
     }
     output::table(
-        ["RUN", "SCHEDULE", "SLOT", "STATE", "RECOVERY", "HOST", "STARTED", "FINISHED", "MESSAGE"],
+        [
+            "RUN", "SCHEDULE", "SLOT", "STATE", "RECOVERY", "HOST", "STARTED", "FINISHED",
+            "MESSAGE",
+        ],
         rows.into_iter().map(|run| {
             [
                 run.id.to_string(),
@@ -157,9 +160,13 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
     }
     output::line("")?;
     output::table(
-        ["TASK", "ATTEMPT", "RESULT", "WALL", "CPU", "MEMORY", "OUTPUT"],
+        [
+            "TASK", "ATTEMPT", "RESULT", "WALL", "CPU", "MEMORY", "OUTPUT",
+        ],
         tasks.into_iter().map(|task: Task| {
-            let result = task.failure.map_or("succeeded".to_owned(), |kind| kind.to_string());
+            let result = task
+                .failure
+                .map_or("succeeded".to_owned(), |kind| kind.to_string());
             [
                 task.task,
                 task.attempt.to_string(),

@@ -97,8 +97,10 @@ pub(super) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(context)) => Ok(Some(context)),
-        Ok(_) => Err(Failure::refused(format!("{place}: the context must be a JSON object"))
-            .hint(r#"write it as {"key": "value"}"#)),
+        Ok(_) => Err(
+            Failure::refused(format!("{place}: the context must be a JSON object"))
+                .hint(r#"write it as {"key": "value"}"#),
+        ),
         Err(error) => Err(Failure::refused(format!("{place}: not JSON: {error}"))
             .hint(r#"write it as {"key": "value"}, or @FILE to read a file"#)),
     }
@@ -111,7 +113,9 @@ impl Add {
             (_, Some(every), _) => (RuleKind::Every, every),
             (_, _, Some(at)) => (RuleKind::At, at),
             (None, None, None) => {
-                return Err(Failure::refused("one of --cron, --every and --at is needed"));
+                return Err(Failure::refused(
+                    "one of --cron, --every and --at is needed",
+                ));
             }
         };
         Ok(Wanted {
@@ -241,7 +245,9 @@ async fn list(common: &Common) -> Result<(), Failure> {
         return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
     }
     output::table(
-        ["SCHEDULE", "PACKAGE", "TASK", "RULE", "ZONE", "FROM", "STATE", "NEXT"],
+        [
+            "SCHEDULE", "PACKAGE", "TASK", "RULE", "ZONE", "FROM", "STATE", "NEXT",
+        ],
         rows.into_iter().map(|row| {
             [
                 row.says.name,
@@ -250,7 +256,12 @@ async fn list(common: &Common) -> Result<(), Failure> {
                 format!("{} {}", row.says.kind, row.says.expression),
                 row.says.timezone,
                 row.state.origin.to_string(),
-                if row.state.enabled { "enabled" } else { "paused" }.to_owned(),
+                if row.state.enabled {
+                    "enabled"
+                } else {
+                    "paused"
+                }
+                .to_owned(),
                 cell(&row.state.next_slot),
             ]
         }),
@@ -316,7 +327,9 @@ async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
         output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
     }
     if !row.state.enabled {
-        output::talk(&format!("`{name}` is paused: it will not ring until it is resumed"));
+        output::talk(&format!(
+            "`{name}` is paused: it will not ring until it is resumed"
+        ));
     }
     Ok(())
 }

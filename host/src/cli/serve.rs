@@ -145,7 +145,8 @@ async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
 /// Says true when Ctrl-C or SIGTERM comes; a second one ends the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
     let listen = |kind| {
-        signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))
+        signal(kind)
+            .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))
     };
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -157,7 +158,9 @@ fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
                 _ = terminate.recv() => {}
             }
             if stop.send_replace(true) {
-                tracing::warn!("told to stop twice: stopping without draining; what runs is recovered by the next host");
+                tracing::warn!(
+                    "told to stop twice: stopping without draining; what runs is recovered by the next host"
+                );
                 std::process::exit(1);
             }
             tracing::info!("stopping: no new launches, waiting for what runs");

@@ -53,7 +53,10 @@ impl Stats {
             ),
             (
                 "lag",
-                format!("p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms", lag.p50, lag.p99, lag.max),
+                format!(
+                    "p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
+                    lag.p50, lag.p99, lag.max
+                ),
             ),
         ] {
             output::line(&format!("{key:13} {value}"))?;

@@ -214,7 +214,10 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let cannot = |error: std::io::Error| Failure::refused(format!("{}: {error}", file.display()));
     let found = std::fs::metadata(file).map_err(cannot)?;
     if !found.is_file() {
-        return Err(Failure::refused(format!("{} is not a file", file.display())));
+        return Err(Failure::refused(format!(
+            "{} is not a file",
+            file.display()
+        )));
     }
     if found.len() > FILE_BYTES_MAX {
         return Err(Failure::refused(format!(
@@ -299,7 +302,11 @@ fn print(
         }
     }
     if let Some(failure) = &report.failure {
-        output::talk(&format!("{}: {}", failure.kind, printable(&failure.message)));
+        output::talk(&format!(
+            "{}: {}",
+            failure.kind,
+            printable(&failure.message)
+        ));
     }
     let usage = report.usage;
     output::talk(&format!(

@@ -35,7 +35,8 @@ enum Lock {
 }
 
 // The server must notice within half a minute that a machine is gone, not within the two hours that are usual.
-const NOTICE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
+const NOTICE: &str =
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 const STILL_HELD: &str = "SELECT 1";
 
@@ -97,7 +98,9 @@ impl HostLock {
     pub fn missing_file(&self) -> Option<&Path> {
         match &self.0 {
             Lock::File {
-                database, inode: of, ..
+                database,
+                inode: of,
+                ..
             } => (inode(database) != *of).then_some(database),
             Lock::Advisory { .. } => None,
         }

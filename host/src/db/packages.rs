@@ -46,7 +46,8 @@ const PUBLISH: &str =
         loaded_at = excluded.loaded_at, missing_since = NULL, rejection = NULL, rejected_at = NULL";
 const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest) VALUES ($1, $2, $3)
     ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest";
-const FOUND: &str = "UPDATE package SET missing_since = NULL WHERE name = $1 AND missing_since IS NOT NULL";
+const FOUND: &str =
+    "UPDATE package SET missing_since = NULL WHERE name = $1 AND missing_since IS NOT NULL";
 const REJECT: &str = "INSERT INTO package (name, manifest, loaded_at, missing_since, rejection, rejected_at)
     VALUES ($1, '{}', $3, $3, $2, $3)
     ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at";
@@ -118,10 +119,7 @@ pub async fn publish_host(
             .bind(digest.as_str())
             .execute(&mut *conn)
             .await?;
-        sqlx::query(FOUND)
-            .bind(name)
-            .execute(&mut *conn)
-            .await?;
+        sqlx::query(FOUND).bind(name).execute(&mut *conn).await?;
     });
     Ok(())
 }

@@ -253,8 +253,7 @@ const TASKS_OF_RUN: &str =
     "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
         failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
-const NEXT_OPEN: &str =
-    "SELECT min(fire_time) FROM launch
+const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
     WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,

@@ -154,7 +154,9 @@ impl Engine {
             healthy = health.healthy,
             "audit"
         );
-        let said = self.last_health.swap(health.healthy, std::sync::atomic::Ordering::Relaxed);
+        let said = self
+            .last_health
+            .swap(health.healthy, std::sync::atomic::Ordering::Relaxed);
         if said != health.healthy {
             let detail = if health.healthy {
                 "healthy again".to_owned()
@@ -187,7 +189,9 @@ impl Engine {
             }
             if schedules::set_next(&mut tx, state.id, state.cursor_at, next, now).await? {
                 corrected += 1;
-                let shown = |slot: Option<Timestamp>| slot.map_or("none".to_owned(), |slot| slot.to_string());
+                let shown = |slot: Option<Timestamp>| {
+                    slot.map_or("none".to_owned(), |slot| slot.to_string())
+                };
                 let detail = format!(
                     "next slot corrected from {} to {}",
                     shown(state.next_slot),
@@ -231,10 +235,28 @@ mod tests {
         };
         assert!(judge(well, 0).healthy);
         for (ill, word) in [
-            (Signs { live_hosts: 0, ..well }, "stopped"),
-            (Signs { overdue_schedules: 11, ..well }, "nobody has decided"),
+            (
+                Signs {
+                    live_hosts: 0,
+                    ..well
+                },
+                "stopped",
+            ),
+            (
+                Signs {
+                    overdue_schedules: 11,
+                    ..well
+                },
+                "nobody has decided",
+            ),
             (Signs { stalled: 6, ..well }, "stood still"),
-            (Signs { cursors_ahead: 1, ..well }, "ahead of the clock"),
+            (
+                Signs {
+                    cursors_ahead: 1,
+                    ..well
+                },
+                "ahead of the clock",
+            ),
         ] {
             let health = judge(ill, 0);
             assert_eq!(health.issues.len(), 1);

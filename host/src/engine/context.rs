@@ -76,7 +76,10 @@ pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
     let time = |time: Timestamp| Value::String(time.to_string());
     let mut set = |key: &str, value: Value| user.insert(key.to_owned(), value);
     set("is_recovery", facts.is_recovery.into());
-    set("original_scheduled_time", time(facts.original_scheduled_time));
+    set(
+        "original_scheduled_time",
+        time(facts.original_scheduled_time),
+    );
     set(
         "recovery_attempt_time",
         facts.recovery_attempt_time.map_or(Value::Null, time),
@@ -126,6 +129,9 @@ mod tests {
         assert_eq!(context["name"], "world");
         assert_eq!(context["attempt"], 2);
         assert_eq!(context["trigger"], "catchup");
-        assert_eq!(context["recovery_attempt_time"], "1970-01-01T00:00:01.500000Z");
+        assert_eq!(
+            context["recovery_attempt_time"],
+            "1970-01-01T00:00:01.500000Z"
+        );
     }
 }

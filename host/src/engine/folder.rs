@@ -76,13 +76,12 @@ impl Engine {
     }
 
     /// The file in the folder cannot be used, and this host has no earlier version of it: perhaps the record has.
-    async fn bring_back(
-        &self,
-        folder: &mut Folder,
-        name: &str,
-    ) -> Result<(), EngineError> {
+    async fn bring_back(&self, folder: &mut Folder, name: &str) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
-        let Some(digest) = packages::find(&mut tx, name).await?.and_then(|row| row.digest) else {
+        let Some(digest) = packages::find(&mut tx, name)
+            .await?
+            .and_then(|row| row.digest)
+        else {
             return Ok(());
         };
         let Some(bytes) = packages::artifact(&mut tx, &digest).await? else {
@@ -194,7 +193,9 @@ impl Engine {
     ) -> Result<(), ScheduleError> {
         let mut tx = self.db.write().await?;
         for schedule in schedules::list(&mut tx, None, Some(package)).await? {
-            let is_wanted = wanted.iter().any(|wanted| wanted.name == schedule.says.name);
+            let is_wanted = wanted
+                .iter()
+                .any(|wanted| wanted.name == schedule.says.name);
             if schedule.state.origin != Origin::Operator && !is_wanted {
                 orders::end(&mut tx, &schedule, now).await?;
             }

@@ -216,7 +216,10 @@ mod tests {
     fn a_lost_run_is_dropped_and_a_run_taken_anew_is_not() {
         let holding = Holding::default();
         let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
-        let stops: Vec<StopSignal> = runs.iter().map(|run| holding.hold(*run, 1, at(30))).collect();
+        let stops: Vec<StopSignal> = runs
+            .iter()
+            .map(|run| holding.hold(*run, 1, at(30)))
+            .collect();
         let before = holding.to_renew();
         assert_eq!(before.len(), 3);
         // The third one's retry was taken while the renewal was under way.

@@ -92,9 +92,12 @@ impl Engine {
         self.drain().await;
         // What is still held after that is dropped and handed back.
         let left = self.holding.drop_all();
-        let finisher = tokio::time::timeout(self.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT), finisher);
+        let finisher =
+            tokio::time::timeout(self.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT), finisher);
         if finisher.await.is_err() {
-            tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");
+            tracing::error!(
+                "the database does not answer: ends of runs are not on the record, the next host recovers these runs"
+            );
         }
         drained.send_replace(true);
         // The name is this host's until its last words are on the record.
@@ -110,7 +113,10 @@ impl Engine {
         self.holding.ask_to_stop();
         let all = self.settings.runs_max as u32;
         let done = self.capacity.acquire_many(all);
-        if tokio::time::timeout(self.settings.drain, done).await.is_err() {
+        if tokio::time::timeout(self.settings.drain, done)
+            .await
+            .is_err()
+        {
             tracing::warn!(
                 runs = self.holding.runs().len(),
                 "not every run ended in time; they are handed back"
@@ -154,13 +160,7 @@ impl Engine {
         let mut tx = self.db.read().await?;
         let next = schedules::next_due(&mut tx).await?;
         let soon = self.clock.now().plus(CONTENDED_PAUSE);
-        Ok(next.map(|next| {
-            if next <= self.clock.now() {
-                soon
-            } else {
-                next
-            }
-        }))
+        Ok(next.map(|next| if next <= self.clock.now() { soon } else { next }))
     }
 
     /// Take launches while there is capacity, and carry them out.
@@ -331,7 +331,10 @@ impl Engine {
 
     /// How long the lease keeper waits for one answer: not past the end of the first lease.
     fn patience(&self, now: Timestamp) -> Duration {
-        let first_end = self.holding.first_end().map_or(self.settings.renew, |end| end.since(now));
+        let first_end = self
+            .holding
+            .first_end()
+            .map_or(self.settings.renew, |end| end.since(now));
         first_end.clamp(RETRY_PAUSE, self.settings.renew.max(RETRY_PAUSE))
     }
 
@@ -446,7 +449,9 @@ impl Engine {
         };
         self.clock.set_offset_us(offset_us);
         let too_far = offset_us.abs() >= SKEW_REFUSED_US;
-        if self.stands_back.swap(too_far, Ordering::Relaxed) != too_far || offset_us.abs() >= SKEW_REPORTED_US {
+        if self.stands_back.swap(too_far, Ordering::Relaxed) != too_far
+            || offset_us.abs() >= SKEW_REPORTED_US
+        {
             tracing::warn!(
                 offset_ms = offset_us / 1_000,
                 stands_back = too_far,

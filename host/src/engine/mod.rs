@@ -43,7 +43,7 @@ use futures_util::future;
 use tokio::sync::{Notify, Semaphore};
 
 pub use intend::Intended;
-pub use recover::{RecoveryLimits, Recovered, verdict};
+pub use recover::{Recovered, RecoveryLimits, verdict};
 pub use start::StartError;
 pub use take::Work;
 
@@ -128,10 +128,7 @@ impl Engine {
         })
     }
 
-    async fn hold_and_carry_out(
-        &self,
-        work: &Work,
-    ) -> Option<crate::db::runs::Finish> {
+    async fn hold_and_carry_out(&self, work: &Work) -> Option<crate::db::runs::Finish> {
         let stop = self.holding.add(work);
         self.carry_out(work, &stop).await
     }

@@ -29,7 +29,9 @@ impl RetryPolicy {
 
     /// The pause after the `attempt`-th failure, before jitter.
     fn pause(&self, attempt: i64) -> Duration {
-        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(30);
+        let doublings = u32::try_from(attempt.saturating_sub(1))
+            .unwrap_or(0)
+            .min(30);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 }
@@ -183,7 +185,10 @@ mod tests {
             retry_after: Some(Duration::from_secs(seconds)),
             ..call(FailureKind::Failed, 1)
         };
-        assert_eq!(pause_ms(decide(asking(90), &policy, NOW, 0.0)), Some(90_000));
+        assert_eq!(
+            pause_ms(decide(asking(90), &policy, NOW, 0.0)),
+            Some(90_000)
+        );
         assert_eq!(pause_ms(decide(asking(0), &policy, NOW, 0.0)), Some(1_000));
     }
 }

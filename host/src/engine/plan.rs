@@ -118,7 +118,14 @@ mod tests {
             missing_since: None,
         };
         let now = time("2026-01-01T00:45:00Z");
-        let plan = plan(&due, &rule, &LatePolicy::default(), HostId::new(now), now, 10);
+        let plan = plan(
+            &due,
+            &rule,
+            &LatePolicy::default(),
+            HostId::new(now),
+            now,
+            10,
+        );
         assert_eq!(plan.launches, []);
         assert_eq!(plan.advance.to, due.cursor_at);
         assert_eq!(plan.advance.next_slot, Some(time("2026-01-01T01:00:00Z")));

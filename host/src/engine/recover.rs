@@ -80,7 +80,8 @@ impl Engine {
         } else {
             Timestamp::EPOCH
         };
-        let launches = recovery::lost_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
+        let launches =
+            recovery::lost_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
         let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
 
         let mut done = Recovered::default();
@@ -158,7 +159,9 @@ impl Engine {
         let retry_before = now.minus(self.settings.recovery.age_max);
         let mut strays = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX).await?;
         strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
-        let done = self.take_up(&mut tx, &strays, "its host was stopped", now).await?;
+        let done = self
+            .take_up(&mut tx, &strays, "its host was stopped", now)
+            .await?;
         packages::withdraw_ended(&mut tx).await?;
         tx.commit().await?;
         Ok(done.again)

@@ -156,11 +156,7 @@ impl Engine {
     }
 
     /// The version of the package that the launch was decided with.
-    async fn version(
-        &self,
-        work: &Work,
-        stop: &StopSignal,
-    ) -> Result<Arc<Version>, CannotBegin> {
+    async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
         let taken = &work.taken;
         let only = work.spec.says.task.as_deref();
         let Some(package) = self.packages.get(&taken.package) else {
@@ -214,7 +210,8 @@ impl Engine {
             match attempt().await {
                 Ok(value) => return Some(value),
                 Err(error) => {
-                    self.trouble.say("reading or recording the tasks of a run", &error);
+                    self.trouble
+                        .say("reading or recording the tasks of a run", &error);
                     if !error.is_passing() {
                         return None;
                     }
@@ -316,7 +313,9 @@ mod versions {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
 
-    use super::{Arc, Artifact, CannotBegin, Engine, FailureKind, Package, Step, StopSignal, Version};
+    use super::{
+        Arc, Artifact, CannotBegin, Engine, FailureKind, Package, Step, StopSignal, Version,
+    };
     use crate::db::packages;
     use crate::ids::ArtifactDigest;
     use crate::package::{self, Manifest};
@@ -400,13 +399,14 @@ mod versions {
             let mut tx = engine.db.read().await?;
             Ok(packages::artifact(&mut tx, digest).await?)
         });
-        let bytes = bytes
-            .await
-            .ok_or(CannotBegin::Stopped)?
-            .ok_or_else(|| CannotBegin::Failed {
-                kind: FailureKind::HostError,
-                message: format!("version {} is not kept any more", digest.short()),
-            })?;
+        let bytes =
+            bytes
+                .await
+                .ok_or(CannotBegin::Stopped)?
+                .ok_or_else(|| CannotBegin::Failed {
+                    kind: FailureKind::HostError,
+                    message: format!("version {} is not kept any more", digest.short()),
+                })?;
         package::compile(&engine.sandbox, name, bytes)
             .await
             .map_err(|message| CannotBegin::Failed {

@@ -34,11 +34,22 @@ pub enum ScheduleError {
     #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
     Exists(String),
     #[error("there is no schedule named `{name}`{}", hint(.nearest))]
-    Unknown { name: String, nearest: Option<String> },
+    Unknown {
+        name: String,
+        nearest: Option<String>,
+    },
     #[error("there is no package named `{name}`{}", hint(.nearest))]
-    UnknownPackage { name: String, nearest: Option<String> },
+    UnknownPackage {
+        name: String,
+        nearest: Option<String>,
+    },
     #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
-    UnknownTask { package: String, task: String, nearest: Option<String>, known: Vec<String> },
+    UnknownTask {
+        package: String,
+        task: String,
+        nearest: Option<String>,
+        known: Vec<String>,
+    },
     #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
     PackageMissing(String),
     #[error("{0}")]
@@ -48,7 +59,11 @@ pub enum ScheduleError {
     #[error("{0}")]
     Reserved(#[from] ReservedKey),
     #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
-    NotTheOperators { name: String, package: String, origin: Origin },
+    NotTheOperators {
+        name: String,
+        package: String,
+        origin: Origin,
+    },
     #[error("`{0}` is paused already")]
     Paused(String),
     #[error("`{0}` is not paused")]
@@ -139,7 +154,10 @@ pub(super) async fn revise(
     if !schedules::revise(tx, &says, origin, cursor_at, next).await? {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
-    let detail = format!("revision {revision_number}: {} {}", says.kind, says.expression);
+    let detail = format!(
+        "revision {revision_number}: {} {}",
+        says.kind, says.expression
+    );
     events::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
     changes::bump(tx).await?;
     Ok(())
@@ -197,7 +215,14 @@ pub(super) async fn end(
     }
     schedules::remove(tx, schedule.state.id, now).await?;
     let name = &schedule.says.name;
-    events::record(tx, now, EventKind::ScheduleRemoved, name, "its launches stay on the record").await?;
+    events::record(
+        tx,
+        now,
+        EventKind::ScheduleRemoved,
+        name,
+        "its launches stay on the record",
+    )
+    .await?;
     changes::bump(tx).await?;
     Ok(())
 }
@@ -255,7 +280,11 @@ pub async fn change<T>(
     loop {
         let mut tx = db.write().await?;
         let done = match change(&mut tx).await {
-            Ok(done) => tx.commit().await.map(|()| done).map_err(ScheduleError::from),
+            Ok(done) => tx
+                .commit()
+                .await
+                .map(|()| done)
+                .map_err(ScheduleError::from),
             Err(error) => Err(error),
         };
         tries += 1;

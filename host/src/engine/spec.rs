@@ -38,7 +38,9 @@ impl Specs {
             return Ok(Arc::clone(spec));
         }
         let Some(says) = schedules::revision(tx, id, revision).await? else {
-            return Err(EngineError::Bug(format!("schedule {id} has no revision {revision}")));
+            return Err(EngineError::Bug(format!(
+                "schedule {id} has no revision {revision}"
+            )));
         };
         let rule = match Rule::parse(&says.rule_text()) {
             Ok(rule) => Some(rule),

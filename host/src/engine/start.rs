@@ -26,9 +26,13 @@ const NAME_PAUSE: Duration = Duration::from_millis(50);
 /// Why a host cannot begin to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("another campanile already serves {0}; a SQLite file is served by one host at a time, use Postgres for several")]
+    #[error(
+        "another campanile already serves {0}; a SQLite file is served by one host at a time, use Postgres for several"
+    )]
     FileIsServed(String),
-    #[error("a host named `{0}` already serves this database; give this one another name with `--name` or `name` under [host]")]
+    #[error(
+        "a host named `{0}` already serves this database; give this one another name with `--name` or `name` under [host]"
+    )]
     NameIsTaken(String),
     #[error(transparent)]
     Db(#[from] DbError),

@@ -107,7 +107,10 @@ impl Workflow {
     }
 
     /// How many steps there are.
-    #[expect(clippy::len_without_is_empty, reason = "a package has at least one task")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a package has at least one task"
+    )]
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -182,7 +185,11 @@ impl Workflow {
         for before in &self.steps[place].depends_on {
             let mut handed = self.inherited(*before)?;
             if let State::Done { gives, .. } = &self.states[*before] {
-                handed.extend(gives.iter().map(|(key, value)| (key.as_str(), (value, *before))));
+                handed.extend(
+                    gives
+                        .iter()
+                        .map(|(key, value)| (key.as_str(), (value, *before))),
+                );
             }
             for (key, (value, by)) in handed {
                 let Some((held, holder)) = merged.get(key).copied() else {
@@ -216,7 +223,12 @@ impl Workflow {
 
     /// The result of the run: the output of its one last task, or an object of the outputs of its last tasks by name.
     pub fn output(&self) -> Option<Value> {
-        let is_last = |place: usize| !self.steps.iter().any(|step| step.depends_on.contains(&place));
+        let is_last = |place: usize| {
+            !self
+                .steps
+                .iter()
+                .any(|step| step.depends_on.contains(&place))
+        };
         let mut last: Vec<(&str, Option<&Value>)> = (0..self.steps.len())
             .filter(|place| is_last(*place))
             .map(|place| match &self.states[place] {

@@ -349,7 +349,8 @@ impl Sandbox {
         let slot = self.calls.clone().acquire_owned().await;
         let clock = self.clock.clone();
         let in_a_row = async move {
-            let mut report = Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
+            let mut report =
+                Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
             for _ in 0..times {
                 report = run::run(call.clone(), clock.clone()).await;
             }

@@ -9,8 +9,8 @@ use tokio::task::spawn_blocking;
 use super::{FILE_BYTES_MAX, Folder};
 use crate::ids::ArtifactDigest;
 use crate::package::listing::{self, Reading, Stamp, Unread};
-use crate::package::sidecar::{SIDECAR_BYTES_MAX, Sidecar, Surroundings};
 use crate::package::loader::compile;
+use crate::package::sidecar::{SIDECAR_BYTES_MAX, Sidecar, Surroundings};
 use crate::package::{Loader, Manifest, Package, package_name_fault};
 use crate::strict::size_text;
 
@@ -153,18 +153,18 @@ impl<L: Loader> Folder<L> {
     ///
     /// For a start with a broken file in the folder: what ran before goes on. None when the kept
     /// version cannot be used either; the rejection of the file has said enough.
-    pub async fn bring_back(
-        &self,
-        name: &str,
-        bytes: &[u8],
-    ) -> Option<Arc<Package<L::Artifact>>> {
+    pub async fn bring_back(&self, name: &str, bytes: &[u8]) -> Option<Arc<Package<L::Artifact>>> {
         let known = self.files.get(name)?;
         let (sidecar_hash, sidecar) = match &known.sidecar {
             Some(read) => (read.hash.clone(), read.result.clone().ok()?),
             None => (None, Arc::default()),
         };
         let digest = ArtifactDigest::of(bytes);
-        if sidecar.pin.as_ref().is_some_and(|pin| pin != digest.as_str()) {
+        if sidecar
+            .pin
+            .as_ref()
+            .is_some_and(|pin| pin != digest.as_str())
+        {
             return None;
         }
         let (artifact, manifest) = compile(&self.loader, name, bytes.to_vec()).await.ok()?;

@@ -9,10 +9,8 @@ use crate::clock::Timestamp;
 use crate::package::context;
 use crate::package::fields::Fields;
 use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
+use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
 use crate::schedule::RuleKind;
-use crate::package::spec::{
-    ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault,
-};
 use crate::strict::nearest;
 
 type Read<T> = Result<T, String>;
