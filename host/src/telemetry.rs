@@ -43,6 +43,8 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     let filter = filter(std::env::var_os("CAMPANILE_LOG").as_deref())?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would tell a broken stderr to stderr, and panic: a host outlives whoever reads its log.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let done = match format {
         LogFormat::Human => {

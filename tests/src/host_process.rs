@@ -97,6 +97,19 @@ impl HostProcess {
         }
     }
 
+    /// Start a command whose stdout and stderr the caller has set: none of their lines are seen here.
+    pub fn spawn_unheard(command: &mut Command) -> HostProcess {
+        let child = command
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        HostProcess {
+            child,
+            stderr: collect(std::io::empty()),
+            stdout: collect(std::io::empty()),
+        }
+    }
+
     /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()

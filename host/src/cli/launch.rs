@@ -6,7 +6,8 @@ use clap::Subcommand;
 
 use super::Common;
 use super::output::{self, Failure, cell};
-use crate::db::launches;
+use crate::db::{Tx, launches};
+use crate::engine::schedules as orders;
 
 #[derive(Subcommand)]
 pub(super) enum Launch {
@@ -21,12 +22,25 @@ pub(super) enum Launch {
     },
 }
 
+/// Refuse the name of a schedule that never was: an empty list would hide the mistake.
+pub(super) async fn refuse_unknown(tx: &mut Tx, schedule: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = schedule else { return Ok(()) };
+    // A removed schedule is still known by its launches.
+    if launches::list(tx, schedule, 1).await?.is_empty() {
+        orders::find(tx, name).await?;
+    }
+    Ok(())
+}
+
 impl Launch {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let Launch::List { schedule, limit } = self;
         let db = common.open().await?;
         let mut tx = db.read().await?;
         let rows = launches::list(&mut tx, schedule.as_deref(), limit).await?;
+        if rows.is_empty() {
+            refuse_unknown(&mut tx, schedule.as_deref()).await?;
+        }
         if common.json {
             output::json_out(&rows)?;
             return Ok(ExitCode::SUCCESS);

@@ -57,6 +57,8 @@ impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {
         match error {
             DbError::Unexpected(_) => Failure::failed(error.to_string()),
+            DbError::Unavailable(_) => Failure::refused(error.to_string())
+                .hint("check that it runs, and that its address is right"),
             // Nothing was done, and the operator has to do something about it.
             _ => Failure::refused(error.to_string()),
         }
@@ -88,9 +90,9 @@ impl From<StartError> for Failure {
 
 /// Say on stderr what went wrong, and on stdout too when a program reads there; gives the exit code.
 pub(super) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
-    eprintln!("error: {}", printable(&failure.message));
+    talk(&format!("error: {}", printable(&failure.message)));
     if let Some(hint) = &failure.hint {
-        eprintln!("\nhint: {}", printable(hint));
+        talk(&format!("\nhint: {}", printable(hint)));
     }
     if as_json {
         let error = json!({ "error": failure.message, "hint": failure.hint });
@@ -115,6 +117,11 @@ pub(super) fn line(text: &str) -> Result<(), Failure> {
         Err(error) => Err(Failure::failed(format!("stdout: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Say one line on stderr. Where nobody listens, that is no reason to end otherwise.
+pub(super) fn talk(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Print rows under a header, each column as wide as its widest cell.

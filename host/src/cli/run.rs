@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Common;
+use super::launch::refuse_unknown;
 use super::output::{self, Failure, cell};
 use crate::db::runs::{self, RunRow, TaskRun};
 use crate::ids::RunId;
@@ -89,6 +90,9 @@ impl Run {
         let id = match self {
             Run::List { schedule, limit } => {
                 let rows = runs::list(&mut tx, schedule.as_deref(), limit).await?;
+                if rows.is_empty() {
+                    refuse_unknown(&mut tx, schedule.as_deref()).await?;
+                }
                 list(common, rows)?;
                 return Ok(ExitCode::SUCCESS);
             }

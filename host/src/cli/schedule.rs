@@ -316,7 +316,7 @@ async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
         output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
     }
     if !row.state.enabled {
-        eprintln!("`{name}` is paused: it will not ring until it is resumed");
+        output::talk(&format!("`{name}` is paused: it will not ring until it is resumed"));
     }
     Ok(())
 }

@@ -25,6 +25,9 @@ use crate::watch::Watch;
 const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
 const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
 
+/// How long the database may take to let go.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 #[derive(Args)]
 pub(super) struct Serve {
     /// The folder whose .wasm files are the packages [default: plugins]
@@ -58,6 +61,7 @@ impl Serve {
             wait: self.wait,
             ..common.flags()
         })?;
+        let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // What can be refused without the database is refused before it is touched.
         let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
@@ -71,7 +75,13 @@ impl Serve {
         let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules)
             .map_err(|error| Failure::refused(error.to_string()))?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
-        let db = reach(&config, &clock).await?;
+        let db = tokio::select! {
+            db = reach(&config, &clock) => db?,
+            _ = stopping.wait_for(|now| *now) => {
+                tracing::info!("stopped before the database answered");
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
         let (engine, lock) = Engine::start(
             db.clone(),
             clock,
@@ -81,8 +91,9 @@ impl Serve {
             sandbox,
         )
         .await?;
-        let served = engine.serve(lock, folder, watch, stop_signal()?).await;
-        db.close().await;
+        let served = engine.serve(lock, folder, watch, stopping).await;
+        // One that does not answer any more does not say good-bye either.
+        let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -120,7 +131,7 @@ async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
         };
         let waits = matches!(error, DbError::Unavailable(_) | DbError::Busy(_));
         if !waits || clock.now() >= give_up_at {
-            return Err(Failure::from(error).hint(format!("the database is {}", config.database)));
+            return Err(error.into());
         }
         tracing::warn!(
             "{error}; trying again in {:.1} s, and giving up at {give_up_at}",

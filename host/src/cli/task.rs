@@ -14,9 +14,12 @@ use super::schedule::read_context;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::context::{self, Facts};
+use crate::engine::workflow;
 use crate::ids::{ArtifactDigest, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::package::limits::{MEMORY_BYTES_LEAST, TIMEOUT_LEAST, TIMEOUT_MOST};
 use crate::package::sidecar::Surroundings;
 use crate::package::{self, FILE_BYTES_MAX, Manifest, Sidecar};
+use crate::strict;
 use crate::telemetry::printable;
 use crate::wasm::{Artifact, Call, Limits, Outcome, Report, RunFacts, Sandbox, StopSignal};
 
@@ -37,7 +40,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
     /// Wall-clock limit, such as 5s [default: the package's, else 5m]
-    #[arg(long, value_name = "SPAN", value_parser = crate::strict::duration)]
+    #[arg(long, value_name = "SPAN", value_parser = strict::duration)]
     timeout: Option<Duration>,
     /// Limit of all memories together, such as 64MiB [default: the sidecar's, else 64MiB]
     #[arg(long, value_name = "SIZE")]
@@ -87,7 +90,7 @@ impl Run {
         let report = if missing.is_empty() {
             let now = clock.now();
             let call = call(&ready, task, own, limits, now);
-            sandbox.run(call).await
+            as_a_launch(sandbox.run(call).await)
         } else {
             Report::without_call(Outcome::Denied, missing.join("; "))
         };
@@ -161,6 +164,14 @@ impl Run {
             limits.timeout = timeout;
         }
         if let Some(timeout) = self.timeout {
+            if !(TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&timeout) {
+                return Err(Failure::refused(format!(
+                    "--timeout must be from {} to {}, not {}",
+                    strict::duration_text(TIMEOUT_LEAST),
+                    strict::duration_text(TIMEOUT_MOST),
+                    strict::duration_text(timeout)
+                )));
+            }
             limits.timeout = timeout;
         }
         if let Some(memory) = self.memory {
@@ -172,9 +183,30 @@ impl Run {
                 ))
                 .hint("raise `sandbox.memory_max` in the configuration"));
             }
+            if memory.as_u64() < MEMORY_BYTES_LEAST {
+                return Err(Failure::refused(format!(
+                    "--memory must be at least {}, not {memory}",
+                    strict::size_text(MEMORY_BYTES_LEAST)
+                )));
+            }
             limits.memory_bytes_max = memory.as_u64();
         }
         Ok(limits)
+    }
+}
+
+/// A report judged as a host judges it: what may not be passed on to later tasks is invalid here too.
+fn as_a_launch(report: Report) -> Report {
+    let passed = report.context.as_ref();
+    match passed.and_then(workflow::refuse_reserved) {
+        None => report,
+        Some(refusal) => Report {
+            outcome: Outcome::InvalidOutput,
+            output: None,
+            context: None,
+            failure: Report::without_call(Outcome::InvalidOutput, refusal).failure,
+            ..report
+        },
     }
 }
 
@@ -258,24 +290,25 @@ fn print(
         return output::json_out(&value);
     }
     for entry in &report.logs {
-        eprintln!("{} {:5} {}", entry.at, entry.level, printable(&entry.message));
+        let said = printable(&entry.message);
+        output::talk(&format!("{} {:5} {said}", entry.at, entry.level));
     }
     for text in [&report.stdout, &report.stderr] {
         if !text.is_empty() {
-            eprintln!("{}", printable(text.trim_end()));
+            output::talk(&printable(text.trim_end()));
         }
     }
     if let Some(failure) = &report.failure {
-        eprintln!("{}: {}", failure.kind, printable(&failure.message));
+        output::talk(&format!("{}: {}", failure.kind, printable(&failure.message)));
     }
     let usage = report.usage;
-    eprintln!(
+    output::talk(&format!(
         "{} in {:.1} ms ({:.1} ms on a processor), {} of memory",
         report.outcome,
         usage.wall_ms,
         usage.cpu_ms,
         bytesize::ByteSize::b(usage.memory_peak_bytes)
-    );
+    ));
     match &report.output {
         Some(value) => output::line(&printable(&format!("{value:#}"))),
         None => Ok(()),

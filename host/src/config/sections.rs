@@ -91,7 +91,7 @@ impl Host {
         if let Some(fault) = name.as_deref().and_then(host_name_fault) {
             return Err(section.error("name", fault));
         }
-        let runs_max = section.number("runs_max", 1, RUNS_MOST)?.unwrap_or(64);
+        let runs_max = section.number("runs_max", 1, RUNS_MOST)?.unwrap_or(256);
         let guest_threads = section.number("guest_threads", 1, GUEST_THREADS_MOST)?;
         let host = Host {
             name,

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -18,7 +19,13 @@ pub struct HostLock(Lock);
 
 enum Lock {
     /// Locked until it is closed.
-    File(#[expect(dead_code, reason = "held, never read: the lock ends with the file")] File),
+    File {
+        #[expect(dead_code, reason = "held, never read: the lock ends with the file")]
+        file: File,
+        /// The database, and which file that was when the lock was taken.
+        database: PathBuf,
+        inode: Option<u64>,
+    },
     /// The server keeps the lock for this connection.
     Advisory {
         connection: Option<PgConnection>,
@@ -27,6 +34,8 @@ enum Lock {
     },
 }
 
+// The server must notice within half a minute that a machine is gone, not within the two hours that are usual.
+const NOTICE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 const STILL_HELD: &str = "SELECT 1";
 
@@ -51,7 +60,13 @@ impl Db {
                         // For a person who wonders whose lock it is.
                         let _ = file.set_len(0);
                         let _ = write!(file, "{}", std::process::id());
-                        Ok(Some(HostLock(Lock::File(file))))
+                        let database = self.url.sqlite_path().unwrap_or(Path::new("")).to_owned();
+                        let inode = inode(&database);
+                        Ok(Some(HostLock(Lock::File {
+                            file,
+                            database,
+                            inode,
+                        })))
                     }
                     Err(TryLockError::WouldBlock) => Ok(None),
                     Err(TryLockError::Error(error)) => {
@@ -76,6 +91,18 @@ impl Db {
 }
 
 impl HostLock {
+    /// The SQLite file that is not in its place any more, if so: deleted, or another put there.
+    ///
+    /// SQLite goes on with the file that it has open, and all that it records goes with the process.
+    pub fn missing_file(&self) -> Option<&Path> {
+        match &self.0 {
+            Lock::File {
+                database, inode: of, ..
+            } => (inode(database) != *of).then_some(database),
+            Lock::Advisory { .. } => None,
+        }
+    }
+
     /// Whether the lock is held, taking it again if the server forgot it with a broken connection.
     ///
     /// False means that another process has it now: this host must stop.
@@ -95,6 +122,7 @@ impl HostLock {
             }
         }
         let mut fresh = options.connect().await?;
+        sqlx::raw_sql(NOTICE).execute(&mut fresh).await?;
         let held: bool = sqlx::query_scalar(TRY_LOCK)
             .bind(*key)
             .fetch_one(&mut fresh)
@@ -102,6 +130,10 @@ impl HostLock {
         *connection = held.then_some(fresh);
         Ok(held)
     }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|found| found.ino())
 }
 
 fn key(schema: &str, name: &str) -> i64 {

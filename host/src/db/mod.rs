@@ -7,10 +7,11 @@
 //!
 //! 1. [`Db::open`]: connect options, pragmas, the migrations folder;
 //! 2. [`Db::write`]: `BEGIN IMMEDIATE` on SQLite, so that reading before writing is safe;
-//! 3. [`Tx::lock_rows`]: `FOR UPDATE SKIP LOCKED` on Postgres;
+//! 3. `Tx::lock_rows`: `FOR UPDATE SKIP LOCKED` on Postgres;
 //! 4. [`Db::host_lock`]: a file lock on SQLite, an advisory lock on Postgres;
 //! 5. [`Db::server_time`]: on Postgres the server's clock decides;
-//! 6. [`error`]: which codes mean what.
+//! 6. `batch.rs`: places without numbers on SQLite, where numbers are names;
+//! 7. `error.rs`: which codes mean what.
 //!
 //! SQL never asks what time it is: `now` is always bound.
 

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use sqlx::AssertSqlSafe;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use super::{DatabaseUrl, Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools, PostgresUrl};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -48,31 +47,24 @@ impl Db {
     ///
     /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
-        Db::open_or_create(url, false).await
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, false).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
+        };
+        let url = url.clone();
+        Ok(Db { url, pools })
     }
 
     /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let db = Db::open_or_create(url, true).await?;
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, true).await?,
+            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
+        };
+        let url = url.clone();
+        let db = Db { url, pools };
         db.migrate().await?;
         Ok(db)
-    }
-
-    async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
-        let pools = match url {
-            DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
-                return Err(DbError::Refused(format!(
-                    "there is no database at {}; start `campanile serve` to make one, or name another with --database",
-                    path.display()
-                )));
-            }
-            DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await,
-        };
-        Ok(Db {
-            pools: pools.map_err(|error| error.at(url))?,
-            url: url.clone(),
-        })
     }
 
     /// Open the database at `url`, whose tables must be those of this version.
@@ -207,6 +199,12 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
+    if !create && !path.exists() {
+        return Err(DbError::Refused(format!(
+            "there is no database at {}; start `campanile serve` to make one, or name another with --database",
+            path.display()
+        )));
+    }
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
@@ -218,13 +216,16 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
         .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
         .statement_cache_capacity(STATEMENTS_MAX);
-    turn_on_wal(&options).await?;
+    turn_on_wal(&options)
+        .await
+        .map_err(|error| error.at(path.display()))?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
         .test_before_acquire(false)
         .connect_with(options.clone())
-        .await?;
+        .await
+        .map_err(|error| DbError::from(error).at(path.display()))?;
     let readers = SqlitePoolOptions::new()
         .max_connections(SQLITE_READERS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
@@ -250,30 +251,24 @@ async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
     }
 }
 
-async fn open_postgres(url: &str) -> Result<Pools, DbError> {
-    let options = PgConnectOptions::from_str(url)?
+async fn open_postgres(url: &PostgresUrl) -> Result<Pools, DbError> {
+    let refused = |error: sqlx::Error| DbError::from(error).at(url);
+    let options = PgConnectOptions::from_str(url.expose())
+        .map_err(refused)?
         .application_name("campanile")
         .statement_cache_capacity(STATEMENTS_MAX);
-    // A pool tries again in silence until its time is up; one connection by itself says what is wrong.
-    let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
-    match answer.await {
-        Ok(Ok(connection)) => connection.close().await?,
-        Ok(Err(sqlx::Error::Io(error))) => {
-            return Err(DbError::Unavailable(format!(
-                "{error}; check that the server runs and that the address is right"
-            )));
-        }
-        Ok(Err(error)) => return Err(error.into()),
+    // A pool asks a server that is not there again and again, and in the end knows only that its time is over.
+    // Asked once by itself the server says at once what is wrong.
+    match tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect()).await {
+        Ok(asked) => drop(asked.map_err(refused)?),
         Err(_) => {
-            return Err(DbError::Unavailable(format!(
-                "no answer in {ACQUIRE_SECONDS} seconds; check that the address is right and that no firewall is in the way"
-            )));
+            let silence = format!("no answer within {ACQUIRE_SECONDS} s");
+            return Err(DbError::Unavailable(silence).at(url));
         }
     }
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_with(options)
-        .await?;
+        .connect_lazy_with(options);
     Ok(Pools::Postgres(pool))
 }

@@ -46,19 +46,22 @@ const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
         OR (r.state = 'waiting' AND r.retry_at <= $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
-// Decided by a host that died, or waiting since before $1 although there was capacity.
+// Decided by a host that died, or waiting since before $1 although there was capacity where its package
+// is. Those that can only wait for their package come last: they must not hold up the others.
 const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)))
-    ORDER BY l.fire_time LIMIT $2";
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+        AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
+    ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
 const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)))
-    ORDER BY l.fire_time LIMIT $2 FOR UPDATE OF l SKIP LOCKED";
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+        AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
+    ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const LOSE_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
@@ -67,7 +70,7 @@ const LOSE_RUN: Batch = Batch {
 };
 // The attempt is counted in the statement that takes the recovery.
 const REOPEN: Batch = Batch {
-    head: "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
+    head: "UPDATE launch SET status = 'open', run_id = NULL, recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
         FROM (VALUES ",
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
@@ -101,15 +104,17 @@ pub async fn lost_runs(
         .await)?)
 }
 
-/// Launches without a run whose host died, or that nobody has taken since before `untouched_since`.
+/// Launches without a run whose host died, or that `host` could have taken since before `untouched_since`.
 pub async fn lost_launches(
     tx: &mut Tx,
+    host: HostId,
     untouched_since: Timestamp,
     limit: i64,
 ) -> Result<Vec<Stray>, DbError> {
     let sql = tx.lock_rows(LOST_LAUNCHES, LOST_LAUNCHES_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(untouched_since)
+        .bind(host)
         .bind(limit)
         .fetch_all(conn)
         .await)?)

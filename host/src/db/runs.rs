@@ -164,13 +164,13 @@ pub struct RunRow {
 const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.status = 'open' AND l.fire_time <= $1
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3";
 const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.status = 'open' AND l.fire_time <= $1
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const BEGIN: Batch = Batch {
@@ -202,8 +202,11 @@ const CONTINUE: &str =
     "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
     WHERE id = $1 AND state = 'waiting'";
 const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
-const RENEW: &str =
-    "UPDATE run SET lease_until = $2 WHERE host_id = $1 AND state = 'running' RETURNING id";
+const RENEW: Batch = Batch {
+    head: "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
+    columns: 3,
+    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+};
 const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
@@ -220,7 +223,8 @@ const TASKS: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
         stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes) VALUES ",
     columns: 17,
-    tail: "",
+    // The same call again, when the answer to the first commit was lost.
+    tail: " ON CONFLICT (run_id, task, attempt) DO NOTHING",
 };
 // A later slot's result stands, in whatever order the runs finish.
 const SUCCESS: Batch = Batch {
@@ -250,8 +254,9 @@ const TASKS_OF_RUN: &str =
         failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 const NEXT_OPEN: &str =
-    "SELECT min(fire_time) FROM launch WHERE status = 'open' AND fire_time > $1";
-const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting'";
+    "SELECT min(fire_time) FROM launch
+    WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
+const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
@@ -267,7 +272,6 @@ pub const STATEMENTS: &[&str] = &[
     WAITING,
     CONTINUE,
     CONTINUE_LAUNCH,
-    RENEW,
     HOLD,
     TASKS_OF_LAUNCH,
     TASKS_OF_RUN,
@@ -365,17 +369,28 @@ pub async fn take_waiting(
     Ok(waiting)
 }
 
-/// Renew the leases of all that `host` runs; gives the runs that it still holds.
+/// Renew the leases of runs, each held under a fence; gives those that are still held.
+///
+/// The caller names what it carries out. A run that the record gives to its host but that nobody
+/// carries out, because the answer to the commit that took it was lost, must run out of its lease.
 pub async fn renew(
     tx: &mut Tx,
-    host: HostId,
+    held: &[(RunId, i64)],
     lease_until: Timestamp,
 ) -> Result<Vec<RunId>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(RENEW)
-        .bind(host)
-        .bind(lease_until)
-        .fetch_all(conn)
-        .await)?)
+    let mut still = Vec::with_capacity(held.len());
+    for piece in pieces(held) {
+        let sql = RENEW.sql(tx, piece.len());
+        let ids: Vec<RunId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(sql);
+            for (run, token) in piece {
+                query = query.bind(*run).bind(*token).bind(lease_until);
+            }
+            query.fetch_all(conn).await
+        })?;
+        still.extend(ids);
+    }
+    Ok(still)
 }
 
 /// Let go of runs; gives those whose fence was still good. The others were lost meanwhile, and nothing of them is applied.
@@ -560,14 +575,19 @@ pub async fn tasks_of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbErr
         .await)?)
 }
 
-/// When the next launch fires or the next retry is due, if any is known.
+/// When, after `now`, the next launch fires or the next retry is due, if any is known.
+///
+/// What is due already and was not taken is another host's to take, or waits for capacity.
 pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
     let (open, retry): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
         let open = sqlx::query_scalar(NEXT_OPEN)
             .bind(now)
             .fetch_one(&mut *conn)
             .await?;
-        let retry = sqlx::query_scalar(NEXT_RETRY).fetch_one(&mut *conn).await?;
+        let retry = sqlx::query_scalar(NEXT_RETRY)
+            .bind(now)
+            .fetch_one(&mut *conn)
+            .await?;
         (open, retry)
     });
     Ok(open.into_iter().chain(retry).min())

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Engine, EngineError};
+use crate::crash;
 use crate::db::runs::{self, Finish};
 use crate::ids::RunId;
 
@@ -16,7 +17,9 @@ impl Engine {
         }
         let mut tx = self.db.write().await?;
         let won = runs::finish(&mut tx, ends).await?;
+        crash::point("before_finish_commit");
         tx.commit().await?;
+        crash::point("after_finish_commit");
         if won.len() < ends.len() {
             let won: HashSet<RunId> = won.iter().copied().collect();
             for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {

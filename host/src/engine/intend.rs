@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::plan;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::launches::{self, NewLaunch};
 use crate::db::schedules::{self, Advance};
 use crate::ids::ScheduleId;
@@ -43,7 +44,7 @@ impl Engine {
                 .specs
                 .get(&mut tx, schedule.id, schedule.revision)
                 .await?;
-            plans.extend(match &spec.rule {
+            plans.push(match &spec.rule {
                 Some(rule) => plan::plan(
                     schedule,
                     rule,
@@ -53,7 +54,7 @@ impl Engine {
                     SLOTS_MAX,
                 ),
                 // Better silent than at a wrong time; the audit starts it again once its rule can be read.
-                None => Some(plan::stand_still(schedule)),
+                None => plan::stand_still(schedule),
             });
         }
         let moves: Vec<Advance> = plans.iter().map(|plan| plan.advance.clone()).collect();
@@ -67,7 +68,9 @@ impl Engine {
             .flat_map(|plan| plan.launches)
             .collect();
         launches::insert(&mut tx, &decisions).await?;
+        crash::point("before_intend_commit");
         tx.commit().await?;
+        crash::point("after_intend_commit");
         Ok(Intended {
             decisions: decisions.len(),
             more: due.len() as i64 == DUE_BATCH_MAX

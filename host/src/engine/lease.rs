@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, Work};
 use crate::clock::Timestamp;
 use crate::db::{hosts, runs};
 use crate::ids::RunId;
@@ -11,6 +12,8 @@ use crate::wasm::StopSignal;
 
 /// A run that this host holds.
 struct Held {
+    /// The fence that proves the holding.
+    token: i64,
     stop: StopSignal,
     /// Until when the holding is proven.
     lease_until: Timestamp,
@@ -21,9 +24,15 @@ struct Held {
 pub(super) struct Holding(Mutex<HashMap<RunId, Held>>);
 
 impl Holding {
-    pub(super) fn add(&self, run: RunId, lease_until: Timestamp) -> StopSignal {
+    /// Hold what was taken, for as long as it was taken for.
+    pub(super) fn add(&self, work: &Work) -> StopSignal {
+        self.hold(work.run_id, work.token, work.lease_until)
+    }
+
+    fn hold(&self, run: RunId, token: i64, lease_until: Timestamp) -> StopSignal {
         let stop = StopSignal::default();
         let held = Held {
+            token,
             stop: stop.clone(),
             lease_until,
         };
@@ -31,12 +40,25 @@ impl Holding {
         stop
     }
 
-    pub(super) fn remove(&self, run: RunId) {
-        self.lock().remove(&run);
+    /// Hold a run no more, unless it was taken anew since then, after a retry's pause.
+    pub(super) fn remove(&self, run: RunId, token: i64) {
+        let mut runs = self.lock();
+        if runs.get(&run).is_some_and(|held| held.token == token) {
+            runs.remove(&run);
+        }
     }
 
     pub(super) fn runs(&self) -> Vec<RunId> {
         self.lock().keys().copied().collect()
+    }
+
+    /// When the first of the leases ends.
+    pub(super) fn first_end(&self) -> Option<Timestamp> {
+        let runs = self.lock();
+        runs.values()
+            .filter(|held| !held.stop.is_dropped())
+            .map(|held| held.lease_until)
+            .min()
     }
 
     /// Ask every task to stop.
@@ -46,50 +68,86 @@ impl Holding {
         }
     }
 
-    /// Drop every call.
-    pub(super) fn drop_all(&self) {
-        for held in self.lock().values() {
+    /// Drop every call; gives the runs that were dropped. Each lets go of itself when its call is gone.
+    pub(super) fn drop_all(&self) -> Vec<RunId> {
+        let runs = self.lock();
+        for held in runs.values() {
             held.stop.drop_now();
+        }
+        runs.keys().copied().collect()
+    }
+
+    /// What is to be renewed, each with its fence. A run that was dropped is not: nobody carries it out.
+    fn to_renew(&self) -> Vec<(RunId, i64)> {
+        let runs = self.lock();
+        let mut held: Vec<(RunId, i64)> = runs
+            .iter()
+            .filter(|(_, held)| !held.stop.is_dropped())
+            .map(|(run, held)| (*run, held.token))
+            .collect();
+        // In one order with whoever else changes these rows.
+        held.sort_unstable_by_key(|(run, _)| *run);
+        held
+    }
+
+    /// Note what a renewal proved, and drop the runs that were held when it began and are no longer.
+    ///
+    /// Among these are runs whose end went on the record meanwhile; to them dropping does nothing.
+    fn renewed(&self, before: &[(RunId, i64)], held: &[RunId], lease_until: Timestamp) {
+        let held: HashSet<&RunId> = held.iter().collect();
+        let mut runs = self.lock();
+        for (run, token) in before {
+            match runs.get_mut(run) {
+                Some(entry) if entry.token != *token => {}
+                Some(entry) if held.contains(run) => entry.lease_until = lease_until,
+                Some(entry) => entry.stop.drop_now(),
+                None => {}
+            }
         }
     }
 
-    /// Note what a renewal proved; gives the runs that were held when it began and are no longer.
-    fn renewed(&self, before: &[RunId], held: &[RunId], lease_until: Timestamp) -> Vec<RunId> {
-        let held: HashSet<&RunId> = held.iter().collect();
-        let mut runs = self.lock();
-        before
-            .iter()
-            .filter(|run| match runs.get_mut(run) {
-                Some(entry) if held.contains(run) => {
-                    entry.lease_until = lease_until;
-                    false
-                }
-                Some(_) => true,
-                None => false,
-            })
-            .copied()
-            .collect()
-    }
-
-    /// Stop the runs whose lease has run out: another host may hold them now.
-    fn stop_expired(&self, now: Timestamp) -> usize {
-        let expired = |held: &&Held| held.lease_until <= now;
+    /// Drop the runs whose lease has run out: another host may hold them now. Gives how many those are.
+    fn drop_expired(&self, now: Timestamp) -> usize {
         let runs = self.lock();
         runs.values()
-            .filter(expired)
+            .filter(|held| held.lease_until <= now && !held.stop.is_dropped())
             .inspect(|held| held.stop.drop_now())
             .count()
     }
 
-    fn stop(&self, runs: &[RunId]) {
-        let holding = self.lock();
-        for held in runs.iter().filter_map(|run| holding.get(run)) {
-            held.stop.drop_now();
-        }
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Since when this host's own heartbeat has been on the record without a gap.
+#[derive(Default)]
+pub(super) struct Pulse(Mutex<Option<Beats>>);
+
+#[derive(Clone, Copy)]
+struct Beats {
+    since: Timestamp,
+    last: Timestamp,
+}
+
+impl Pulse {
+    /// A heartbeat went on the record at `now`.
+    pub(super) fn beat(&self, now: Timestamp, gap_max: Duration) {
+        let mut beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = match *beats {
+            Some(before) if now.since(before.last) <= gap_max => before.since,
+            _ => now,
+        };
+        *beats = Some(Beats { since, last: now });
+    }
+
+    /// Whether the record has been open to heartbeats for at least `span` up to `now`.
+    ///
+    /// Only then does another host's silence mean that it is gone: after an outage of the database,
+    /// or a sleep of the machine, every host on the record looks silent, this one too.
+    pub(super) fn is_witness(&self, now: Timestamp, span: Duration) -> bool {
+        let beats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        beats.is_some_and(|beats| now.since(beats.since) >= span && now.since(beats.last) <= span)
     }
 }
 
@@ -99,31 +157,80 @@ impl Engine {
     /// A run that is no longer this host's is dropped at once, and whatever it still tries is refused.
     pub async fn renew(&self, now: Timestamp) -> Result<(), EngineError> {
         let lease_until = now.plus(self.settings.lease);
-        let before = self.holding.runs();
+        let before = self.holding.to_renew();
         let mut tx = self.db.write().await?;
         if !hosts::beat(&mut tx, self.host, now).await? {
             hosts::revive(&mut tx, self.host, now).await?;
             self.publish_all(&mut tx).await?;
             tracing::warn!(host = %self.name, "this host had been silent for so long that others took its runs over; it goes on with new ones");
         }
-        let held = runs::renew(&mut tx, self.host, lease_until).await?;
+        let held = runs::renew(&mut tx, &before, lease_until).await?;
         tx.commit().await?;
-        let lost = self.holding.renewed(&before, &held, lease_until);
-        if !lost.is_empty() {
-            // Runs whose end is being recorded just now are not running any more either; dropping them changes nothing.
-            self.holding.stop(&lost);
-        }
+        self.pulse.beat(now, self.settings.lease);
+        self.holding.renewed(&before, &held, lease_until);
         Ok(())
     }
 
     /// Drop the runs whose lease has run out because it could not be renewed.
     pub fn drop_expired(&self, now: Timestamp) {
-        let dropped = self.holding.stop_expired(now);
+        let dropped = self.holding.drop_expired(now);
         if dropped > 0 {
             tracing::warn!(
                 runs = dropped,
                 "dropped runs whose lease could not be renewed in time"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn silence_is_witnessed_only_by_a_host_that_was_heard_all_along() {
+        let pulse = Pulse::default();
+        assert!(!pulse.is_witness(at(0), LEASE));
+        for second in [0, 10, 20, 30] {
+            assert!(!pulse.is_witness(at(second), LEASE));
+            pulse.beat(at(second), LEASE);
+        }
+        assert!(pulse.is_witness(at(30), LEASE));
+        assert!(pulse.is_witness(at(60), LEASE));
+        // An outage: nobody was heard.
+        assert!(!pulse.is_witness(at(61), LEASE));
+        pulse.beat(at(100), LEASE);
+        assert!(!pulse.is_witness(at(101), LEASE));
+        pulse.beat(at(130), LEASE);
+        assert!(pulse.is_witness(at(131), LEASE));
+    }
+
+    #[test]
+    fn a_lost_run_is_dropped_and_a_run_taken_anew_is_not() {
+        let holding = Holding::default();
+        let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
+        let stops: Vec<StopSignal> = runs.iter().map(|run| holding.hold(*run, 1, at(30))).collect();
+        let before = holding.to_renew();
+        assert_eq!(before.len(), 3);
+        // The third one's retry was taken while the renewal was under way.
+        holding.remove(runs[2], 1);
+        let anew = holding.hold(runs[2], 2, at(40));
+        holding.remove(runs[2], 1);
+        holding.renewed(&before, &[runs[0]], at(60));
+        assert_eq!(
+            [&stops[0], &stops[1], &anew].map(StopSignal::is_dropped),
+            [false, true, false]
+        );
+        // What is dropped is not renewed: its lease must run out.
+        assert_eq!(holding.to_renew(), [(runs[0], 1), (runs[2], 2)]);
+        assert_eq!(holding.first_end(), Some(at(40)));
+        assert_eq!(holding.drop_expired(at(40)), 1);
+        assert!(anew.is_dropped() && !stops[0].is_dropped());
     }
 }

@@ -2,17 +2,20 @@
 //!
 //! Trouble with the database ends no loop: it is said once, and the step is tried again.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
-use crate::db::{HostLock, changes, runs, schedules};
+use crate::db::{DbError, HostLock, changes, runs, schedules};
 use crate::package::Folder;
 use crate::watch::Watch;
 
@@ -31,6 +34,9 @@ const CLOCK_SAMPLES: usize = 5;
 /// With an offset this large the host neither decides nor takes.
 const SKEW_REFUSED_US: i64 = 60_000_000;
 const SKEW_REPORTED_US: i64 = 1_000_000;
+
+/// How long a host that stops waits for the database to take its last words.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// A run that is over, with the permit it held: given back when its end is on the record.
 type Ended = (Finish, OwnedSemaphorePermit);
@@ -75,21 +81,25 @@ impl Engine {
             _ = stopped.wait_for(|now| *now) => {}
         }
         stop.send_replace(true);
-        while let Some(ended) = loops.join_next().await {
+        let until = tokio::time::Instant::now() + STOP_WAIT;
+        while let Ok(Some(ended)) = tokio::time::timeout_at(until, loops.join_next()).await {
             if let Err(panic) = ended {
                 tracing::error!("a loop ended in a panic: {panic}");
             }
         }
+        // One that still waits for the database does so in vain.
+        loops.shutdown().await;
         self.drain().await;
         // What is still held after that is dropped and handed back.
-        self.holding.drop_all();
-        let in_time = tokio::time::timeout(self.settings.drain.max(RETRY_PAUSE), finisher);
-        if in_time.await.is_err() {
+        let left = self.holding.drop_all();
+        let finisher = tokio::time::timeout(self.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT), finisher);
+        if finisher.await.is_err() {
             tracing::error!("the database does not answer: ends of runs are not on the record, the next host recovers these runs");
         }
         drained.send_replace(true);
-        let _ = leases.await;
-        self.stop(self.clock.now()).await
+        // The name is this host's until its last words are on the record.
+        let _lock = leases.await;
+        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
@@ -162,8 +172,9 @@ impl Engine {
         loop {
             let mut pause = DISPATCH_INTERVAL;
             if !self.stands_back.load(Ordering::Relaxed) {
-                match self.take(self.clock.now()).await {
-                    Ok(work) if work.is_empty() => pause = self.until_next_launch().await,
+                let now = self.clock.now();
+                match self.take(now).await {
+                    Ok(work) if work.is_empty() => pause = self.until_next_launch(now).await,
                     Ok(work) => {
                         self.trouble.over();
                         for work in work {
@@ -188,11 +199,11 @@ impl Engine {
         }
     }
 
-    /// How long nothing is to be taken, as far as the database knows.
-    async fn until_next_launch(&self) -> Duration {
+    /// How long nothing is to be taken after all was at `now`, as far as the database knows.
+    async fn until_next_launch(&self, now: Timestamp) -> Duration {
         let next = async {
             let mut tx = self.db.read().await?;
-            runs::next_wake(&mut tx, self.clock.now()).await
+            runs::next_wake(&mut tx, now).await
         };
         match next.await {
             Ok(Some(next)) => next.since(self.clock.now()).min(DISPATCH_INTERVAL),
@@ -210,13 +221,18 @@ impl Engine {
         };
         let engine = Arc::clone(self);
         let ended = ended.clone();
-        let lease_until = self.clock.now().plus(self.settings.lease);
-        let stop = self.holding.add(work.run_id, lease_until);
+        let stop = self.holding.add(&work);
         tokio::spawn(async move {
-            match engine.carry_out(&work, &stop).await {
+            let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
+            match call.await {
                 // The finisher lives as long as anything can be sent to it.
-                Some(finish) => drop(ended.send((finish, permit))),
-                None => engine.holding.remove(work.run_id),
+                Ok(Some(finish)) => drop(ended.send((finish, permit))),
+                Ok(None) => engine.holding.remove(work.run_id, work.token),
+                Err(_) => {
+                    // Its lease runs out, and recovery takes it.
+                    tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
+                    engine.holding.remove(work.run_id, work.token);
+                }
             }
         });
     }
@@ -227,58 +243,96 @@ impl Engine {
         while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
             let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
                 batch.drain(..).unzip();
-            while let Err(error) = self.finish(&finishes).await {
-                if let EngineError::Db(passing) = &error
-                    && !passing.is_passing()
-                {
-                    // Never again in this form; the leases run out and recovery takes the runs.
-                    tracing::error!("{} ends of runs could not be recorded: {error}", finishes.len());
-                    break;
-                }
-                self.trouble.say("recording ends of runs", &error);
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            self.trouble.over();
+            self.finish_at_last(&finishes).await;
             for finish in &finishes {
-                self.holding.remove(finish.run_id);
+                self.holding.remove(finish.run_id, finish.token);
             }
             drop(permits);
             self.wake.launches();
         }
     }
 
-    /// Renew the heartbeat, the leases and the hold on the host's name.
+    /// Put ends on the record, however long the database is away.
+    async fn finish_at_last(&self, finishes: &[Finish]) {
+        loop {
+            match self.finish(finishes).await {
+                Ok(_) => return self.trouble.over(),
+                Err(error) if error.is_passing() => {
+                    self.trouble.say("recording ends of runs", &error);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => match finishes {
+                    // Never again in this form; the lease runs out and recovery takes the run.
+                    [one] => {
+                        tracing::error!(run = %one.run_id, "the end of a run could not be recorded: {error}");
+                        return;
+                    }
+                    // One of them is to blame; the others are recorded without it.
+                    all => {
+                        let (first, second) = all.split_at(all.len() / 2);
+                        Box::pin(self.finish_at_last(first)).await;
+                        return Box::pin(self.finish_at_last(second)).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Renew the heartbeat, the leases and the hold on the host's name, until the host has drained.
+    ///
+    /// A database that does not answer at all is not waited for past the end of a lease: then the
+    /// runs are dropped. Gives the name's lock back, for the host's last words.
     async fn lease_keeper(
         self: Arc<Self>,
         mut lock: HostLock,
         stop: watch::Sender<bool>,
         mut drained: watch::Receiver<bool>,
-    ) {
+    ) -> HostLock {
         // A lost lease is noticed at once, not at the next renewal.
         let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renew_at = self.clock.now();
+        let mut file_missed = false;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                _ = drained.wait_for(|now| *now) => return,
+                _ = drained.wait_for(|now| *now) => return lock,
             }
             let now = self.clock.now();
             if now >= renew_at {
-                match self.renew(now).await {
-                    Ok(()) => renew_at = now.plus(self.settings.renew),
+                let patience = self.patience(now);
+                match in_time(patience, self.renew(now)).await {
+                    Ok(()) => {
+                        self.trouble.over();
+                        renew_at = now.plus(self.settings.renew);
+                    }
                     Err(error) => self.trouble.say("renewing leases", &error),
                 }
-                match lock.hold().await {
+                match in_time(patience, async { Ok(lock.hold().await?) }).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::error!(host = %self.name, "another process serves under this host's name now; stopping");
                         stop.send_replace(true);
                     }
-                    Err(error) => self.trouble.say("holding the host's name", &error.into()),
+                    Err(error) => self.trouble.say("holding the host's name", &error),
                 }
             }
+            let missing = lock.missing_file();
+            if let Some(file) = missing.filter(|_| !file_missed) {
+                tracing::error!(
+                    "{} was deleted or replaced while it is served: what is recorded from now on is lost when this process ends; stop it, and put the file back",
+                    file.display()
+                );
+            }
+            file_missed = missing.is_some();
             self.drop_expired(self.clock.now());
         }
+    }
+
+    /// How long the lease keeper waits for one answer: not past the end of the first lease.
+    fn patience(&self, now: Timestamp) -> Duration {
+        let first_end = self.holding.first_end().map_or(self.settings.renew, |end| end.since(now));
+        first_end.clamp(RETRY_PAUSE, self.settings.renew.max(RETRY_PAUSE))
     }
 
     /// Take up what dead hosts left behind.
@@ -401,4 +455,13 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Give up on a database that does not answer within `limit`.
+async fn in_time<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
+    tokio::time::timeout(limit, step).await.map_err(silent)?
 }

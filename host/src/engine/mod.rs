@@ -34,9 +34,10 @@ mod spec;
 mod start;
 mod take;
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::future;
 use tokio::sync::{Notify, Semaphore};
@@ -86,6 +87,7 @@ pub struct Engine {
     specs: spec::Specs,
     versions: run::Versions,
     holding: lease::Holding,
+    pulse: lease::Pulse,
     wake: Wake,
     trouble: Trouble,
     last_health: AtomicBool,
@@ -111,11 +113,11 @@ impl Engine {
         let recovered = self.recover(now).await?;
         let intended = self.intend(now).await?;
         let work = self.take(now).await?;
-        let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work, now)));
+        let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work)));
         let ends: Vec<_> = ends.await.into_iter().flatten().collect();
         let finished = self.finish(&ends).await?;
         for work in &work {
-            self.holding.remove(work.run_id);
+            self.holding.remove(work.run_id, work.token);
         }
         Ok(Tick {
             recovered: recovered.again,
@@ -129,9 +131,8 @@ impl Engine {
     async fn hold_and_carry_out(
         &self,
         work: &Work,
-        now: Timestamp,
     ) -> Option<crate::db::runs::Finish> {
-        let stop = self.holding.add(work.run_id, now.plus(self.settings.lease));
+        let stop = self.holding.add(work);
         self.carry_out(work, &stop).await
     }
 
@@ -166,6 +167,16 @@ pub enum EngineError {
     Bug(String),
 }
 
+impl EngineError {
+    /// Whether the same step may succeed later without anybody changing the program.
+    fn is_passing(&self) -> bool {
+        match self {
+            EngineError::Db(error) => error.is_passing(),
+            EngineError::Bug(_) => false,
+        }
+    }
+}
+
 /// How one loop tells another that there is something to do.
 #[derive(Default)]
 struct Wake {
@@ -185,26 +196,50 @@ impl Wake {
     }
 }
 
-/// The last trouble said, so that an outage of an hour is one line and not thousands.
+/// Trouble that is not over: an outage of an hour that stops every loop is one line and not thousands.
 #[derive(Default)]
-struct Trouble(std::sync::Mutex<Option<String>>);
+struct Trouble(Mutex<Option<Outage>>);
+
+struct Outage {
+    since: Instant,
+    /// What does not pass by itself is said once each.
+    said: HashSet<String>,
+}
+
+/// Different texts remembered in one outage; past it they are said again.
+const SAID_MAX: usize = 64;
 
 impl Trouble {
-    /// Say it, unless it was the last thing said.
+    /// Say it, unless it is said already or is one more sign of the same outage.
     fn say(&self, doing: &str, error: &EngineError) {
-        let text = format!("{doing}: {error}");
-        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.as_deref() != Some(&text) {
-            tracing::error!("{text}; trying again until it works");
-            *last = Some(text);
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = outage.is_none();
+        let outage = outage.get_or_insert_with(|| Outage {
+            since: Instant::now(),
+            said: HashSet::new(),
+        });
+        if error.is_passing() {
+            if begins {
+                tracing::error!("{doing}: {error}; trying again until it works");
+            } else {
+                tracing::debug!("{doing}: {error}");
+            }
+            return;
+        }
+        if outage.said.len() >= SAID_MAX {
+            outage.said.clear();
+        }
+        if outage.said.insert(format!("{doing}: {error}")) {
+            tracing::error!("{doing}: {error}; trying again");
         }
     }
 
     /// Say that it is over, if there was any.
     fn over(&self) {
-        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.take().is_some() {
-            tracing::info!("the database answers again");
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outage) = outage.take() {
+            let seconds = outage.since.elapsed().as_secs_f64();
+            tracing::info!("the database answers again, after {seconds:.1} s");
         }
     }
 }

@@ -20,7 +20,8 @@ pub struct Plan {
 
 /// Decide every slot after the cursor and up to `now`, at most `slots_max` of them.
 ///
-/// None when no slot has come: the clock may have gone back since the schedule was found due.
+/// When none has come although the schedule was found due, its next slot was wrong, for example from
+/// before a change of its zone's rules; then only that is corrected.
 pub fn plan(
     due: &Due,
     rule: &Rule,
@@ -28,9 +29,8 @@ pub fn plan(
     host: HostId,
     now: Timestamp,
     slots_max: usize,
-) -> Option<Plan> {
+) -> Plan {
     let judgement = late::judge(rule, due.cursor_at, now, policy, slots_max);
-    let cursor = judgement.cursor?;
     let missing = due.digest.is_none() || due.missing_since.is_some();
     let mut interval_start = due.cursor_at;
     let mut launches = Vec::with_capacity(judgement.decisions.len());
@@ -66,16 +66,16 @@ pub fn plan(
         });
         interval_start = decision.last;
     }
-    Some(Plan {
+    Plan {
         launches,
         advance: Advance {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,
-            to: cursor,
+            to: judgement.cursor.unwrap_or(due.cursor_at),
             next_slot: judgement.next,
         },
-    })
+    }
 }
 
 /// Decide nothing more about a schedule, leaving its cursor where it is.
@@ -89,5 +89,38 @@ pub fn stand_still(due: &Due) -> Plan {
             to: due.cursor_at,
             next_slot: None,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ScheduleId;
+    use crate::schedule::{RuleKind, RuleText};
+
+    #[test]
+    fn a_wrong_next_slot_is_corrected_and_decides_nothing() {
+        let time = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let rule = Rule::parse(&RuleText {
+            kind: RuleKind::Cron,
+            expression: "0 * * * *".to_owned(),
+            anchor: None,
+            timezone: "UTC".to_owned(),
+        })
+        .unwrap();
+        let due = Due {
+            id: ScheduleId(uuid::Uuid::nil()),
+            revision: 1,
+            cursor_at: time("2026-01-01T00:00:00Z"),
+            next_slot: time("2026-01-01T00:30:00Z"),
+            package: "hello".to_owned(),
+            digest: None,
+            missing_since: None,
+        };
+        let now = time("2026-01-01T00:45:00Z");
+        let plan = plan(&due, &rule, &LatePolicy::default(), HostId::new(now), now, 10);
+        assert_eq!(plan.launches, []);
+        assert_eq!(plan.advance.to, due.cursor_at);
+        assert_eq!(plan.advance.next_slot, Some(time("2026-01-01T01:00:00Z")));
     }
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Stray, Verdict};
 use crate::db::{Tx, packages};
+use crate::ids::RunId;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
 const STRAYS_MAX: i64 = 512;
@@ -49,7 +51,8 @@ pub fn verdict(stray: &Stray, limits: &RecoveryLimits, now: Timestamp) -> Option
     } else {
         None
     };
-    let waits = abandoned.is_none() && stray.missing_since.is_some();
+    // A run is lost in any case. Its launch opens again, and then waits for the package as others do.
+    let waits = abandoned.is_none() && stray.missing_since.is_some() && stray.run_id.is_none();
     (!waits).then_some(Verdict {
         launch_id: stray.launch_id,
         run_id: stray.run_id,
@@ -62,9 +65,11 @@ impl Engine {
     pub async fn recover(&self, now: Timestamp) -> Result<Recovered, EngineError> {
         let limits = &self.settings.recovery;
         let mut tx = self.db.write().await?;
-        let silent_since = now.minus(self.settings.lease);
-        let buried = hosts::bury_silent(&mut tx, silent_since, now).await?;
-        record_deaths(&mut tx, &buried, now).await?;
+        let lease = self.settings.lease;
+        if self.pulse.is_witness(now, lease) {
+            let buried = hosts::bury_silent(&mut tx, now.minus(lease), now).await?;
+            record_deaths(&mut tx, &buried, now).await?;
+        }
 
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
@@ -75,7 +80,7 @@ impl Engine {
         } else {
             Timestamp::EPOCH
         };
-        let launches = recovery::lost_launches(&mut tx, untouched_since, STRAYS_MAX).await?;
+        let launches = recovery::lost_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
         let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
 
         let mut done = Recovered::default();
@@ -83,64 +88,80 @@ impl Engine {
             (runs, "its host died"),
             (launches, "the host that decided it died"),
         ] {
-            let mut verdicts = Vec::with_capacity(strays.len());
-            for stray in &strays {
-                let Some(verdict) = verdict(stray, limits, now) else {
-                    continue;
-                };
-                let (kind, detail) = match verdict.abandoned {
-                    Some(reason) => (
-                        EventKind::LaunchAbandoned,
-                        format!("slot {} was given up: {reason}", stray.slot),
-                    ),
-                    None => (
-                        EventKind::LaunchRecovered,
-                        format!(
-                            "slot {} is run again, recovery {} of {}: {why}",
-                            stray.slot,
-                            stray.recoveries + 1,
-                            limits.attempts_max
-                        ),
-                    ),
-                };
-                events::record(&mut tx, now, kind, &stray.schedule, &detail).await?;
-                match verdict.abandoned {
-                    Some(_) => done.abandoned += 1,
-                    None => done.again += 1,
-                }
-                verdicts.push(verdict);
-            }
-            recovery::carry_out(&mut tx, self.host, &verdicts, why, now).await?;
+            let taken_up = self.take_up(&mut tx, &strays, why, now).await?;
+            done.again += taken_up.again;
+            done.abandoned += taken_up.abandoned;
+        }
+        let found = done.again + done.abandoned > 0;
+        if found {
+            crash::point("before_recover_commit");
         }
         tx.commit().await?;
-        if done.again + done.abandoned > 0 {
+        if found {
+            crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
         }
-        done.more = more && done.again + done.abandoned > 0;
+        done.more = more && found;
         Ok(done)
     }
 
-    /// Hand back what this host still holds, for whoever comes next. For an orderly stop.
-    pub(super) async fn hand_back(&self, now: Timestamp) -> Result<usize, EngineError> {
+    /// Run strays again or give them up, and record which.
+    async fn take_up(
+        &self,
+        tx: &mut Tx,
+        strays: &[Stray],
+        why: &str,
+        now: Timestamp,
+    ) -> Result<Recovered, EngineError> {
+        let limits = &self.settings.recovery;
+        let mut done = Recovered::default();
+        let mut verdicts = Vec::with_capacity(strays.len());
+        for stray in strays {
+            let Some(verdict) = verdict(stray, limits, now) else {
+                continue;
+            };
+            let (kind, detail) = match verdict.abandoned {
+                Some(reason) => (
+                    EventKind::LaunchAbandoned,
+                    format!("slot {} was given up: {reason}", stray.slot),
+                ),
+                None => (
+                    EventKind::LaunchRecovered,
+                    format!(
+                        "slot {} is run again, recovery {} of {}: {why}",
+                        stray.slot,
+                        stray.recoveries + 1,
+                        limits.attempts_max
+                    ),
+                ),
+            };
+            events::record(tx, now, kind, &stray.schedule, &detail).await?;
+            match verdict.abandoned {
+                Some(_) => done.abandoned += 1,
+                None => done.again += 1,
+            }
+            verdicts.push(verdict);
+        }
+        recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+        Ok(done)
+    }
+
+    /// Hand back what this host still held when it dropped its runs, for whoever comes next. For an orderly stop.
+    pub(super) async fn hand_back(
+        &self,
+        left: &[RunId],
+        now: Timestamp,
+    ) -> Result<usize, EngineError> {
         let mut tx = self.db.write().await?;
         // The life ends first: that makes its runs strays.
         hosts::end(&mut tx, self.host, now).await?;
         let retry_before = now.minus(self.settings.recovery.age_max);
-        let held = self.holding.runs();
-        let verdicts: Vec<Verdict> = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX)
-            .await?
-            .into_iter()
-            .filter(|stray| stray.run_id.is_some_and(|run| held.contains(&run)))
-            .map(|stray| Verdict {
-                launch_id: stray.launch_id,
-                run_id: stray.run_id,
-                abandoned: None,
-            })
-            .collect();
-        recovery::carry_out(&mut tx, self.host, &verdicts, "its host was stopped", now).await?;
+        let mut strays = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX).await?;
+        strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
+        let done = self.take_up(&mut tx, &strays, "its host was stopped", now).await?;
         packages::withdraw_ended(&mut tx).await?;
         tx.commit().await?;
-        Ok(verdicts.len())
+        Ok(done.again)
     }
 }
 
@@ -249,6 +270,11 @@ mod tests {
             ..stray()
         };
         assert_eq!(after(missing.clone(), 10), None);
+        let taken = Stray {
+            run_id: Some(crate::ids::RunId::new(Timestamp::EPOCH)),
+            ..missing.clone()
+        };
+        assert_eq!(after(taken, 10), Some(None));
         assert_eq!(after(missing, 86_401), Some(Some("package_missing")));
     }
 }

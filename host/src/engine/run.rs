@@ -10,6 +10,7 @@ use super::take::Work;
 use super::workflow::{self, Step, Workflow};
 use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
 use crate::package::Package;
@@ -24,10 +25,12 @@ pub(super) struct Version {
     missing_grants: Vec<String>,
 }
 
-/// A run that cannot begin, ended in one sentence.
-struct CannotBegin {
-    kind: FailureKind,
-    message: String,
+/// A run that cannot begin.
+enum CannotBegin {
+    /// It ends in one sentence.
+    Failed { kind: FailureKind, message: String },
+    /// It was stopped before it was known whether it can.
+    Stopped,
 }
 
 impl Engine {
@@ -35,15 +38,13 @@ impl Engine {
     ///
     /// None when the run was stopped from outside: whoever stopped it records why.
     pub(super) async fn carry_out(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
-        let version = match self.version(work).await {
+        let version = match self.version(work, stop).await {
             Ok(version) => version,
-            Err(error) => {
-                let end = RunEnd::Failed {
-                    kind: error.kind,
-                    message: error.message,
-                };
+            Err(CannotBegin::Failed { kind, message }) => {
+                let end = RunEnd::Failed { kind, message };
                 return Some(self.finished(work, end, Vec::new()));
             }
+            Err(CannotBegin::Stopped) => return None,
         };
         let mut flow = Workflow::new(version.steps.clone());
         if work.taken.attempts > 0 {
@@ -130,6 +131,7 @@ impl Engine {
             let missing = version.missing_grants.join("; ");
             return (started_at, Report::without_call(Outcome::Denied, missing));
         }
+        crash::point("before_call");
         let report = self
             .sandbox
             .run(Call {
@@ -149,15 +151,20 @@ impl Engine {
                 stop,
             })
             .await;
+        crash::point("after_call");
         (started_at, report)
     }
 
     /// The version of the package that the launch was decided with.
-    async fn version(&self, work: &Work) -> Result<Arc<Version>, CannotBegin> {
+    async fn version(
+        &self,
+        work: &Work,
+        stop: &StopSignal,
+    ) -> Result<Arc<Version>, CannotBegin> {
         let taken = &work.taken;
         let only = work.spec.says.task.as_deref();
         let Some(package) = self.packages.get(&taken.package) else {
-            return Err(CannotBegin {
+            return Err(CannotBegin::Failed {
                 kind: FailureKind::Refused,
                 message: format!(
                     "the package `{}` has left this host's folder since the launch was taken",
@@ -169,7 +176,7 @@ impl Engine {
             return self.versions.of(&package, only);
         }
         self.versions
-            .of_digest(&self.db, &self.sandbox, &package, &taken.digest, only)
+            .of_digest(self, stop, &package, &taken.digest, only)
             .await
     }
 
@@ -197,6 +204,8 @@ impl Engine {
     }
 
     /// Try again through passing trouble of the database for as long as the run is this host's.
+    ///
+    /// None also for trouble that does not pass: the run's lease is left to run out, and recovery takes it.
     async fn until_stopped<T, F>(&self, stop: &StopSignal, attempt: impl Fn() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, EngineError>>,
@@ -205,7 +214,10 @@ impl Engine {
             match attempt().await {
                 Ok(value) => return Some(value),
                 Err(error) => {
-                    self.trouble.say("recording the tasks of a run", &error);
+                    self.trouble.say("reading or recording the tasks of a run", &error);
+                    if !error.is_passing() {
+                        return None;
+                    }
                     tokio::select! {
                         () = stop.dropped() => return None,
                         () = tokio::time::sleep(super::RETRY_PAUSE) => {}
@@ -280,22 +292,17 @@ fn task_run(
             .map(|context| serde_json::to_string(context).unwrap_or_default()),
         failure: None,
         message: None,
-        stdout: storable(&report.stdout),
-        stderr: storable(&report.stderr),
+        stdout: report.stdout.clone(),
+        stderr: report.stderr.clone(),
         logs: if report.logs.is_empty() {
             "[]".to_owned()
         } else {
-            storable(&serde_json::to_string(&report.logs).unwrap_or_default())
+            serde_json::to_string(&report.logs).unwrap_or_default()
         },
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
     }
-}
-
-/// Postgres keeps no zero bytes in text; what a guest prints is not to cost its launch.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }
 
 mod versions {
@@ -304,21 +311,25 @@ mod versions {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
 
-    use super::{Arc, Artifact, CannotBegin, FailureKind, Package, Step, Version};
-    use crate::db::{Db, packages};
+    use super::{Arc, Artifact, CannotBegin, Engine, FailureKind, Package, Step, StopSignal, Version};
+    use crate::db::packages;
     use crate::ids::ArtifactDigest;
     use crate::package::{self, Manifest};
-    use crate::wasm::Sandbox;
 
     /// Older versions kept compiled at most; past it the store starts afresh.
     const OLDER_MAX: usize = 16;
 
+    /// A package and the one task of it that is wanted, if only one is.
+    type Wanted = (String, Option<String>);
+    /// What a digest compiles to, and what it says of itself.
+    type Compiled = (Arc<Artifact>, Arc<Manifest>);
+
     #[derive(Default)]
     pub struct Versions {
-        /// Of the packages in the folder, by name and task, with the package they were worked out from.
-        live: Mutex<HashMap<(String, Option<String>), Arc<Version>>>,
+        /// Of the packages in the folder, with the package they were worked out from.
+        live: Mutex<HashMap<Wanted, Arc<Version>>>,
         /// Of digests that are no longer in the folder but that open launches were decided with.
-        older: Mutex<HashMap<ArtifactDigest, (Arc<Artifact>, Arc<Manifest>)>>,
+        older: Mutex<HashMap<ArtifactDigest, Compiled>>,
     }
 
     impl Versions {
@@ -348,8 +359,8 @@ mod versions {
         /// What a run of an older digest calls: its bytes from the database, under the sidecar of now.
         pub(super) async fn of_digest(
             &self,
-            db: &Db,
-            sandbox: &Arc<Sandbox>,
+            engine: &Engine,
+            stop: &StopSignal,
             package: &Arc<Package>,
             digest: &ArtifactDigest,
             only: Option<&str>,
@@ -361,7 +372,7 @@ mod versions {
             let (artifact, manifest) = match known {
                 Some(known) => known,
                 None => {
-                    let loaded = load(db, sandbox, &package.name, digest).await?;
+                    let loaded = load(engine, stop, &package.name, digest).await?;
                     let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
                     if older.len() >= OLDER_MAX {
                         older.clear();
@@ -375,26 +386,25 @@ mod versions {
     }
 
     async fn load(
-        db: &Db,
-        sandbox: &Arc<Sandbox>,
+        engine: &Engine,
+        stop: &StopSignal,
         name: &str,
         digest: &ArtifactDigest,
     ) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
-        let cannot = |message: String| CannotBegin {
-            kind: FailureKind::HostError,
-            message,
-        };
-        let bytes = async {
-            let mut tx = db.read().await?;
-            packages::artifact(&mut tx, digest).await
-        };
+        let bytes = engine.until_stopped(stop, || async {
+            let mut tx = engine.db.read().await?;
+            Ok(packages::artifact(&mut tx, digest).await?)
+        });
         let bytes = bytes
             .await
-            .map_err(|error| cannot(error.to_string()))?
-            .ok_or_else(|| cannot(format!("version {} is not kept any more", digest.short())))?;
-        package::compile(sandbox, name, bytes)
+            .ok_or(CannotBegin::Stopped)?
+            .ok_or_else(|| CannotBegin::Failed {
+                kind: FailureKind::HostError,
+                message: format!("version {} is not kept any more", digest.short()),
+            })?;
+        package::compile(&engine.sandbox, name, bytes)
             .await
-            .map_err(|message| CannotBegin {
+            .map_err(|message| CannotBegin::Failed {
                 kind: FailureKind::Refused,
                 message,
             })
@@ -407,7 +417,7 @@ mod versions {
         only: Option<&str>,
     ) -> Result<Version, CannotBegin> {
         let Some(tasks) = manifest.order(only) else {
-            return Err(CannotBegin {
+            return Err(CannotBegin::Failed {
                 kind: FailureKind::Refused,
                 message: format!(
                     "the package `{}` has no task `{}`; it has {}",

@@ -37,8 +37,8 @@ pub enum ScheduleError {
     Unknown { name: String, nearest: Option<String> },
     #[error("there is no package named `{name}`{}", hint(.nearest))]
     UnknownPackage { name: String, nearest: Option<String> },
-    #[error("the package `{package}` has no task `{task}`; it has {}", .known.join(", "))]
-    UnknownTask { package: String, task: String, known: Vec<String> },
+    #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
+    UnknownTask { package: String, task: String, nearest: Option<String>, known: Vec<String> },
     #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
     PackageMissing(String),
     #[error("{0}")]
@@ -322,6 +322,7 @@ async fn check(tx: &mut Tx, wanted: &Wanted) -> Result<Rule, ScheduleError> {
             return Err(ScheduleError::UnknownTask {
                 package: package.name,
                 task: task.clone(),
+                nearest: manifest.nearest_task(task).map(str::to_owned),
                 known: manifest
                     .tasks
                     .iter()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
@@ -10,12 +11,17 @@ use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
 use crate::db::{Db, DbError, HostLock};
-use crate::ids::HostId;
+use crate::ids::{HostId, RunId};
 use crate::package::Packages;
 use crate::wasm::{self, Sandbox};
 
 /// Hosts with the machine's name as their name that can live on one machine.
 const SAME_NAME_MAX: usize = 64;
+
+/// How long a name may be taken before that is believed: a server takes a moment to notice that the
+/// process which held it is dead, and this host may be that process's next life.
+const NAME_WAIT: Duration = Duration::from_secs(2);
+const NAME_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a host cannot begin to serve.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +63,7 @@ impl Engine {
             specs: Default::default(),
             versions: Default::default(),
             holding: Default::default(),
+            pulse: Default::default(),
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
@@ -92,6 +99,7 @@ impl Engine {
         let detail = format!("incarnation {}", self.host);
         events::record(&mut tx, now, EventKind::HostStarted, &self.name, &detail).await?;
         tx.commit().await?;
+        self.pulse.beat(now, self.settings.lease);
         if !buried.is_empty() {
             tracing::warn!(host = %self.name, "the last life of this host ended without stopping; what it left is recovered now");
         }
@@ -106,9 +114,9 @@ impl Engine {
         Ok(())
     }
 
-    /// End this life in order: what is still running goes back to be recovered by the next.
-    pub(super) async fn stop(&self, now: Timestamp) -> Result<(), EngineError> {
-        let handed_back = self.hand_back(now).await?;
+    /// End this life in order: of what was `left` running, whatever has not ended goes back to be recovered by the next.
+    pub(super) async fn stop(&self, left: &[RunId], now: Timestamp) -> Result<(), EngineError> {
+        let handed_back = self.hand_back(left, now).await?;
         let mut tx = self.db.write().await?;
         let detail = format!("handed back {handed_back} runs");
         events::record(&mut tx, now, EventKind::HostStopped, &self.name, &detail).await?;
@@ -122,8 +130,15 @@ async fn lock_name(db: &Db, wanted: Option<&str>) -> Result<(String, HostLock), 
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_string_lossy().into_owned();
     let name = wanted.unwrap_or(&machine);
-    if let Some(lock) = db.host_lock(name).await? {
-        return Ok((name.to_owned(), lock));
+    let until = Instant::now() + NAME_WAIT;
+    loop {
+        if let Some(lock) = db.host_lock(name).await? {
+            return Ok((name.to_owned(), lock));
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        tokio::time::sleep(NAME_PAUSE).await;
     }
     if !db.url().is_shared() {
         return Err(StartError::FileIsServed(db.url().to_string()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::runs::{self, NewRun, Taken};
 use crate::ids::RunId;
 
@@ -13,6 +14,8 @@ pub struct Work {
     pub run_id: RunId,
     /// The fence that proves the holding.
     pub token: i64,
+    /// Until when, unless it is renewed.
+    pub lease_until: Timestamp,
     pub is_recovery: bool,
     pub taken: Taken,
     /// What the schedule said when the launch was decided.
@@ -62,12 +65,14 @@ impl Engine {
             work.push(Work {
                 run_id,
                 token,
+                lease_until,
                 is_recovery,
                 taken,
                 spec,
             });
         }
         tx.commit().await?;
+        crash::point("after_take_commit");
         Ok(work)
     }
 }

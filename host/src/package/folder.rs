@@ -212,8 +212,9 @@ impl<L: Loader> Folder<L> {
 
     /// Tell once of each sidecar that has no package: most likely one of the two is mistyped.
     fn tell_strays(&mut self, listing: &Listing, packages: &BTreeSet<String>) {
+        // The sources of packages may lie beside them: their Cargo.toml is no sidecar.
         let strays: BTreeSet<String> = stems(listing, ".toml")
-            .filter(|name| !packages.contains(name))
+            .filter(|name| name != "Cargo" && !packages.contains(name))
             .collect();
         for name in strays.difference(&self.strays) {
             tracing::warn!("{name}.toml has no package {name}.wasm beside it and is not used");

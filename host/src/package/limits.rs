@@ -6,12 +6,13 @@ use crate::strict::{Error, Section};
 use crate::wasm::Limits;
 
 /// One page of a linear memory: less than this no task can have.
-const MEMORY_BYTES_LEAST: u64 = 64 << 10;
+pub(crate) const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 /// No bound on text or bodies may pass this: it is held in the host's memory.
 const BUFFER_BYTES_MOST: u64 = 1 << 30;
-const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
+/// A call that may take no time at all can only fail.
+pub(crate) const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// A year. Longer is a mistake, and far from where clocks overflow.
-const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
+pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The limits that a file sets; the others stay what they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,35 @@
+//! Named points at which a test lets the process die, as `kill -9` would: no destructor runs, nothing is flushed.
+//!
+//! A build with debug assertions aborts at the point that `CAMPANILE_CRASH_AT` names. In a release
+//! build [`point`] is empty, so the product has no such switch. A cargo feature would say the same,
+//! but as a second set of features for this crate it would have to be built a second time wherever the
+//! tests run; the profile already tells the two apart.
+
+/// The points of the path of a launch and of recovery, in order. What [`point`] is called with.
+pub const POINTS: [&str; 9] = [
+    "before_intend_commit",
+    "after_intend_commit",
+    "after_take_commit",
+    "before_call",
+    "after_call",
+    "before_finish_commit",
+    "after_finish_commit",
+    "before_recover_commit",
+    "after_recover_commit",
+];
+
+/// Die here, if this is the point that the environment names.
+#[cfg(debug_assertions)]
+pub fn point(name: &str) {
+    static CRASH_AT: std::sync::LazyLock<Option<String>> =
+        std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
+    debug_assert!(POINTS.contains(&name), "{name} is not among the crash points");
+    if CRASH_AT.as_deref() == Some(name) {
+        std::process::abort();
+    }
+}
+
+/// Nothing, in a release build.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn point(_name: &str) {}

@@ -1,0 +1,10 @@
+//! The command line as an outside script meets it: the real program, its exit codes, its JSON, its talk.
+
+mod folder;
+mod output;
+mod refusals;
+mod schedules;
+mod stopping;
+mod task_run;
+mod tower;
+mod workflows;

@@ -1,0 +1,223 @@
+//! Data on stdout, talk on stderr, and nobody minds who does not listen.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
+use serde_json::Value;
+
+use crate::tower::{Tower, eventually, list, run};
+
+on_both_empty!(every_command_answers_in_json_and_in_words);
+
+async fn every_command_answers_in_json_and_in_words(place: Place) {
+    let tower = Tower::new(place);
+    tower.bring("hello");
+    tower.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
+    let mut host = tower.serve_with(&["--log-format", "json"]);
+    let launch = tower.launch_where("hello", |row| row["status"] == "succeeded");
+    let run = launch["run_id"].as_str().expect("a run");
+    for command in [
+        &["schedule", "list"][..],
+        &["schedule", "show", "hello"],
+        &["schedule", "next", "hello", "-n", "3"],
+        &["launch", "list"],
+        &["launch", "list", "--schedule", "hello", "--limit", "1"],
+        &["run", "list", "--limit", "1"],
+        &["run", "show", run],
+        &["run", "logs", run],
+        &["package", "list"],
+        &["package", "show", "hello"],
+        &["event", "list", "--limit", "2"],
+        &["db", "status"],
+        &["db", "migrate"],
+        &["stats"],
+        &["health"],
+        &["config", "default"],
+        &["config", "check"],
+        &["schedule", "trigger", "hello"],
+        &["schedule", "pause", "hello"],
+        &["schedule", "resume", "hello"],
+    ] {
+        let words = tower.run(command.iter().copied());
+        assert_eq!((words.code, words.stderr.as_str()), (0, ""), "{words:?}");
+        assert!(!words.stdout.trim().is_empty(), "{command:?}");
+        if let ["schedule", "pause" | "resume", _] = command {
+            let again = tower.run(command.iter().copied().chain(["--json"]));
+            let error: Value = serde_json::from_str(&again.stdout).expect("JSON");
+            assert_eq!(again.code, 2, "{again:?}");
+            assert!(error["error"].is_string(), "{again:?}");
+            continue;
+        }
+        tower.json(command.iter().copied());
+    }
+    let newest = list(tower.json(["launch", "list", "--limit", "1"]));
+    assert_eq!(newest.len(), 1);
+    host.terminate();
+    assert!(host.wait_exit().success());
+    assert!(host.stdout_lines().is_empty(), "serve has no data");
+    for line in host.stderr_lines() {
+        let line: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(
+            line["level"].is_string() && line["timestamp"].is_string(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_help_and_the_version_names_what_decides() {
+    let here = tempfile::tempdir().expect("a folder");
+    let say = |args: &[&str]| {
+        let said = run(here.path(), args);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+        said.stdout
+    };
+    // The whole tree, as the program itself lists it.
+    let mut commands = vec![Vec::<String>::new()];
+    let mut seen = 0;
+    while let Some(command) = commands.pop() {
+        seen += 1;
+        let args: Vec<&str> = command
+            .iter()
+            .map(String::as_str)
+            .chain(["--help"])
+            .collect();
+        let help = say(&args);
+        assert!(help.contains("Usage: campanile"), "{help}");
+        let below = help.split("Commands:\n").nth(1).unwrap_or_default();
+        for line in below.lines().take_while(|line| line.starts_with("  ")) {
+            let name = line.split_whitespace().next().unwrap_or_default();
+            if line.starts_with("   ") || name == "help" {
+                continue;
+            }
+            let about = line.split_whitespace().count();
+            assert!(about > 1, "`{name}` says nothing of itself:\n{help}");
+            commands.push(command.iter().cloned().chain([name.to_owned()]).collect());
+        }
+    }
+    assert!(seen > 30, "only {seen} commands were found");
+    let version = say(&["--version"]);
+    for part in ["campanile ", "wasmtime ", "tzdata "] {
+        assert!(version.contains(part), "{version}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_exit_code_2_and_says_how() {
+    let here = tempfile::tempdir().expect("a folder");
+    for (args, says) in [
+        (&["ring"][..], "unrecognized subcommand 'ring'"),
+        (&["schedule", "add"], "--package"),
+        (&["schedule", "add", "x", "--package", "p"], "--cron"),
+        (
+            &[
+                "schedule",
+                "add",
+                "x",
+                "--package",
+                "p",
+                "--every",
+                "1s",
+                "--cron",
+                "* * * * *",
+            ],
+            "cannot be used with",
+        ),
+        (&["launch", "list", "--limit", "0"], "1..=100000"),
+        (&["schedule", "next", "x", "-n", "0"], "1..=10000"),
+        (&["run", "show", "x"], "x"),
+        (&["serve", "--wait", "soon"], "30s"),
+        (&["serve", "--log-format", "xml"], "json"),
+    ] {
+        run(here.path(), args).refused(&[says]);
+    }
+    let left = std::fs::read_dir(here.path()).expect("the folder").count();
+    assert_eq!(left, 0, "nothing was made");
+}
+
+/// The writing end of a pipe from which nobody reads.
+fn broken_pipe() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+fn full_device() -> Stdio {
+    let full = File::options().write(true).open("/dev/full");
+    full.expect("/dev/full").into()
+}
+
+fn code(command: &mut Command) -> Option<i32> {
+    command.status().expect("a run").code()
+}
+
+fn on_sqlite(case: impl FnOnce(Tower)) {
+    run_empty_case(Backend::Sqlite, async |place| case(Tower::new(place)));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    on_sqlite(|tower| {
+        tower.ok(["db", "migrate"]);
+        for args in [
+            &["launch", "list"][..],
+            &["launch", "list", "--json"],
+            &["schedule", "list", "--json"],
+            &["config", "default"],
+            &["--help"],
+        ] {
+            let output = tower
+                .command(args)
+                .stdout(broken_pipe())
+                .output()
+                .expect("a run");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(
+                (output.status.code(), stderr.as_ref()),
+                (Some(0), ""),
+                "{args:?}"
+            );
+        }
+        // A disk that is full is one: the data is not there.
+        let mut list = tower.command(["launch", "list"]);
+        assert_eq!(
+            code(list.stdout(full_device()).stderr(Stdio::null())),
+            Some(1)
+        );
+    });
+}
+
+#[test]
+fn talk_that_nobody_hears_changes_no_exit_code() {
+    on_sqlite(|tower| {
+        let mut unknown = tower.command(["schedule", "show", "x", "--database", "sqlite:none.db"]);
+        for deaf in [broken_pipe(), full_device()] {
+            assert_eq!(code(unknown.stderr(deaf)), Some(2));
+        }
+        let file = crate::tower::package("hello");
+        let mut hello = tower.command(["task".as_ref(), "run".as_ref(), file.as_os_str()]);
+        assert_eq!(
+            code(hello.stdout(Stdio::null()).stderr(broken_pipe())),
+            Some(0)
+        );
+    });
+}
+
+#[test]
+fn a_host_outlives_whoever_reads_its_log() {
+    on_sqlite(|tower| {
+        tower.bring("hello");
+        tower.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
+        let mut command = tower.command(["serve"]);
+        let quiet = command.stderr(broken_pipe()).stdout(Stdio::null());
+        let mut host = HostProcess::spawn_unheard(quiet);
+        eventually(|| match tower.run(["launch", "list", "--json"]) {
+            said if said.stdout.contains("succeeded") => Ok(()),
+            said => Err(format!("{said:?}")),
+        });
+        host.terminate();
+        assert_eq!(host.wait_exit().code(), Some(0));
+    });
+}

@@ -1,0 +1,339 @@
+//! `campanile schedule` while a host serves: what is ordered is followed, and the record says so.
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Tower, eventually, keys, list, millis, text};
+
+on_both_empty!(
+    a_schedule_lives_from_add_to_remove,
+    rules_of_every_kind_give_their_slots_in_their_zone,
+    a_task_is_told_what_its_launch_is,
+);
+
+/// A tower with `guests`, whose sidecar says `sidecar`.
+fn tower(place: Place, sidecar: &str) -> Tower {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    tower.sidecar("guests", sidecar);
+    tower
+}
+
+async fn a_schedule_lives_from_add_to_remove(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let added = tower.json([
+        "schedule",
+        "add",
+        "tick",
+        "--package",
+        "guests",
+        "--task",
+        "ok",
+        "--every",
+        "1s",
+    ]);
+    let known = [
+        "anchor",
+        "context",
+        "created_at",
+        "cursor",
+        "enabled",
+        "expression",
+        "id",
+        "kind",
+        "name",
+        "next_slot",
+        "origin",
+        "package",
+        "revision",
+        "task",
+        "timezone",
+        "updated_at",
+    ];
+    assert_eq!(keys(&added), known);
+    assert_eq!(
+        (&added["origin"], &added["enabled"]),
+        (&json!("operator"), &json!(true))
+    );
+
+    // The host was not told: it has to notice, in time for the first slot or within a second of it.
+    let first = tower.launch_where("tick", |row| row["status"] == "succeeded");
+    assert_eq!(first["scheduled_time"], added["next_slot"]);
+    let late = millis(&first["started_at"]) - millis(&first["scheduled_time"]);
+    assert!(late < 2_000, "noticed {late} ms after the slot");
+
+    let triggered = tower.trigger("tick", &json!({}));
+    let manual = tower.ended("tick", &triggered);
+    assert_eq!(
+        (&manual["kind"], &manual["status"]),
+        (&json!("manual"), &json!("succeeded"))
+    );
+    let late = millis(&manual["started_at"]) - millis(&manual["scheduled_time"]);
+    assert!(late < 2_000, "a trigger was noticed after {late} ms");
+
+    assert_eq!(tower.ok(["schedule", "pause", "tick"]), "paused tick\n");
+    tower
+        .run(["schedule", "pause", "tick"])
+        .refused(&["`tick` is paused already"]);
+    let shown = tower.json(["schedule", "show", "tick"]);
+    assert_eq!(
+        (&shown["enabled"], &shown["next_slot"]),
+        (&json!(false), &Value::Null)
+    );
+    let from = millis(&next(&tower, "tick", 1)[0]);
+    eventually(|| match millis(&next(&tower, "tick", 1)[0]) - from {
+        since if since >= 2_000 => Ok(()),
+        since => Err(format!("only {since} ms of pause")),
+    });
+    let in_pause = tower.trigger("tick", &json!({}));
+    assert_eq!(
+        tower.ended("tick", &in_pause)["status"],
+        "succeeded",
+        "triggers still work"
+    );
+    tower.ok(["schedule", "resume", "tick"]);
+    tower
+        .run(["schedule", "resume", "tick"])
+        .refused(&["`tick` is not paused"]);
+    let last = tower.launches("tick").len();
+    let rows = eventually(|| match tower.launches("tick") {
+        rows if rows.len() >= last + 2 => Ok(rows),
+        rows => Err(format!("{} rows", rows.len())),
+    });
+    let dropped: Vec<&Value> = rows
+        .iter()
+        .filter(|row| row["decision"] == "skipped")
+        .collect();
+    assert_eq!(
+        dropped.len(),
+        1,
+        "one row for the whole pause: {dropped:#?}"
+    );
+    let range = dropped[0];
+    assert_eq!(range["reason"], "paused");
+    let count = range["slot_count"].as_i64().expect("a number");
+    assert!(count >= 2, "{range:#}");
+    let span = millis(&range["scheduled_last"]) - millis(&range["scheduled_time"]);
+    assert_eq!(span, (count - 1) * 1_000, "{range:#}");
+    // No second between the first and the last is without its decision, and none has two.
+    let mut slots: Vec<i64> = rows
+        .iter()
+        .filter(|row| row["kind"] != "manual")
+        .flat_map(|row| (0..row["slot_count"].as_i64().unwrap_or(0)).map(move |n| (row, n)))
+        .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
+        .collect();
+    slots.sort_unstable();
+    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
+    assert_eq!(slots, every);
+
+    assert_eq!(tower.ok(["schedule", "remove", "tick"]), "removed tick\n");
+    tower
+        .run(["schedule", "show", "tick"])
+        .refused(&["there is no schedule named `tick`"]);
+    assert_eq!(tower.json(["schedule", "list"]), json!([]));
+    let left = tower.launches("tick");
+    assert!(left.len() >= rows.len(), "its launches stay");
+    // The name is free again, and the new schedule rings.
+    tower.ok([
+        "schedule",
+        "add",
+        "tick",
+        "--package",
+        "guests",
+        "--task",
+        "ok",
+        "--every",
+        "1s",
+    ]);
+    let new = tower.json(["schedule", "show", "tick"]);
+    assert_ne!(new["id"], added["id"]);
+    eventually(|| {
+        let rows = list(tower.json(["schedule", "show", "tick"])["launches"].clone());
+        let rung = rows.iter().any(|row| row["status"] == "succeeded");
+        rung.then_some(()).ok_or_else(|| format!("{rows:#?}"))
+    });
+}
+
+fn next(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
+    list(tower.json(["schedule", "next", schedule, "-n", &n.to_string()]))
+}
+
+async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let add = |name: &str, rule: &[&str]| {
+        let fixed = [
+            "schedule",
+            "add",
+            name,
+            "--package",
+            "guests",
+            "--task",
+            "ok",
+        ];
+        tower.json(fixed.into_iter().chain(rule.iter().copied()))
+    };
+    // Tokyo has no summer time: 03:30 there is 18:30 UTC all year.
+    add("tokyo", &["--cron", "30 3 * * *", "--tz", "Asia/Tokyo"]);
+    let slots = next(&tower, "tokyo", 3);
+    assert_eq!(slots.len(), 3);
+    for (nth, slot) in slots.iter().enumerate() {
+        assert!(text(slot).ends_with("T18:30:00Z"), "{slot}");
+        let days = (millis(slot) - millis(&slots[0])) / 86_400_000;
+        assert_eq!(days, nth as i64);
+    }
+    let talk = tower.ok(["schedule", "next", "tokyo", "-n", "1"]);
+    assert!(talk.contains("T03:30:00+09:00[Asia/Tokyo]"), "{talk}");
+
+    // Every slot is a whole number of periods from the anchor.
+    let anchor = json!("2020-01-01T00:10:00Z");
+    add(
+        "grid",
+        &["--every", "6h", "--anchor", "2020-01-01T00:10:00Z"],
+    );
+    for slot in next(&tower, "grid", 4) {
+        assert_eq!((millis(&slot) - millis(&anchor)) % 21_600_000, 0, "{slot}");
+    }
+
+    let first = millis(&next(&tower, "grid", 1)[0]);
+    let now = millis(&add("now", &["--every", "1h"])["created_at"]);
+    assert!(first > now, "only slots to come");
+    let soon = campanile::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
+    let once = add("once", &["--at", &soon]);
+    assert_eq!(once["next_slot"], soon.as_str());
+    let rung = tower.launch_where("once", |row| row["status"] == "succeeded");
+    assert_eq!(rung["scheduled_time"], soon.as_str());
+    assert_eq!(
+        tower.json(["schedule", "show", "once"])["next_slot"],
+        Value::Null
+    );
+    assert_eq!(
+        next(&tower, "once", 3),
+        Vec::<Value>::new(),
+        "once and never again"
+    );
+    assert_eq!(tower.launches("once").len(), 1);
+
+    let cron = add("cron", &["--cron", "* * * * * *", "--tz", "Europe/Paris"]);
+    let rung = tower.launch_where("cron", |row| row["status"] == "succeeded");
+    assert_eq!(rung["scheduled_time"], cron["next_slot"]);
+    let local = text(&rung["scheduled_local"]);
+    assert!(local.ends_with("[Europe/Paris]"), "{local}");
+}
+
+async fn a_task_is_told_what_its_launch_is(place: Place) {
+    // The small output limit is what makes `echo` fail, when it is handed a lot.
+    let tower = tower(
+        place,
+        "[context]\nsidecar = 1\nabove = 'sidecar'\n[limits]\noutput = '32KiB'\n",
+    );
+    let _host = tower.serve();
+    let added = tower.json([
+        "schedule",
+        "add",
+        "echo",
+        "--package",
+        "guests",
+        "--task",
+        "echo",
+        "--every",
+        "1s",
+        "--tz",
+        "Europe/Paris",
+        "--context",
+        r#"{"schedule_s": 2, "above": "schedule", "top": "schedule"}"#,
+    ]);
+    let output = |launch: &Value| tower.run_of(launch)["tasks"][0]["output"].clone();
+    let nth = |n: usize| {
+        eventually(|| {
+            let rows = tower.launches("echo");
+            let rung = rows
+                .get(n)
+                .filter(|row| row["status"] == "succeeded")
+                .cloned();
+            rung.ok_or_else(|| format!("{rows:#?}"))
+        })
+    };
+    let (first, second) = (nth(0), nth(1));
+    tower.ok(["schedule", "pause", "echo"]);
+    let told = output(&first);
+    assert_eq!(told["sidecar"], 1);
+    assert_eq!(told["schedule_s"], 2);
+    assert_eq!(told["above"], "schedule");
+    assert_eq!(told["execution_id"], first["id"]);
+    assert_eq!(told["run_id"], first["run_id"]);
+    assert_eq!(told["trigger"], "schedule");
+    assert_eq!(
+        (&told["attempt"], &told["is_recovery"]),
+        (&json!(1), &json!(false))
+    );
+    assert_eq!(told["recovery_attempt_time"], Value::Null);
+    assert_eq!(told["original_scheduled_time"], first["scheduled_time"]);
+    assert_eq!(told["scheduled_local"], first["scheduled_local"]);
+    assert!(text(&told["scheduled_local"]).ends_with("[Europe/Paris]"));
+    assert_eq!(
+        told["interval_start"], added["created_at"],
+        "the first interval begins with the schedule"
+    );
+    assert_eq!(told["interval_end"], first["scheduled_time"]);
+    assert_eq!(
+        (&told["last_result"], &told["last_failure"]),
+        (&Value::Null, &Value::Null)
+    );
+    let schedule = json!({
+        "id": added["id"], "name": "echo", "expression": "1s", "timezone": "Europe/Paris",
+    });
+    assert_eq!(told["schedule"], schedule);
+    let again = output(&second);
+    assert_eq!(again["interval_start"], first["scheduled_time"]);
+    assert_eq!(again["interval_end"], second["scheduled_time"]);
+    assert_eq!(
+        again["last_result"], told,
+        "the output of the success before"
+    );
+
+    // A trigger's context lies on top, for that launch only.
+    let good = tower.trigger("echo", &json!({"top": "trigger", "mine": true}));
+    let good = tower.ended("echo", &good);
+    let told = output(&good);
+    assert_eq!(
+        (&told["top"], &told["mine"]),
+        (&json!("trigger"), &json!(true))
+    );
+    assert_eq!(
+        (&told["above"], &told["sidecar"]),
+        (&json!("schedule"), &json!(1))
+    );
+    assert_eq!(told["trigger"], "manual");
+    assert_eq!(told["interval_end"], good["scheduled_time"]);
+
+    let bad = tower.trigger("echo", &json!({"much": "x".repeat(40_000)}));
+    let bad = tower.ended("echo", &bad);
+    assert_eq!(
+        (&bad["status"], &bad["failure"]),
+        (&json!("failed"), &json!("invalid_output"))
+    );
+    assert_eq!(bad["attempts"], 1, "a wrong output is not tried again");
+    let after = tower.trigger("echo", &json!({}));
+    let told_after = output(&tower.ended("echo", &after));
+    assert_eq!(told_after["last_result"], told, "kept across the failure");
+    assert_eq!(told_after["last_failure"]["kind"], "invalid_output");
+    assert_eq!(told_after["last_failure"]["message"], bad["message"]);
+    assert_eq!(
+        told_after["last_failure"]["scheduled_time"],
+        bad["scheduled_time"]
+    );
+    assert_eq!(
+        told_after.get("mine"),
+        None,
+        "a trigger's context is of one launch"
+    );
+    let well = tower.trigger("echo", &json!({}));
+    let told = output(&tower.ended("echo", &well));
+    assert_eq!(
+        told["last_failure"],
+        Value::Null,
+        "a success ends the trouble"
+    );
+}

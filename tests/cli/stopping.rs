@@ -1,0 +1,133 @@
+//! The end of a host in order: what runs is finished, or handed back and taken up again.
+
+use campanile_tests::{Place, on_both_empty};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::tower::{Tower, eventually, millis};
+
+on_both_empty!(
+    a_host_that_is_told_to_stop_finishes_what_runs,
+    what_does_not_finish_in_time_is_handed_back_and_run_again,
+);
+
+async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut host = tower.serve();
+        let schedule = if signal == Signal::TERM {
+            "term"
+        } else {
+            "int"
+        };
+        tower.ok([
+            "schedule",
+            "add",
+            schedule,
+            "--package",
+            "guests",
+            "--task",
+            "sleep",
+            "--at",
+            "2099-01-01T00:00:00Z",
+        ]);
+        let launch = tower.trigger(schedule, &json!({"ms": 2_000}));
+        tower.launch_where(schedule, |row| row["status"] == "running");
+        host.signal(signal);
+        host.wait_for_line("stopping");
+        let status = host.wait_exit();
+        assert_eq!(status.code(), Some(0), "{:#?}", host.stderr_lines());
+        assert!(host.stdout_lines().is_empty());
+        let row = tower.ended(schedule, &launch);
+        assert_eq!(row["status"], "succeeded", "{row:#}");
+        assert_eq!(
+            tower.run_of(&row)["tasks"][0]["output"],
+            json!({"slept_ms": 2_000})
+        );
+        let health = tower.run(["health"]);
+        assert_eq!(health.code, 1, "nobody serves: {health:?}");
+        assert!(
+            health.stdout.contains("the scheduler is stopped"),
+            "{health:?}"
+        );
+    }
+}
+
+async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place) {
+    let tower = Tower::new(place);
+    std::fs::create_dir(tower.folder().join("effects")).expect("a folder");
+    std::fs::write(
+        tower.folder().join("campanile.toml"),
+        "[host]\ndrain = '1s'\n",
+    )
+    .expect("a configuration");
+    tower.bring("append");
+    tower.sidecar(
+        "append",
+        "[[grants.directories]]\nhost = '../effects'\nguest = '/out'\naccess = 'write'\n",
+    );
+    let effects = || {
+        let file = tower.folder().join("effects/effects.log");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let effect = |nth: usize| {
+        eventually(|| {
+            let lines = effects();
+            lines.get(nth).cloned().ok_or_else(|| format!("{lines:?}"))
+        })
+    };
+    let mut host = tower.serve();
+    tower.ok([
+        "schedule",
+        "add",
+        "slow",
+        "--package",
+        "append",
+        "--at",
+        "2099-01-01T00:00:00Z",
+    ]);
+    let launch = tower.trigger("slow", &json!({"after_ms": 600_000}));
+    let first = effect(0);
+    let before = tower.launch_where("slow", |row| row["status"] == "running");
+    host.terminate();
+    assert_eq!(
+        host.wait_exit().code(),
+        Some(0),
+        "{:#?}",
+        host.stderr_lines()
+    );
+    host.wait_for_line("handed_back=1");
+    let handed_back = tower.launches("slow").remove(0);
+    assert_eq!(handed_back["id"], launch.as_str());
+    assert!(handed_back["finished_at"].is_null(), "{handed_back:#}");
+
+    let _host = tower.serve();
+    let second = effect(1);
+    let slot = millis(&before["scheduled_time"]);
+    for (line, which) in [(first, "first"), (second, "recovery")] {
+        let told: Vec<&str> = line.split(' ').collect();
+        assert_eq!((told[0], told[2]), (launch.as_str(), which), "{line}");
+        assert_eq!(millis(&json!(told[3])), slot, "{line}");
+    }
+    let row = tower.launch_where("slow", |row| row["status"] == "running");
+    assert_eq!(
+        (&row["id"], &row["recoveries"]),
+        (&json!(launch), &json!(1))
+    );
+    assert_ne!(
+        row["run_id"], before["run_id"],
+        "a new run of the same launch"
+    );
+    let runs = tower.json(["run", "list", "--schedule", "slow"]);
+    assert_eq!(
+        (&runs[0]["state"], &runs[0]["is_recovery"]),
+        (&json!("running"), &json!(true))
+    );
+    assert_eq!(
+        (&runs[1]["state"], &runs[1]["is_recovery"]),
+        (&json!("lost"), &json!(false))
+    );
+    assert_eq!(effects().len(), 2);
+}
