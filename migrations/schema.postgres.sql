@@ -70,11 +70,10 @@ CREATE TABLE launch (
     CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text]))),
     CHECK ((slot_count >= 1)),
     CHECK ((status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'abandoned'::text, 'skipped'::text]))),
-    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
     PRIMARY KEY (id)
-);
+) WITH (fillfactor=70);
 CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
-CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE (status = 'open'::text);
+CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
 CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE (kind <> 'manual'::text);
 CREATE TABLE package (
     name TEXT NOT NULL,
@@ -113,7 +112,6 @@ CREATE TABLE run (
     CHECK (((state = 'running'::text) = (lease_until IS NOT NULL))),
     CHECK (((state = 'waiting'::text) = (retry_at IS NOT NULL))),
     CHECK ((state = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'lost'::text]))),
-    FOREIGN KEY (launch_id) REFERENCES launch(id),
     PRIMARY KEY (id)
 );
 CREATE INDEX run_launch ON run USING btree (launch_id);
@@ -145,7 +143,6 @@ CREATE TABLE schedule_result (
     result TEXT,
     failure_slot TIMESTAMP WITH TIME ZONE,
     failure TEXT,
-    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
     PRIMARY KEY (schedule_id)
 );
 CREATE TABLE schedule_revision (
@@ -182,6 +179,5 @@ CREATE TABLE task_run (
     wall_ms DOUBLE PRECISION NOT NULL,
     cpu_ms DOUBLE PRECISION NOT NULL,
     memory_peak_bytes BIGINT NOT NULL,
-    FOREIGN KEY (run_id) REFERENCES run(id),
     PRIMARY KEY (run_id, task, attempt)
 );

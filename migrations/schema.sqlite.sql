@@ -33,7 +33,7 @@ CREATE TABLE host (
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
-    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual')),
     slot TEXT NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE launch (
     CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
 ) STRICT;
 CREATE INDEX launch_claimed ON launch (claimed_at);
-CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open';
+CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
@@ -81,7 +81,7 @@ CREATE TABLE package_host (
 ) STRICT;
 CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
-    launch_id BLOB NOT NULL REFERENCES launch (id),
+    launch_id BLOB NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
@@ -118,7 +118,7 @@ CREATE TABLE schedule (
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE TABLE schedule_result (
-    schedule_id BLOB NOT NULL PRIMARY KEY REFERENCES schedule (id),
+    schedule_id BLOB NOT NULL PRIMARY KEY,
     success_slot TEXT,
     result TEXT,
     failure_slot TEXT,
@@ -139,7 +139,7 @@ CREATE TABLE schedule_revision (
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
 CREATE TABLE task_run (
-    run_id BLOB NOT NULL REFERENCES run (id),
+    run_id BLOB NOT NULL,
     task TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),

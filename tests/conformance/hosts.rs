@@ -15,7 +15,10 @@ on_both!(
     a_package_is_in_force_in_its_newest_version,
     a_rejected_file_leaves_the_older_version_in_force,
     a_package_is_missing_when_no_living_host_has_it,
+    a_version_on_the_record_is_found_again,
+    a_scratch_database_is_apart_and_leaves_nothing,
     a_host_locks_out_a_second_of_its_name,
+    a_lock_tells_when_its_file_is_gone,
 );
 
 async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
@@ -222,6 +225,69 @@ async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
     publish(&mut tx, host_1, PACKAGE, at(7)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!(row.missing_since, None, "it came back");
+}
+
+async fn a_version_on_the_record_is_found_again(test: TestDb) {
+    let mut tx = test.write().await;
+    let host_1 = add_host(&mut tx, 1, at(0)).await;
+    let host_2 = host_id(2);
+    hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
+        .await
+        .unwrap();
+    packages::withdraw(&mut tx, host_1, PACKAGE).await.unwrap();
+    packages::mark_missing(&mut tx, at(1)).await.unwrap();
+    packages::publish_host(&mut tx, host_2, PACKAGE, &digest())
+        .await
+        .unwrap();
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    assert_eq!((row.missing_since, row.loaded_at), (None, at(0)));
+    let still = packages::mark_missing(&mut tx, at(2)).await.unwrap();
+    assert_eq!(still, Vec::<String>::new());
+    packages::publish_host(&mut tx, host_2, PACKAGE, &digest())
+        .await
+        .unwrap();
+}
+
+/// SQLite would go on with a file that nobody else can see.
+async fn a_lock_tells_when_its_file_is_gone(test: TestDb) {
+    let lock = test.db.host_lock("tower").await.unwrap().expect("free");
+    assert_eq!(lock.missing_file(), None);
+    let path = test.place.folder.path().join("campanile.db");
+    if test.backend() == Backend::Sqlite {
+        let aside = path.with_extension("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        assert_eq!(lock.missing_file(), Some(path.as_path()));
+        std::fs::write(&path, b"another").unwrap();
+        assert_eq!(lock.missing_file(), Some(path.as_path()));
+        std::fs::rename(&aside, &path).unwrap();
+        assert_eq!(lock.missing_file(), None);
+    }
+}
+
+async fn a_scratch_database_is_apart_and_leaves_nothing(test: TestDb) {
+    let files = || {
+        let folder = std::fs::read_dir(test.place.folder.path()).unwrap();
+        let mut names: Vec<_> = folder.map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    let name = format!("scratch_{}", uuid::Uuid::new_v4().simple());
+    let scratch = Db::open_scratch(test.db.url(), &name).await.unwrap();
+    let mut tx = scratch.write().await.unwrap();
+    add_host(&mut tx, 1, at(0)).await;
+    tx.commit().await.unwrap();
+    assert_eq!(hosts::live(&mut test.read().await).await.unwrap(), []);
+    scratch.discard().await.unwrap();
+    assert_eq!(files(), before);
+    if test.backend() == Backend::Postgres {
+        let schemas = test
+            .rows(&format!(
+                "SELECT nspname::text FROM pg_namespace WHERE nspname = '{name}'"
+            ))
+            .await;
+        assert!(schemas.is_empty());
+    }
 }
 
 async fn a_host_locks_out_a_second_of_its_name(test: TestDb) {

@@ -189,7 +189,8 @@ SELECT piece FROM (
             UNION ALL
             SELECT 2, 0, pg_get_constraintdef(k.oid) FROM pg_constraint k
             WHERE k.conrelid = c.oid AND k.contype IN ('p', 'u', 'f', 'c')
-        ) lines) || E'\n)' AS piece
+        ) lines) || E'\n)'
+        || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') AS piece
     FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
     UNION ALL
     SELECT i.tablename, 2, i.indexname, replace(i.indexdef, ' ON ' || i.schemaname || '.', ' ON ')

@@ -14,17 +14,13 @@ const EXPECTED: &[(&str, &str)] = &[
         "schedule_due",
     ),
     ("min(next_slot)", "schedule_due"),
-    (
-        "WHERE l.status = 'open' AND l.fire_time <= $1",
-        "launch_open",
-    ),
+    ("l.status = 'open' AND l.fire_time <= $1", "launch_open"),
     ("min(fire_time)", "launch_open"),
     (
         "WHERE r.state = 'waiting' AND r.retry_at <= $1",
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
-    ("UPDATE run SET lease_until = $2 WHERE host_id", "run_lease"),
     ("h.end_reason = 'died' OR", "launch_open"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
     (

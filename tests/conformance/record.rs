@@ -123,6 +123,7 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
         abandoned: 1,
     };
     assert_eq!(counts, expected);
+    assert_eq!(stats::unfinished(&mut tx).await.unwrap(), 4);
     let newest = stats::counts(&mut tx, at(41)).await.unwrap();
     assert_eq!(
         (newest.launches, newest.skipped, newest.unfinished),

@@ -156,24 +156,39 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
     let all = [of(1, 10, 1), of(2, 11, 2), of(3, 12, 3), unclaimed];
     launches::insert(&mut tx, &all).await.unwrap();
     assert_eq!(
-        recovery::lost_launches(&mut tx, at(10), 9).await.unwrap(),
+        recovery::lost_launches(&mut tx, host_id(1), at(10), 9)
+            .await
+            .unwrap(),
         []
     );
     // One that stops in order leaves decisions that others take; one that died may have been about to.
     hosts::end(&mut tx, host_id(3), at(14)).await.unwrap();
     hosts::bury_name(&mut tx, "tower-2", at(14)).await.unwrap();
-    let lost = recovery::lost_launches(&mut tx, at(10), 9).await.unwrap();
+    let lost = recovery::lost_launches(&mut tx, host_id(1), at(10), 9)
+        .await
+        .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
     assert_eq!(lost[0].run_id, None);
     // Nobody has taken them since they were decided.
-    let lost = recovery::lost_launches(&mut tx, at(13), 9).await.unwrap();
+    let lost = recovery::lost_launches(&mut tx, host_id(1), at(13), 9)
+        .await
+        .unwrap();
     assert_eq!(ids(&lost), [all[0].id, all[1].id, all[2].id]);
-    let lost = recovery::lost_launches(&mut tx, at(99), 9).await.unwrap();
+    let lost = recovery::lost_launches(&mut tx, host_id(1), at(99), 9)
+        .await
+        .unwrap();
     assert_eq!(lost.len(), 4);
     assert_eq!(
-        recovery::lost_launches(&mut tx, at(99), 2).await.unwrap(),
+        recovery::lost_launches(&mut tx, host_id(1), at(99), 2)
+            .await
+            .unwrap(),
         lost[..2]
     );
+    // A host that has not the package could not have taken any; that one died is known to it all the same.
+    let lost = recovery::lost_launches(&mut tx, host_id(9), at(99), 9)
+        .await
+        .unwrap();
+    assert_eq!(ids(&lost), [all[1].id]);
     // Taken up again, it is not lost until as much time has passed once more.
     let verdict = Verdict {
         launch_id: all[0].id,
@@ -183,10 +198,12 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
     recovery::carry_out(&mut tx, host_id(1), &[verdict], "lost", at(200))
         .await
         .unwrap();
-    let lost = recovery::lost_launches(&mut tx, at(200), 9).await.unwrap();
+    let lost = recovery::lost_launches(&mut tx, host_id(1), at(200), 9)
+        .await
+        .unwrap();
     assert_eq!(ids(&lost), [all[1].id, all[2].id, all[3].id]);
     assert_eq!(
-        recovery::lost_launches(&mut tx, at(201), 9)
+        recovery::lost_launches(&mut tx, host_id(1), at(201), 9)
             .await
             .unwrap()
             .len(),
@@ -233,7 +250,9 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         ..paused.clone()
     };
     assert_eq!(runs, [paused, removed]);
-    let decided = recovery::lost_launches(&mut tx, at(0), 9).await.unwrap();
+    let decided = recovery::lost_launches(&mut tx, host_id(1), at(0), 9)
+        .await
+        .unwrap();
     assert_eq!(ids(&decided), [launch(3, 12).id]);
     assert_eq!(
         (decided[0].enabled, decided[0].missing_since),
@@ -381,7 +400,9 @@ async fn giving_up_is_final(test: TestDb) {
         []
     );
     assert_eq!(
-        recovery::lost_launches(&mut tx, at(999), 9).await.unwrap(),
+        recovery::lost_launches(&mut tx, host_id(1), at(999), 9)
+            .await
+            .unwrap(),
         []
     );
     assert_eq!(take(&mut tx, host, 50, at(999)).await, []);
@@ -443,7 +464,8 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
                 .unwrap()
         );
     }
-    assert_eq!(runs::renew(&mut tx, host_1, at(99)).await.unwrap(), []);
+    let claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.token)).collect();
+    assert_eq!(runs::renew(&mut tx, &claimed, at(99)).await.unwrap(), []);
     assert_eq!(take(&mut tx, host_2, 50, at(99)).await, []);
     assert_eq!(
         runs::take_waiting(&mut tx, host_2, at(99), at(130), 9)

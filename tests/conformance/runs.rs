@@ -394,11 +394,15 @@ async fn renewing_gives_what_is_still_held(test: TestDb) {
     )
     .await
     .unwrap();
+    let mut claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.token)).collect();
     assert_eq!(
-        runs::renew(&mut tx, host_1, at(60)).await.unwrap(),
+        runs::renew(&mut tx, &claimed, at(60)).await.unwrap(),
         [held[2].run_id]
     );
-    assert_eq!(runs::renew(&mut tx, host_id(2), at(90)).await.unwrap(), []);
+    // Under another fence it is not the caller's.
+    claimed[2].1 += 1;
+    assert_eq!(runs::renew(&mut tx, &claimed, at(90)).await.unwrap(), []);
+    assert_eq!(runs::renew(&mut tx, &[], at(90)).await.unwrap(), []);
     tx.commit().await.unwrap();
     let mut tx = test.write().await;
     for (now, lost) in [(59, 0), (60, 1)] {
@@ -546,6 +550,11 @@ async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
     assert_eq!(
         runs::next_wake(&mut tx, at(30)).await.unwrap(),
         Some(at(40))
+    );
+    assert_eq!(
+        runs::next_wake(&mut tx, at(40)).await.unwrap(),
+        None,
+        "nor has 40 to come any more"
     );
 }
 

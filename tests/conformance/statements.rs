@@ -103,7 +103,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
             ("abandoned", "lost", 1, first_slot + 20),
         ] {
             let sql = format!(
-                "SELECT CAST(count(*) AS TEXT) FROM launch l JOIN run r ON r.id = l.run_id
+                "SELECT CAST(count(*) AS TEXT) FROM launch l JOIN run r ON r.launch_id = l.id
                  WHERE l.attempts = 1 AND l.status = '{status}' AND r.state = '{state}'
                     AND l.recoveries = {recoveries} AND l.slot_local = 'local {slot}'"
             );

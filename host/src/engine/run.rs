@@ -289,22 +289,17 @@ fn task_run(
             .map(|context| serde_json::to_string(context).unwrap_or_default()),
         failure: None,
         message: None,
-        stdout: storable(&report.stdout),
-        stderr: storable(&report.stderr),
+        stdout: report.stdout.clone(),
+        stderr: report.stderr.clone(),
         logs: if report.logs.is_empty() {
             "[]".to_owned()
         } else {
-            storable(&serde_json::to_string(&report.logs).unwrap_or_default())
+            serde_json::to_string(&report.logs).unwrap_or_default()
         },
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
     }
-}
-
-/// Postgres keeps no zero bytes in text; what a guest prints is not to cost its launch.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }
 
 mod versions {
