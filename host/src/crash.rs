@@ -23,7 +23,10 @@ pub const POINTS: [&str; 9] = [
 pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
-    debug_assert!(POINTS.contains(&name), "{name} is not among the crash points");
+    debug_assert!(
+        POINTS.contains(&name),
+        "{name} is not among the crash points"
+    );
     if CRASH_AT.as_deref() == Some(name) {
         std::process::abort();
     }

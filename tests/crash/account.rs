@@ -68,20 +68,34 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
     };
     let mut effects_of: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
     for effect in effects {
-        effects_of.entry(&effect.execution_id).or_default().push(effect);
+        effects_of
+            .entry(&effect.execution_id)
+            .or_default()
+            .push(effect);
     }
     let mut runs_of: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for run in &record.runs {
-        runs_of.entry(run.launch_id.to_string()).or_default().push(run);
+        runs_of
+            .entry(run.launch_id.to_string())
+            .or_default()
+            .push(run);
     }
     for schedule in &record.schedules {
         let name = &schedule.says.name;
         let rule = Rule::parse(&schedule.says.rule_text()).expect("a rule");
-        let rows = record.launches.get(name).map(Vec::as_slice).unwrap_or_default();
+        let rows = record
+            .launches
+            .get(name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let mut expected = rule.next(schedule.says.since);
         let mut last = None;
         for row in rows {
-            assert_eq!(Some(row.scheduled_time), expected, "{name}: the next slot with a row");
+            assert_eq!(
+                Some(row.scheduled_time),
+                expected,
+                "{name}: the next slot with a row"
+            );
             let mut slot = row.scheduled_time;
             for _ in 1..row.slot_count {
                 slot = rule.next(slot).expect("a slot of the range");
@@ -103,7 +117,10 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
         let what = format!("{launch:?}\n{runs:?}\n{seen:?}");
         if launch.decision == Decision::Skipped {
             account.skipped += u64::try_from(launch.slot_count).expect("a count");
-            assert!(runs.is_empty() && seen.is_empty(), "a skipped slot ran: {what}");
+            assert!(
+                runs.is_empty() && seen.is_empty(),
+                "a skipped slot ran: {what}"
+            );
             continue;
         }
         account.launched += 1;
@@ -129,7 +146,10 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             }
         }
         assert!(launch.recoveries <= recoveries_max, "{what}");
-        assert!(count(RunState::Lost) as i64 <= launch.recoveries + 1, "{what}");
+        assert!(
+            count(RunState::Lost) as i64 <= launch.recoveries + 1,
+            "{what}"
+        );
         if launch.recoveries > 0 {
             account.recovered += 1;
         }
@@ -137,12 +157,15 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             assert!(place == 0 || run.is_recovery, "{what}");
         }
         for effect in &seen {
-            assert_eq!(effect.slot, launch.scheduled_time.to_string(), "{what}");
+            assert_eq!(effect.slot, launch.scheduled_time, "{what}");
         }
         if seen.len() > 1 {
             account.repeated += 1;
         }
     }
-    assert!(effects_of.is_empty(), "effects of no launch: {effects_of:?}");
+    assert!(
+        effects_of.is_empty(),
+        "effects of no launch: {effects_of:?}"
+    );
     account
 }

@@ -28,8 +28,16 @@ fn tower_in(folder: &Path) -> Tower {
 }
 
 fn migrate(tower: &Tower) {
-    let made = tower.command(campanile_binary()).args(["db", "migrate"]).output().expect("campanile");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = tower
+        .command(campanile_binary())
+        .args(["db", "migrate"])
+        .output()
+        .expect("campanile");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
 }
 
 /// Start it, and give what it says when it ends by itself with exit code 2.
@@ -70,7 +78,9 @@ fn allow(path: &Path, mode: u32) {
 fn integrity(tower: &Tower) -> String {
     tower.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
-        let rows = probe::rows(&mut tx, "PRAGMA integrity_check").await.expect("a check");
+        let rows = probe::rows(&mut tx, "PRAGMA integrity_check")
+            .await
+            .expect("a check");
         rows.concat().join("\n")
     })
 }
@@ -85,7 +95,10 @@ fn a_file_that_may_not_be_written_is_refused_and_stays_as_it_was() {
     allow(&file, 0o444);
     let before = std::fs::read(&file).expect("the file");
     let said = refusal(&mut serve_unprivileged(&tower));
-    assert!(said.contains("cannot be written") && said.contains("permissions"), "{said}");
+    assert!(
+        said.contains("cannot be written") && said.contains("permissions"),
+        "{said}"
+    );
     assert_eq!(std::fs::read(&file).expect("the file"), before);
 }
 
@@ -102,7 +115,10 @@ fn a_folder_that_may_not_be_written_is_refused() {
     allow(&folder.path().join("campanile.db"), 0o666);
     allow(folder.path(), 0o555);
     let said = refusal(&mut serve_unprivileged(&tower));
-    assert!(said.contains("cannot be written") && said.contains(&folder.path().display().to_string()), "{said}");
+    assert!(
+        said.contains("cannot be written") && said.contains(&folder.path().display().to_string()),
+        "{said}"
+    );
     allow(folder.path(), 0o755);
     assert_eq!(integrity(&tower), "ok");
 }
@@ -181,7 +197,15 @@ fn limit(host: Option<&HostProcess>, bytes: Option<u64>) {
     let Some(host) = host else { return };
     let pid = Pid::from_raw(i32::try_from(host.id()).expect("a process id"));
     let maximum = getrlimit(Resource::Fsize).maximum;
-    prlimit(pid, Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).expect("a limit");
+    prlimit(
+        pid,
+        Resource::Fsize,
+        Rlimit {
+            current: bytes.or(maximum),
+            maximum,
+        },
+    )
+    .expect("a limit");
 }
 
 /// `campanile serve` that gets an error rather than a signal when a file would become too large.
@@ -202,7 +226,10 @@ fn a_disk_that_is_full_at_the_start_is_refused() {
     scarce.fill(None);
     let blocks = matches!(scarce, Scarce::Bytes { .. }).then_some(16);
     let said = refusal(&mut serve_without_signal(&tower, blocks));
-    assert!(said.contains("cannot be written") && said.contains("space"), "{said}");
+    assert!(
+        said.contains("cannot be written") && said.contains("space"),
+        "{said}"
+    );
     if let Scarce::Space { .. } = scarce {
         scarce.free(None);
     }
@@ -218,7 +245,10 @@ fn a_file_that_may_not_grow_at_the_start_is_refused() {
     let scarce = Scarce::bytes();
     let tower = tower_in(scarce.folder());
     let said = refusal(&mut serve_without_signal(&tower, Some(16)));
-    assert!(said.contains("cannot be written") && said.contains("space"), "{said}");
+    assert!(
+        said.contains("cannot be written") && said.contains("space"),
+        "{said}"
+    );
     let mut host = tower.start("tower");
     host.terminate();
     assert!(host.wait_exit().success());
@@ -241,24 +271,44 @@ fn fill_while_serving(scarce: &Scarce) {
     let mut host = HostProcess::spawn(&mut serve_without_signal(&tower, None));
     host.wait_for_line("serving");
     let journal = scarce.folder().join("campanile.db-wal");
-    tower.record_when("launches and a journal", Duration::from_secs(20), &[&host], |record| {
-        record.all_launches().count() >= SCHEDULES * 2
-            && std::fs::metadata(&journal).is_ok_and(|found| found.len() > 2 * FILE_BYTES_MAX)
-    });
+    tower.record_when(
+        "launches and a journal",
+        Duration::from_secs(20),
+        &[&host],
+        |record| {
+            record.all_launches().count() >= SCHEDULES * 2
+                && std::fs::metadata(&journal).is_ok_and(|found| found.len() > 2 * FILE_BYTES_MAX)
+        },
+    );
     scarce.fill(Some(&host));
     let line = host.wait_for_line("trying again until it works");
-    assert!(line.contains("cannot be written") && line.contains("space"), "{line}");
+    assert!(
+        line.contains("cannot be written") && line.contains("space"),
+        "{line}"
+    );
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
-        assert!(host.try_wait().is_none(), "the host ended:\n{}", host.stderr_lines().join("\n"));
+        assert!(
+            host.try_wait().is_none(),
+            "the host ended:\n{}",
+            host.stderr_lines().join("\n")
+        );
         std::thread::sleep(Duration::from_millis(100));
     }
     scarce.free(Some(&host));
     let freed = now();
     host.wait_for_line("the database answers again");
-    tower.record_when("slots after there was space", Duration::from_secs(20), &[&host], |record| {
-        record.schedules.iter().all(|schedule| schedule.state.cursor_at > freed.plus(Duration::from_secs(2)))
-    });
+    tower.record_when(
+        "slots after there was space",
+        Duration::from_secs(20),
+        &[&host],
+        |record| {
+            record
+                .schedules
+                .iter()
+                .all(|schedule| schedule.state.cursor_at > freed.plus(Duration::from_secs(2)))
+        },
+    );
     let record = tower.quiet(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
@@ -311,7 +361,9 @@ fn a_file_that_is_deleted_under_a_host_is_missed() {
     let tower = tower_in(folder.path());
     tower.install_bells(1, "{}");
     let mut host = tower.start("tower");
-    tower.record_when("a launch", Duration::from_secs(20), &[&host], |record| record.all_launches().count() > 0);
+    tower.record_when("a launch", Duration::from_secs(20), &[&host], |record| {
+        record.all_launches().count() > 0
+    });
     for name in ["campanile.db", "campanile.db-wal", "campanile.db-shm"] {
         let _ = std::fs::remove_file(folder.path().join(name));
     }
@@ -319,5 +371,11 @@ fn a_file_that_is_deleted_under_a_host_is_missed() {
     host.terminate();
     host.wait_exit();
     let said = host.stderr_lines();
-    assert_eq!(said.iter().filter(|line| line.contains("was deleted or replaced")).count(), 1, "{said:?}");
+    assert_eq!(
+        said.iter()
+            .filter(|line| line.contains("was deleted or replaced"))
+            .count(),
+        1,
+        "{said:?}"
+    );
 }

@@ -34,7 +34,11 @@ fn kill_a_backup(backend: Backend) {
     let source = tower.folder.join("source");
     std::fs::create_dir(&source).expect("a folder");
     for n in 0..FILES {
-        std::fs::write(source.join(format!("{n:02}.txt")), format!("file {n}\n").repeat(n * 200)).expect("a file");
+        std::fs::write(
+            source.join(format!("{n:02}.txt")),
+            format!("file {n}\n").repeat(n * 200),
+        )
+        .expect("a file");
     }
     let slot = now().plus(Duration::from_secs(3));
     tower.install(
@@ -47,30 +51,53 @@ fn kill_a_backup(backend: Backend) {
     );
     let mut host = tower.start("tower");
     // The snapshot grows under another name until it is whole.
-    let growing = tower.folder.join(format!("out/.partial-{}", &slot.to_string()[..10]));
+    let growing = tower
+        .folder
+        .join(format!("out/.partial-{}", &slot.to_string()[..10]));
     let until = Instant::now() + Duration::from_secs(20);
     while count_files(&growing) < 3 {
-        assert!(Instant::now() < until, "no backup began:\n{}", host.stderr_lines().join("\n"));
+        assert!(
+            Instant::now() < until,
+            "no backup began:\n{}",
+            host.stderr_lines().join("\n")
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     host.kill();
     let copied = count_files(&growing);
-    assert!((3..FILES).contains(&copied), "{copied} files were copied when it was killed");
+    assert!(
+        (3..FILES).contains(&copied),
+        "{copied} files were copied when it was killed"
+    );
 
     let mut host = tower.start("tower");
-    let record = tower.record_when("the backup succeeded", Duration::from_secs(20), &[&host], |record| {
-        record.all_launches().all(|launch| launch.status == LaunchStatus::Succeeded)
-    });
+    let record = tower.record_when(
+        "the backup succeeded",
+        Duration::from_secs(20),
+        &[&host],
+        |record| {
+            record
+                .all_launches()
+                .all(|launch| launch.status == LaunchStatus::Succeeded)
+        },
+    );
     host.terminate();
     assert!(host.wait_exit().success());
 
     let launches: Vec<_> = record.all_launches().collect();
-    let [launch] = launches[..] else { panic!("not one launch: {launches:?}") };
+    let [launch] = launches[..] else {
+        panic!("not one launch: {launches:?}")
+    };
     assert_eq!((launch.scheduled_time, launch.recoveries), (slot, 1));
     let runs_of = record.runs_of(launch);
-    let [first, second] = runs_of[..] else { panic!("not two runs: {runs_of:?}") };
+    let [first, second] = runs_of[..] else {
+        panic!("not two runs: {runs_of:?}")
+    };
     assert_eq!((first.state, first.is_recovery), (RunState::Lost, false));
-    assert_eq!((second.state, second.is_recovery), (RunState::Succeeded, true));
+    assert_eq!(
+        (second.state, second.is_recovery),
+        (RunState::Succeeded, true)
+    );
 
     let snapshot = tower.folder.join("out").join(&slot.to_string()[..10]);
     for n in 0..FILES {
@@ -84,17 +111,33 @@ fn kill_a_backup(backend: Backend) {
     assert!(!growing.exists());
     let output = tower.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
-        let calls = runs::tasks_of_run(&mut tx, second.id).await.expect("the calls");
-        calls.into_iter().next().and_then(|call| call.output).expect("an output")
+        let calls = runs::tasks_of_run(&mut tx, second.id)
+            .await
+            .expect("the calls");
+        calls
+            .into_iter()
+            .next()
+            .and_then(|call| call.output)
+            .expect("an output")
     });
     let output: serde_json::Value = serde_json::from_str(&output).expect("JSON");
-    assert_eq!((&output["resumed"], &output["files"]), (&true.into(), &FILES.into()), "{output}");
-    println!("killed after {copied} of {FILES} files on {}: {output}", backend.name());
+    assert_eq!(
+        (&output["resumed"], &output["files"]),
+        (&true.into(), &FILES.into()),
+        "{output}"
+    );
+    println!(
+        "killed after {copied} of {FILES} files on {}: {output}",
+        backend.name()
+    );
 }
 
 fn count_files(folder: &Path) -> usize {
     std::fs::read_dir(folder).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.path().is_file()).count()
+        entries
+            .flatten()
+            .filter(|entry| entry.path().is_file())
+            .count()
     })
 }
 
@@ -126,26 +169,55 @@ fn kill_at_random(backend: Backend) {
         let said = host.stderr_lines();
         kills_while_serving += usize::from(said.iter().any(|line| line.contains("serving")));
         assert!(
-            !said.iter().any(|line| line.contains("ERROR") || line.starts_with("error")),
+            !said
+                .iter()
+                .any(|line| line.contains("ERROR") || line.starts_with("error")),
             "seed {seed}:\n{}",
             said.join("\n")
         );
     }
     let mut host = tower.start("tower");
     let settled = now();
-    tower.record_when("a slot of every schedule after the last start", Duration::from_secs(20), &[&host], |record| {
-        record.schedules.iter().all(|schedule| schedule.state.cursor_at > settled)
-    });
+    tower.record_when(
+        "a slot of every schedule after the last start",
+        Duration::from_secs(20),
+        &[&host],
+        |record| {
+            record
+                .schedules
+                .iter()
+                .all(|schedule| schedule.state.cursor_at > settled)
+        },
+    );
     let record = tower.quiet(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 
     let account = account::check(&record, &tower.effects(), 3);
-    println!("{} killed {ROUNDS} times, {kills_while_serving} times while serving: {account}", backend.name());
-    assert_eq!((account.schedules, account.failed, account.skipped, account.unfinished), (SCHEDULES, 0, 0, 0), "seed {seed}");
+    println!(
+        "{} killed {ROUNDS} times, {kills_while_serving} times while serving: {account}",
+        backend.name()
+    );
+    assert_eq!(
+        (
+            account.schedules,
+            account.failed,
+            account.skipped,
+            account.unfinished
+        ),
+        (SCHEDULES, 0, 0, 0),
+        "seed {seed}"
+    );
     // Given up only when it was in the hands of a killed host four times.
-    for launch in record.all_launches().filter(|launch| launch.status == LaunchStatus::Abandoned) {
-        assert_eq!((launch.recoveries, launch.reason.as_deref()), (3, Some("recovery_attempts")), "seed {seed}");
+    for launch in record
+        .all_launches()
+        .filter(|launch| launch.status == LaunchStatus::Abandoned)
+    {
+        assert_eq!(
+            (launch.recoveries, launch.reason.as_deref()),
+            (3, Some("recovery_attempts")),
+            "seed {seed}"
+        );
     }
     assert!(kills_while_serving > 0, "seed {seed}");
 }

@@ -70,7 +70,12 @@ fn die_everywhere(backend: Backend) {
     // A few at a time: each one mostly waits for the next second.
     let mut table = format!(
         "{:<26} {:>4} {:>11} {:>8}  {} on {}\n",
-        "the host dies", "runs", "recoveries", "effects", "is_recovery", backend.name()
+        "the host dies",
+        "runs",
+        "recoveries",
+        "effects",
+        "is_recovery",
+        backend.name()
     );
     for points in POINTS.chunks(3) {
         std::thread::scope(|scope| {
@@ -79,7 +84,9 @@ fn die_everywhere(backend: Backend) {
                 .map(|point| (point, scope.spawn(move || die_at(point, backend))))
                 .collect();
             for (point, case) in cases {
-                let left = case.join().unwrap_or_else(|_| panic!("{point} on {}", backend.name()));
+                let left = case
+                    .join()
+                    .unwrap_or_else(|_| panic!("{point} on {}", backend.name()));
                 table.push_str(&format!(
                     "{point:<26} {:>4} {:>11} {:>8}  {}\n",
                     left.runs, left.recoveries, left.effects, left.is_recovery
@@ -110,10 +117,22 @@ fn die_at(point: &str, backend: Backend) -> Left {
     crash(point);
 
     let mut host = tower.start("tower");
-    tower.record_when("two launches after the crash", Duration::from_secs(20), &[&host], |record| {
-        let launches = record.launches.get("bell-000").map(Vec::as_slice).unwrap_or_default();
-        launches.len() >= 3 && launches[..3].iter().all(|launch| launch.status == LaunchStatus::Succeeded)
-    });
+    tower.record_when(
+        "two launches after the crash",
+        Duration::from_secs(20),
+        &[&host],
+        |record| {
+            let launches = record
+                .launches
+                .get("bell-000")
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            launches.len() >= 3
+                && launches[..3]
+                    .iter()
+                    .all(|launch| launch.status == LaunchStatus::Succeeded)
+        },
+    );
     let record = tower.quiet(Duration::from_secs(10), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
@@ -126,14 +145,32 @@ fn die_at(point: &str, backend: Backend) -> Left {
     let runs = record.runs_of(struck);
     let last = runs.last().expect("a run");
     assert_eq!(last.state, RunState::Succeeded);
-    assert!(runs[..runs.len() - 1].iter().all(|run| run.state == RunState::Lost), "{runs:?}");
-    let of_struck: Vec<_> =
-        effects.iter().filter(|effect| effect.execution_id == struck.id.to_string()).collect();
+    assert!(
+        runs[..runs.len() - 1]
+            .iter()
+            .all(|run| run.state == RunState::Lost),
+        "{runs:?}"
+    );
+    let of_struck: Vec<_> = effects
+        .iter()
+        .filter(|effect| effect.execution_id == struck.id.to_string())
+        .collect();
     // What the task was told is what the record says.
-    assert_eq!(of_struck.last().map(|effect| effect.is_recovery), Some(last.is_recovery));
+    assert_eq!(
+        of_struck.last().map(|effect| effect.is_recovery),
+        Some(last.is_recovery)
+    );
     // No other slot was touched by the crash.
-    assert_eq!(account.repeated, usize::from(of_struck.len() > 1), "{account}");
-    assert_eq!(account.recovered, usize::from(struck.recoveries > 0), "{account}");
+    assert_eq!(
+        account.repeated,
+        usize::from(of_struck.len() > 1),
+        "{account}"
+    );
+    assert_eq!(
+        account.recovered,
+        usize::from(struck.recoveries > 0),
+        "{account}"
+    );
     Left {
         runs: runs.len(),
         recoveries: struck.recoveries,

@@ -16,7 +16,9 @@ const MOMENTS_MS: [u64; 8] = [0, 10, 30, 60, 120, 240, 480, 960];
 #[test]
 fn a_host_that_waits_for_its_database_stops_when_told() {
     let port = cluster::free_port().expect("a port");
-    let url: DatabaseUrl = format!("postgres://u:p@127.0.0.1:{port}/d").parse().expect("an address");
+    let url: DatabaseUrl = format!("postgres://u:p@127.0.0.1:{port}/d")
+        .parse()
+        .expect("an address");
     let tower = Tower::on(url);
     let mut host = HostProcess::spawn(&mut tower.serve("tower"));
     host.wait_for_line("trying again in");
@@ -38,15 +40,26 @@ fn a_host_that_is_told_to_stop_while_it_starts_leaves_nothing_behind() {
             let status = host.wait_exit_within(Duration::from_secs(10));
             // Before it has begun to listen for signals, one ends it as it ends any process.
             let unheard = status.signal() == Some(Signal::TERM.as_raw());
-            assert!(status.success() || unheard, "after {moment} ms: {status}\n{}", host.stderr_lines().join("\n"));
+            assert!(
+                status.success() || unheard,
+                "after {moment} ms: {status}\n{}",
+                host.stderr_lines().join("\n")
+            );
             ends.push(if unheard { "by the signal" } else { "in order" });
         }
-        println!("told to stop {MOMENTS_MS:?} ms after the start on {}: {ends:?}", backend.name());
+        println!(
+            "told to stop {MOMENTS_MS:?} ms after the start on {}: {ends:?}",
+            backend.name()
+        );
         assert_eq!(ends.last(), Some(&"in order"));
         let mut host = tower.start("tower");
         let since = now();
         tower.record_when("new slots", Duration::from_secs(20), &[&host], |record| {
-            record.schedules.len() == 3 && record.schedules.iter().all(|schedule| schedule.state.cursor_at > since)
+            record.schedules.len() == 3
+                && record
+                    .schedules
+                    .iter()
+                    .all(|schedule| schedule.state.cursor_at > since)
         });
         let record = tower.quiet(Duration::from_secs(20), &[&host]);
         host.terminate();
@@ -82,10 +95,19 @@ fn a_host_that_is_told_twice_ends_at_once() {
     host.wait_for_line("told to stop twice");
     // What ran is recovered by the next life.
     let host = tower.start("tower");
-    tower.record_when("it runs again", Duration::from_secs(10), &[&host], |record| {
-        let states: Vec<_> = record.runs.iter().map(|run| (run.state, run.is_recovery)).collect();
-        states == [(RunState::Lost, false), (RunState::Running, true)]
-    });
+    tower.record_when(
+        "it runs again",
+        Duration::from_secs(10),
+        &[&host],
+        |record| {
+            let states: Vec<_> = record
+                .runs
+                .iter()
+                .map(|run| (run.state, run.is_recovery))
+                .collect();
+            states == [(RunState::Lost, false), (RunState::Running, true)]
+        },
+    );
 }
 
 #[test]
@@ -101,9 +123,17 @@ fn a_host_hands_back_what_does_not_end_in_time() {
         assert_eq!(record.count(LaunchStatus::Open), 1, "{}", record.shown());
         assert_eq!(record.runs[0].state, RunState::Lost);
         let host = tower.start("tower");
-        tower.record_when("it runs again", Duration::from_secs(10), &[&host], |record| {
-            record.runs.iter().any(|run| run.state == RunState::Running && run.is_recovery)
-        });
+        tower.record_when(
+            "it runs again",
+            Duration::from_secs(10),
+            &[&host],
+            |record| {
+                record
+                    .runs
+                    .iter()
+                    .any(|run| run.state == RunState::Running && run.is_recovery)
+            },
+        );
     }
 }
 
@@ -117,14 +147,28 @@ fn a_host_whose_database_is_away_stops_when_told() {
     host.terminate();
     let told = Instant::now();
     let status = host.wait_exit_within(Duration::from_secs(40));
-    println!("with its database away it ended after {:.1} s", told.elapsed().as_secs_f64());
+    println!(
+        "with its database away it ended after {:.1} s",
+        told.elapsed().as_secs_f64()
+    );
     // Its last words did not reach the record.
     assert_eq!(status.code(), Some(1), "{}", host.stderr_lines().join("\n"));
     let said = host.stderr_lines();
-    assert!(said.last().is_some_and(|line| line.starts_with("error: ")), "{said:?}");
+    assert!(
+        said.last().is_some_and(|line| line.starts_with("error: ")),
+        "{said:?}"
+    );
     cluster.start_again().expect("the server starts again");
     let host = tower.start("tower");
-    tower.record_when("it runs again", Duration::from_secs(10), &[&host], |record| {
-        record.runs.iter().any(|run| run.state == RunState::Running && run.is_recovery)
-    });
+    tower.record_when(
+        "it runs again",
+        Duration::from_secs(10),
+        &[&host],
+        |record| {
+            record
+                .runs
+                .iter()
+                .any(|run| run.state == RunState::Running && run.is_recovery)
+        },
+    );
 }

@@ -41,7 +41,7 @@ pub struct Effect {
     pub execution_id: String,
     pub attempt: u32,
     pub is_recovery: bool,
-    pub slot: String,
+    pub slot: Timestamp,
 }
 
 impl Tower {
@@ -91,7 +91,10 @@ impl Tower {
 
     /// Put a package in, under a sidecar of its own.
     pub fn install(&self, package: &Path, sidecar: &str) {
-        let name = package.file_stem().and_then(|name| name.to_str()).expect("a name");
+        let name = package
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .expect("a name");
         self.write(&format!("plugins/{name}.toml"), sidecar);
         std::fs::copy(package, self.folder.join(format!("plugins/{name}.wasm")))
             .unwrap_or_else(|error| panic!("{}: {error}", package.display()));
@@ -108,7 +111,11 @@ impl Tower {
     /// The same with `count` schedules that are all due every second.
     pub fn install_bells(&self, count: usize, context: &str) {
         let schedules: String = (0..count)
-            .map(|n| format!("[[schedules]]\nname = \"bell-{n:03}\"\nevery = \"1s\"\ncontext = {context}\n"))
+            .map(|n| {
+                format!(
+                    "[[schedules]]\nname = \"bell-{n:03}\"\nevery = \"1s\"\ncontext = {context}\n"
+                )
+            })
             .collect();
         self.install_append(&schedules);
     }
@@ -167,15 +174,17 @@ impl Tower {
         wanted: impl Fn(&Record) -> bool,
     ) -> Record {
         let until = Instant::now() + limit;
-        let read = self.with_db(async |db| loop {
-            let record = read(&db).await;
-            if wanted(&record) {
-                return Ok(record);
+        let read = self.with_db(async |db| {
+            loop {
+                let record = read(&db).await;
+                if wanted(&record) {
+                    return Ok(record);
+                }
+                if Instant::now() >= until {
+                    return Err(record);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            if Instant::now() >= until {
-                return Err(record);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         });
         read.unwrap_or_else(|record| {
             let said: Vec<String> = hosts
@@ -190,19 +199,46 @@ impl Tower {
         })
     }
 
+    /// Look at the newest runs again and again, up to `limit`, until they are as wanted.
+    pub fn newest_runs_when(
+        &self,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&[RunRow]) -> bool,
+    ) {
+        let until = Instant::now() + limit;
+        self.with_db(async |db| {
+            loop {
+                let mut tx = db.read().await.expect("a transaction");
+                if wanted(&runs::list(&mut tx, None, 200).await.expect("runs")) {
+                    return;
+                }
+                assert!(Instant::now() < until, "not in {limit:?}: {what}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+
     /// Decide no more slots, and give the record when every launch has ended.
     pub fn quiet(&self, limit: Duration, hosts: &[&HostProcess]) -> Record {
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
-            for schedule in schedules::list(&mut tx, None, None).await.expect("schedules") {
-                schedules::pause(&mut tx, schedule.state.id, now).await.expect("a pause");
+            for schedule in schedules::list(&mut tx, None, None)
+                .await
+                .expect("schedules")
+            {
+                schedules::pause(&mut tx, schedule.state.id, now)
+                    .await
+                    .expect("a pause");
             }
             changes::bump(&mut tx).await.expect("a change");
             tx.commit().await.expect("a commit");
         });
         self.record_when("every launch ended", limit, hosts, |record| {
-            record.all_launches().all(|launch| !is_unfinished(launch.status))
+            record
+                .all_launches()
+                .all(|launch| !is_unfinished(launch.status))
         })
     }
 
@@ -219,7 +255,7 @@ impl Tower {
                     execution_id: execution_id.to_owned(),
                     attempt: attempt.parse().expect("an attempt"),
                     is_recovery: kind == "recovery",
-                    slot: slot.to_owned(),
+                    slot: slot.parse().expect("a time"),
                 }
             })
             .collect()
@@ -233,12 +269,17 @@ impl Record {
 
     /// How many launches stand like this.
     pub fn count(&self, status: LaunchStatus) -> usize {
-        self.all_launches().filter(|launch| launch.status == status).count()
+        self.all_launches()
+            .filter(|launch| launch.status == status)
+            .count()
     }
 
     /// The runs of one launch, the earliest first.
     pub fn runs_of(&self, launch: &LaunchRow) -> Vec<&RunRow> {
-        self.runs.iter().filter(|run| run.launch_id == launch.id).collect()
+        self.runs
+            .iter()
+            .filter(|run| run.launch_id == launch.id)
+            .collect()
     }
 
     /// For a person who reads why a test failed.
@@ -280,7 +321,10 @@ async fn read(db: &Db) -> Record {
     let mut tx = db.read().await.expect("a transaction");
     let mut by_schedule: BTreeMap<String, Vec<LaunchRow>> = BTreeMap::new();
     for launch in launches::list(&mut tx, None, ALL).await.expect("launches") {
-        by_schedule.entry(launch.schedule.clone()).or_default().push(launch);
+        by_schedule
+            .entry(launch.schedule.clone())
+            .or_default()
+            .push(launch);
     }
     for launches in by_schedule.values_mut() {
         launches.sort_by_key(|launch| launch.scheduled_time);
@@ -288,7 +332,9 @@ async fn read(db: &Db) -> Record {
     let mut runs = runs::list(&mut tx, None, ALL).await.expect("runs");
     runs.sort_by_key(|run| run.started_at);
     Record {
-        schedules: schedules::list(&mut tx, None, None).await.expect("schedules"),
+        schedules: schedules::list(&mut tx, None, None)
+            .await
+            .expect("schedules"),
         launches: by_schedule,
         runs,
     }
