@@ -9,9 +9,9 @@ use tracing_subscriber::EnvFilter;
 
 /// What is shown when `CAMPANILE_LOG` does not say.
 ///
-/// The libraries' own notes of level info repeat what ours say about the same event.
-const FILTER_DEFAULT: &str =
-    "info,sqlx=warn,wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn";
+/// The libraries' own notes of level info repeat what ours say about the same event. So do the warnings of every
+/// single connection of an outage.
+const FILTER_DEFAULT: &str = "info,sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error,wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn";
 
 /// The shape of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

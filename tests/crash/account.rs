@@ -157,7 +157,7 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             assert!(place == 0 || run.is_recovery, "{what}");
         }
         for effect in &seen {
-            assert_eq!(effect.slot, launch.scheduled_time.to_string(), "{what}");
+            assert_eq!(effect.slot, launch.scheduled_time, "{what}");
         }
         if seen.len() > 1 {
             account.repeated += 1;

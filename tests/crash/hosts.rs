@@ -13,6 +13,8 @@ use crate::tower::{Tower, now};
 /// In the usual suite, and under `CAMPANILE_LONG_TESTS`, in seconds.
 const LOAD_SECONDS: (u64, u64) = (20, 60);
 const SCHEDULES: usize = 200;
+/// How long each run is in its host's hands.
+const HOLD: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(5);
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 
@@ -25,7 +27,7 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
     };
     let tower = Tower::new(Backend::Postgres);
     tower.configure(RECOVERY);
-    tower.install_bells(SCHEDULES, "{ after_ms = 50 }");
+    tower.install_bells(SCHEDULES, &format!("{{ after_ms = {} }}", HOLD.as_millis()));
     let mut stays = tower.start("stays");
     let mut dies = tower.start("dies");
     let begun = now();
@@ -42,21 +44,18 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
                     .all(|schedule| schedule.state.cursor_at >= begun.plus(half))
         },
     );
-    // At a moment at which it has runs in its hands.
-    let on_it = |record: &crate::tower::Record| {
-        record
-            .runs
-            .iter()
-            .rev()
-            .take(500)
-            .filter(|run| run.state == RunState::Running && run.host.as_deref() == Some("dies"))
-            .count()
-    };
-    tower.record_when(
+    // At a moment at which it has runs in its hands, and for a while yet.
+    tower.newest_runs_when(
         "runs in the hands of the host that dies",
         Duration::from_secs(20),
-        &[&stays, &dies],
-        |record| on_it(record) > 0,
+        |runs| {
+            let fresh = now().minus(HOLD / 3);
+            runs.iter().any(|run| {
+                run.state == RunState::Running
+                    && run.host.as_deref() == Some("dies")
+                    && run.started_at >= fresh
+            })
+        },
     );
     dies.kill();
     let killed = now();
@@ -126,8 +125,8 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
     let mut still = tower.start("still");
     let running = |name: &'static str, host: &'static str| {
         move |record: &crate::tower::Record| {
-            let mut runs = record.runs.iter().filter(|run| run.schedule == name);
-            runs.next_back().is_some_and(|run| {
+            let runs = record.runs.iter().filter(|run| run.schedule == name);
+            runs.last().is_some_and(|run| {
                 run.state == RunState::Running && run.host.as_deref() == Some(host)
             })
         }

@@ -41,7 +41,7 @@ pub struct Effect {
     pub execution_id: String,
     pub attempt: u32,
     pub is_recovery: bool,
-    pub slot: String,
+    pub slot: Timestamp,
 }
 
 impl Tower {
@@ -199,6 +199,26 @@ impl Tower {
         })
     }
 
+    /// Look at the newest runs again and again, up to `limit`, until they are as wanted.
+    pub fn newest_runs_when(
+        &self,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&[RunRow]) -> bool,
+    ) {
+        let until = Instant::now() + limit;
+        self.with_db(async |db| {
+            loop {
+                let mut tx = db.read().await.expect("a transaction");
+                if wanted(&runs::list(&mut tx, None, 200).await.expect("runs")) {
+                    return;
+                }
+                assert!(Instant::now() < until, "not in {limit:?}: {what}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+
     /// Decide no more slots, and give the record when every launch has ended.
     pub fn quiet(&self, limit: Duration, hosts: &[&HostProcess]) -> Record {
         self.with_db(async |db| {
@@ -235,7 +255,7 @@ impl Tower {
                     execution_id: execution_id.to_owned(),
                     attempt: attempt.parse().expect("an attempt"),
                     is_recovery: kind == "recovery",
-                    slot: slot.to_owned(),
+                    slot: slot.parse().expect("a time"),
                 }
             })
             .collect()

@@ -1,6 +1,7 @@
 //! Database errors, sorted by what the caller must do.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,20 @@ impl DbError {
             self,
             DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)
         )
+    }
+
+    /// The same, with the name of the database before it.
+    pub(super) fn at(self, place: impl Display) -> DbError {
+        let of = |message: String| format!("{place}: {message}");
+        match self {
+            DbError::Unavailable(message) => DbError::Unavailable(of(message)),
+            DbError::Busy(message) => DbError::Busy(of(message)),
+            DbError::NotWritable(message) => DbError::NotWritable(of(message)),
+            DbError::Conflict(message) => DbError::Conflict(of(message)),
+            DbError::Schema(message) => DbError::Schema(of(message)),
+            DbError::Refused(message) => DbError::Refused(of(message)),
+            DbError::Unexpected(message) => DbError::Unexpected(of(message)),
+        }
     }
 }
 

@@ -195,7 +195,14 @@ impl Wake {
 
 /// Trouble that is not over: an outage of an hour that stops every loop is one line and not thousands.
 #[derive(Default)]
-struct Trouble(Mutex<Option<Outage>>);
+struct Trouble(Mutex<Outages>);
+
+#[derive(Default)]
+struct Outages {
+    now: Option<Outage>,
+    /// When the last one was over.
+    over: Option<Instant>,
+}
 
 struct Outage {
     since: Instant,
@@ -203,15 +210,23 @@ struct Outage {
     said: HashSet<String>,
 }
 
+/// After an outage, what was begun during it may still fail: that is not another one.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
 /// Different texts remembered in one outage; past it they are said again.
 const SAID_MAX: usize = 64;
 
 impl Trouble {
     /// Say it, unless it is said already or is one more sign of the same outage.
     fn say(&self, doing: &str, error: &EngineError) {
-        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = outage.is_none();
-        let outage = outage.get_or_insert_with(|| Outage {
+        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = outages.now.is_none();
+        let is_aftermath = outages.over.is_some_and(|over| over.elapsed() < AFTERMATH);
+        if begins && is_aftermath && error.is_passing() {
+            tracing::debug!("{doing}: {error}");
+            return;
+        }
+        let outage = outages.now.get_or_insert_with(|| Outage {
             since: Instant::now(),
             said: HashSet::new(),
         });
@@ -233,8 +248,9 @@ impl Trouble {
 
     /// Say that it is over, if there was any.
     fn over(&self) {
-        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outage) = outage.take() {
+        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outage) = outages.now.take() {
+            outages.over = Some(Instant::now());
             let seconds = outage.since.elapsed().as_secs_f64();
             tracing::info!("the database answers again, after {seconds:.1} s");
         }
