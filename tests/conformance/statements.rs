@@ -1,9 +1,16 @@
 //! Every statement is understood by both databases.
 
-use campanile::db::probe;
+use campanile::db::recovery::{self, Verdict};
+use campanile::db::schedules::{self, Advance};
+use campanile::db::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
-on_both!(every_statement_prepares);
+use crate::fixtures::{at, begin, launch, small_tower, task_run};
+
+on_both!(
+    every_statement_prepares,
+    every_statement_over_many_rows_runs_at_every_size,
+);
 
 async fn every_statement_prepares(test: TestDb) {
     let tx = test.read().await;
@@ -18,4 +25,93 @@ async fn every_statement_prepares(test: TestDb) {
         }
     }
     assert!(refused.is_empty(), "{}", refused.join("\n\n"));
+}
+
+/// Every size of statement, and one that takes several statements.
+const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300];
+
+async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
+    let host = small_tower(&test, 300).await;
+    for (round, size) in (0..).zip(SIZES) {
+        let first_slot = 1_000 * (round + 1);
+        let rounds = 1_000 * (u128::from(round) + 1);
+        let mut tx = test.write().await;
+        let moves: Vec<Advance> = schedules::list(&mut tx, None, None)
+            .await
+            .unwrap()
+            .into_iter()
+            .take(size as usize)
+            .map(|schedule| Advance {
+                id: schedule.state.id,
+                revision: 1,
+                from: schedule.state.cursor_at,
+                to: at(first_slot),
+                next_slot: Some(at(first_slot + 1_000)),
+            })
+            .collect();
+        let won = schedules::advance(&mut tx, &moves).await.unwrap();
+        assert_eq!(won.len() as u64, size);
+
+        // All succeed, then all fail: so that both kinds of result are kept for every schedule.
+        let succeeding: Vec<_> = (1..=size).map(|n| launch(n.into(), first_slot)).collect();
+        let held = begin(&mut tx, host, &succeeding, rounds, at(first_slot)).await;
+        assert_eq!(held.len() as u64, size);
+        let finishes: Vec<_> = held
+            .iter()
+            .map(|run| {
+                let mut finish = run.succeeded("1", at(first_slot + 1));
+                finish.tasks = vec![task_run("ring", 1)];
+                finish
+            })
+            .collect();
+        let won = runs::finish(&mut tx, &finishes).await.unwrap();
+        assert_eq!(won.len() as u64, size);
+
+        let failing: Vec<_> = (1..=size)
+            .map(|n| launch(n.into(), first_slot + 10))
+            .collect();
+        let held = begin(&mut tx, host, &failing, rounds + 300, at(first_slot + 10)).await;
+        let finishes: Vec<_> = held
+            .iter()
+            .map(|run| run.failed("no", at(first_slot + 11)))
+            .collect();
+        let won = runs::finish(&mut tx, &finishes).await.unwrap();
+        assert_eq!(won.len() as u64, size);
+
+        // All are lost and opened again, then given up.
+        let losing: Vec<_> = (1..=size)
+            .map(|n| launch(n.into(), first_slot + 20))
+            .collect();
+        let held = begin(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
+        for abandoned in [None, Some("recovery_age")] {
+            let verdicts: Vec<_> = held
+                .iter()
+                .map(|run| Verdict {
+                    launch_id: run.launch_id,
+                    run_id: Some(run.run_id).filter(|_| abandoned.is_none()),
+                    abandoned,
+                })
+                .collect();
+            recovery::carry_out(&mut tx, host, &verdicts, "gone", at(first_slot + 21))
+                .await
+                .unwrap();
+        }
+        tx.commit().await.unwrap();
+        for (status, state, recoveries, slot) in [
+            ("succeeded", "succeeded", 0, first_slot),
+            ("failed", "failed", 0, first_slot + 10),
+            ("abandoned", "lost", 1, first_slot + 20),
+        ] {
+            let sql = format!(
+                "SELECT CAST(count(*) AS TEXT) FROM launch l JOIN run r ON r.id = l.run_id
+                 WHERE l.attempts = 1 AND l.status = '{status}' AND r.state = '{state}'
+                    AND l.recoveries = {recoveries} AND l.slot_local = 'local {slot}'"
+            );
+            assert_eq!(test.value(&sql).await, size.to_string(), "{sql}");
+        }
+        let results = test
+            .rows("SELECT DISTINCT result FROM schedule_result WHERE failure IS NOT NULL")
+            .await;
+        assert_eq!(results, [["1"]]);
+    }
 }

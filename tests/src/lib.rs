@@ -10,6 +10,7 @@
 //! comes from is told in [`cluster`]; where there is none those cases fail, they are never skipped.
 
 pub mod cluster;
+pub mod dump;
 mod host_process;
 
 use campanile::db::{DatabaseUrl, Db, Tx, probe};
@@ -86,9 +87,16 @@ impl Drop for Place {
             eprintln!("the tables are left in the schema {schema}");
             return;
         }
-        // Not inside the runtime of the test, which may be ending.
+        // Not inside the runtime of the test, which may be ending, and which still holds
+        // whatever transactions the test has dropped.
         let dropping = std::thread::spawn(move || {
-            let sql = format!("SET LOCAL lock_timeout = '5s'; DROP SCHEMA {schema} CASCADE");
+            let sql = format!(
+                "SELECT pg_terminate_backend(l.pid) FROM pg_locks l
+                    JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+                    WHERE n.nspname = '{schema}' AND l.pid <> pg_backend_pid();
+                 SET LOCAL lock_timeout = '5s';
+                 DROP SCHEMA {schema} CASCADE"
+            );
             runtime().block_on(run_sql(&server, &sql));
         });
         if dropping.join().is_err() {

@@ -1,6 +1,7 @@
 //! Database errors, sorted by what the caller must do.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// What went wrong with the database.
 #[derive(Debug, thiserror::Error)]
@@ -36,20 +37,18 @@ impl DbError {
             DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)
         )
     }
-}
 
-impl DbError {
-    /// The same, saying which database `place` it was.
-    pub(super) fn at(self, place: impl std::fmt::Display) -> DbError {
-        let with_place = |message: String| format!("{place}: {message}");
+    /// The same, with the name of the database before it.
+    pub(super) fn at(self, place: impl Display) -> DbError {
+        let of = |message: String| format!("{place}: {message}");
         match self {
-            DbError::Unavailable(message) => DbError::Unavailable(with_place(message)),
-            DbError::Busy(message) => DbError::Busy(with_place(message)),
-            DbError::NotWritable(message) => DbError::NotWritable(with_place(message)),
-            DbError::Conflict(message) => DbError::Conflict(with_place(message)),
-            DbError::Schema(message) => DbError::Schema(with_place(message)),
-            DbError::Refused(message) => DbError::Refused(with_place(message)),
-            DbError::Unexpected(message) => DbError::Unexpected(with_place(message)),
+            DbError::Unavailable(message) => DbError::Unavailable(of(message)),
+            DbError::Busy(message) => DbError::Busy(of(message)),
+            DbError::NotWritable(message) => DbError::NotWritable(of(message)),
+            DbError::Conflict(message) => DbError::Conflict(of(message)),
+            DbError::Schema(message) => DbError::Schema(of(message)),
+            DbError::Refused(message) => DbError::Refused(of(message)),
+            DbError::Unexpected(message) => DbError::Unexpected(of(message)),
         }
     }
 }
@@ -63,9 +62,9 @@ impl From<sqlx::Error> for DbError {
                 error.is_unique_violation(),
             ),
             sqlx::Error::Io(error) => DbError::Unavailable(error.to_string()),
-            sqlx::Error::PoolTimedOut => {
-                DbError::Unavailable("no connection became free in time".to_owned())
-            }
+            sqlx::Error::PoolTimedOut => DbError::Unavailable(
+                "no connection in time; it does not answer, or is busy".to_owned(),
+            ),
             sqlx::Error::PoolClosed => DbError::Unavailable("it was closed".to_owned()),
             sqlx::Error::Tls(error) => DbError::Unavailable(error.to_string()),
             sqlx::Error::WorkerCrashed => {
@@ -73,7 +72,9 @@ impl From<sqlx::Error> for DbError {
             }
             // A server that goes away in the middle of an answer.
             sqlx::Error::Protocol(message) => DbError::Unavailable(message),
-            sqlx::Error::Configuration(error) => DbError::Refused(error.to_string()),
+            sqlx::Error::Configuration(error) => DbError::Refused(format!(
+                "{error}; write postgres://user:password@host:port/name"
+            )),
             other => DbError::Unexpected(other.to_string()),
         }
     }
@@ -92,7 +93,15 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             (_, "40001" | "40P01" | "55P03") => DbError::Busy(message),
             (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
             (_, "53100" | "53200" | "58030") => DbError::NotWritable(message),
-            ("28" | "3D" | "3F", _) => DbError::Refused(message),
+            ("28", _) => DbError::Refused(format!(
+                "{message}; check the user and the password in the address"
+            )),
+            ("3D", _) => DbError::Refused(format!(
+                "{message}; create it, or name another one in the address"
+            )),
+            ("3F", _) => DbError::Refused(format!(
+                "{message}; create the schema, or name another one in the address"
+            )),
             _ => DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
         };
     }

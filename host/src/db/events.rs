@@ -4,6 +4,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 use uuid::Uuid;
 
+use super::types::storable;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::uuid_at;
@@ -62,8 +63,8 @@ pub async fn record(
         .bind(id)
         .bind(at)
         .bind(kind)
-        .bind(subject)
-        .bind(detail)
+        .bind(storable(subject))
+        .bind(storable(detail))
         .execute(conn)
         .await
         .map(|_| ()))?;

@@ -2,16 +2,15 @@
 
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
-use sqlx::ConnectOptions as _;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::{DatabaseUrl, Db, DbError, Pools, PostgresUrl};
+use super::{DatabaseUrl, Db, DbError, Pools};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
@@ -49,24 +48,31 @@ impl Db {
     ///
     /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
     pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match url {
-            DatabaseUrl::Sqlite(path) => open_sqlite(path, false).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
-        };
-        let url = url.clone();
-        Ok(Db { url, pools })
+        Db::open_or_create(url, false).await
     }
 
     /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
-        let pools = match url {
-            DatabaseUrl::Sqlite(path) => open_sqlite(path, true).await?,
-            DatabaseUrl::Postgres(url) => open_postgres(url).await?,
-        };
-        let url = url.clone();
-        let db = Db { url, pools };
+        let db = Db::open_or_create(url, true).await?;
         db.migrate().await?;
         Ok(db)
+    }
+
+    async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
+        let pools = match url {
+            DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
+                return Err(DbError::Refused(format!(
+                    "there is no database at {}; start `campanile serve` to make one, or name another with --database",
+                    path.display()
+                )));
+            }
+            DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
+            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await,
+        };
+        Ok(Db {
+            pools: pools.map_err(|error| error.at(url))?,
+            url: url.clone(),
+        })
     }
 
     /// Open the database at `url`, whose tables must be those of this version.
@@ -130,11 +136,22 @@ impl Db {
     pub async fn migrate(&self) -> Result<(), DbError> {
         self.migrations().await?;
         let done = match &self.pools {
-            Pools::Sqlite { writer, .. } => SQLITE_MIGRATIONS.run(writer).await,
+            // On Postgres the migrator locks out others. Here one transaction does: a second
+            // process waits, and then finds everything done.
+            Pools::Sqlite { writer, .. } => {
+                let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+                let done = SQLITE_MIGRATIONS.run_direct(None, &mut *tx, false).await;
+                if done.is_ok() {
+                    tx.commit().await?;
+                }
+                done
+            }
             Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
         };
         done.map_err(|error| match error {
-            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => error.into(),
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
+                DbError::from(error).at(&self.url)
+            }
             MigrateError::VersionMismatch(version) => DbError::Schema(format!(
                 "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
                 self.url
@@ -190,12 +207,6 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
-    if !create && !path.exists() {
-        return Err(DbError::Refused(format!(
-            "there is no database at {}; start `campanile serve` to make one, or name another with --database",
-            path.display()
-        )));
-    }
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
@@ -207,14 +218,14 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
         .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
         .statement_cache_capacity(STATEMENTS_MAX);
+    turn_on_wal(&options).await?;
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
         .test_before_acquire(false)
         .after_release(|connection, _| Box::pin(is_clean(connection)))
         .connect_with(options.clone())
-        .await
-        .map_err(|error| DbError::from(error).at(path.display()))?;
+        .await?;
     let readers = SqlitePoolOptions::new()
         .max_connections(SQLITE_READERS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
@@ -236,24 +247,47 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
     Ok(!connection.is_in_transaction())
 }
 
-async fn open_postgres(url: &PostgresUrl) -> Result<Pools, DbError> {
-    let refused = |error: sqlx::Error| DbError::from(error).at(url);
-    let options = PgConnectOptions::from_str(url.expose())
-        .map_err(refused)?
+/// Change the file to WAL, in which it stays.
+///
+/// SQLite waits for nobody while it changes this: two processes that open a new file at
+/// the same moment are in each other's way, and the second tries again.
+async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
+    let until = Instant::now() + Duration::from_secs(BUSY_SECONDS);
+    loop {
+        match options.connect().await.map_err(DbError::from) {
+            Ok(connection) => return Ok(connection.close().await?),
+            Err(DbError::Busy(_)) if Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn open_postgres(url: &str) -> Result<Pools, DbError> {
+    let options = PgConnectOptions::from_str(url)?
         .application_name("campanile")
         .statement_cache_capacity(STATEMENTS_MAX);
-    // A pool asks a server that is not there again and again, and in the end knows only that its time is over.
-    // Asked once by itself the server says at once what is wrong.
-    match tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect()).await {
-        Ok(asked) => drop(asked.map_err(refused)?),
+    // A pool tries again in silence until its time is up; one connection by itself says what is wrong.
+    let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
+    match answer.await {
+        Ok(Ok(connection)) => connection.close().await?,
+        Ok(Err(sqlx::Error::Io(error))) => {
+            return Err(DbError::Unavailable(format!(
+                "{error}; check that the server runs and that the address is right"
+            )));
+        }
+        Ok(Err(error)) => return Err(error.into()),
         Err(_) => {
-            let silence = format!("no answer within {ACQUIRE_SECONDS} s");
-            return Err(DbError::Unavailable(silence).at(url));
+            return Err(DbError::Unavailable(format!(
+                "no answer in {ACQUIRE_SECONDS} seconds; check that the address is right and that no firewall is in the way"
+            )));
         }
     }
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS_MAX)
         .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_lazy_with(options);
+        .connect_with(options)
+        .await?;
     Ok(Pools::Postgres(pool))
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
+use super::types::storable;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId};
@@ -134,7 +135,7 @@ pub async fn reject(
 ) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(REJECT)
         .bind(name)
-        .bind(rejection)
+        .bind(storable(rejection))
         .bind(now)
         .execute(conn)
         .await

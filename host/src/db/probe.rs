@@ -67,3 +67,13 @@ pub async fn prepare(tx: &mut Tx, sql: &'static str) -> Result<(), DbError> {
         .map(|_| ()))?;
     Ok(())
 }
+
+/// How the database would run a statement: the text at the end of each row of its `EXPLAIN`.
+pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(explain))
+        .fetch_all(conn)
+        .await?
+        .iter()
+        .map(|row| row.try_get::<String, _>(row.len() - 1))
+        .collect::<Result<Vec<String>, sqlx::Error>>())?)
+}

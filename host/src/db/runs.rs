@@ -4,7 +4,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::{FailureKind, LaunchStatus, RunState};
+use super::types::{FailureKind, LaunchStatus, RunState, storable};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -410,7 +410,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
                     .bind(over)
                     .bind(finish.end.retry_at())
                     .bind(failure.map(|(kind, _)| kind))
-                    .bind(failure.map(|(_, message)| message));
+                    .bind(failure.map(|(_, message)| storable(message)));
             }
             query.fetch_all(conn).await
         })?;
@@ -437,7 +437,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
                     .bind(finish.end.launch_status())
                     .bind(over)
                     .bind(failure.map(|(kind, _)| kind))
-                    .bind(failure.map(|(_, message)| message));
+                    .bind(failure.map(|(_, message)| storable(message)));
             }
             query.execute(conn).await.map(|_| ())
         })?;
@@ -488,9 +488,9 @@ async fn insert_tasks(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), Db
                     .bind(&task.output)
                     .bind(&task.context)
                     .bind(task.failure)
-                    .bind(&task.message)
-                    .bind(&task.stdout)
-                    .bind(&task.stderr)
+                    .bind(task.message.as_deref().map(storable))
+                    .bind(storable(&task.stdout))
+                    .bind(storable(&task.stderr))
                     .bind(&task.logs)
                     .bind(task.wall_ms)
                     .bind(task.cpu_ms)

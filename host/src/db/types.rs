@@ -6,6 +6,8 @@
 //! | [`Timestamp`]   | TEXT of fixed width, in UTC | TIMESTAMPTZ   |
 //! | words, digests  | TEXT                        | TEXT          |
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -170,6 +172,16 @@ words! {
         Refused => "refused",
         Cancelled => "cancelled",
         Lost => "lost",
+    }
+}
+
+/// A text as both databases can keep it: Postgres refuses a zero byte, and what a task
+/// prints must not make its end impossible to record.
+pub(super) fn storable(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', "\u{FFFD}"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

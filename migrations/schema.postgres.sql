@@ -1,0 +1,187 @@
+-- What migrations/postgres/ amounts to. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
+
+CREATE TABLE artifact (
+    digest TEXT NOT NULL,
+    form TEXT NOT NULL,
+    bytes BYTEA NOT NULL,
+    stored_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (digest)
+);
+CREATE TABLE change (
+    id BIGINT NOT NULL,
+    counter BIGINT NOT NULL,
+    CHECK ((id = 1)),
+    PRIMARY KEY (id)
+);
+CREATE TABLE event (
+    id UUID NOT NULL,
+    at TIMESTAMP WITH TIME ZONE NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE INDEX event_at ON event USING btree (at);
+CREATE TABLE host (
+    id UUID NOT NULL,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    wasmtime_version TEXT NOT NULL,
+    tzdata_version TEXT NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    heartbeat_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    end_reason TEXT,
+    CHECK (((ended_at IS NULL) = (end_reason IS NULL))),
+    CHECK ((end_reason = ANY (ARRAY['stopped'::text, 'died'::text]))),
+    PRIMARY KEY (id)
+);
+CREATE INDEX host_live ON host USING btree (name) WHERE (ended_at IS NULL);
+CREATE TABLE launch (
+    id UUID NOT NULL,
+    schedule_id UUID NOT NULL,
+    schedule_revision BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    slot TIMESTAMP WITH TIME ZONE NOT NULL,
+    slot_local TEXT NOT NULL,
+    slot_last TIMESTAMP WITH TIME ZONE NOT NULL,
+    slot_count BIGINT NOT NULL,
+    decision TEXT NOT NULL,
+    reason TEXT,
+    status TEXT NOT NULL,
+    package TEXT NOT NULL,
+    digest TEXT,
+    context TEXT,
+    interval_start TIMESTAMP WITH TIME ZONE NOT NULL,
+    fire_time TIMESTAMP WITH TIME ZONE NOT NULL,
+    decided_by UUID,
+    claimed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    run_id UUID,
+    attempts BIGINT NOT NULL DEFAULT 0,
+    recoveries BIGINT NOT NULL DEFAULT 0,
+    recovered_at TIMESTAMP WITH TIME ZONE,
+    started_at TIMESTAMP WITH TIME ZONE,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    failure TEXT,
+    message TEXT,
+    CHECK (((decision = 'skipped'::text) = (status = 'skipped'::text))),
+    CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text])))),
+    CHECK ((decision = ANY (ARRAY['launched'::text, 'skipped'::text]))),
+    CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text]))),
+    CHECK ((slot_count >= 1)),
+    CHECK ((status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'abandoned'::text, 'skipped'::text]))),
+    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
+    PRIMARY KEY (id)
+);
+CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
+CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE (status = 'open'::text);
+CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE (kind <> 'manual'::text);
+CREATE TABLE package (
+    name TEXT NOT NULL,
+    digest TEXT,
+    manifest TEXT NOT NULL,
+    loaded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    missing_since TIMESTAMP WITH TIME ZONE,
+    rejection TEXT,
+    rejected_at TIMESTAMP WITH TIME ZONE,
+    FOREIGN KEY (digest) REFERENCES artifact(digest),
+    PRIMARY KEY (name)
+);
+CREATE TABLE package_host (
+    package TEXT NOT NULL,
+    host_id UUID NOT NULL,
+    digest TEXT NOT NULL,
+    FOREIGN KEY (host_id) REFERENCES host(id),
+    FOREIGN KEY (package) REFERENCES package(name),
+    PRIMARY KEY (package, host_id)
+);
+CREATE TABLE run (
+    id UUID NOT NULL,
+    launch_id UUID NOT NULL,
+    state TEXT NOT NULL,
+    is_recovery BOOLEAN NOT NULL,
+    digest TEXT NOT NULL,
+    host_id UUID,
+    token BIGINT NOT NULL,
+    lease_until TIMESTAMP WITH TIME ZONE,
+    retry_at TIMESTAMP WITH TIME ZONE,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    failure TEXT,
+    message TEXT,
+    CHECK (((finished_at IS NULL) = (state = ANY (ARRAY['running'::text, 'waiting'::text])))),
+    CHECK (((state = 'running'::text) = (lease_until IS NOT NULL))),
+    CHECK (((state = 'waiting'::text) = (retry_at IS NOT NULL))),
+    CHECK ((state = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'lost'::text]))),
+    FOREIGN KEY (launch_id) REFERENCES launch(id),
+    PRIMARY KEY (id)
+);
+CREATE INDEX run_launch ON run USING btree (launch_id);
+CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (state = 'running'::text);
+CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (state = 'waiting'::text);
+CREATE TABLE schedule (
+    id UUID NOT NULL,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    enabled BOOLEAN NOT NULL,
+    cursor_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    next_slot TIMESTAMP WITH TIME ZONE,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    deleted_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((next_slot IS NULL) OR ((deleted_at IS NULL) AND enabled))),
+    CHECK (((next_slot IS NULL) OR (next_slot > cursor_at))),
+    CHECK ((origin = ANY (ARRAY['operator'::text, 'sidecar'::text, 'package'::text]))),
+    CHECK ((revision >= 1)),
+    PRIMARY KEY (id)
+);
+CREATE INDEX schedule_due ON schedule USING btree (next_slot) WHERE (next_slot IS NOT NULL);
+CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
+CREATE TABLE schedule_result (
+    schedule_id UUID NOT NULL,
+    success_slot TIMESTAMP WITH TIME ZONE,
+    result TEXT,
+    failure_slot TIMESTAMP WITH TIME ZONE,
+    failure TEXT,
+    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
+    PRIMARY KEY (schedule_id)
+);
+CREATE TABLE schedule_revision (
+    schedule_id UUID NOT NULL,
+    revision BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT,
+    kind TEXT NOT NULL,
+    expression TEXT NOT NULL,
+    anchor TIMESTAMP WITH TIME ZONE,
+    timezone TEXT NOT NULL,
+    context TEXT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE NOT NULL,
+    CHECK ((kind = ANY (ARRAY['cron'::text, 'every'::text, 'at'::text]))),
+    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
+    PRIMARY KEY (schedule_id, revision)
+);
+CREATE TABLE task_run (
+    run_id UUID NOT NULL,
+    task TEXT NOT NULL,
+    attempt BIGINT NOT NULL,
+    succeeded BOOLEAN NOT NULL,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    finished_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    retry_at TIMESTAMP WITH TIME ZONE,
+    output TEXT,
+    context TEXT,
+    failure TEXT,
+    message TEXT,
+    stdout TEXT NOT NULL,
+    stderr TEXT NOT NULL,
+    logs TEXT NOT NULL,
+    wall_ms DOUBLE PRECISION NOT NULL,
+    cpu_ms DOUBLE PRECISION NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL,
+    FOREIGN KEY (run_id) REFERENCES run(id),
+    PRIMARY KEY (run_id, task, attempt)
+);

@@ -1,0 +1,160 @@
+-- What migrations/sqlite/ amounts to. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
+
+CREATE TABLE artifact (
+    digest TEXT NOT NULL PRIMARY KEY,
+    form TEXT NOT NULL,
+    bytes BLOB NOT NULL,
+    stored_at TEXT NOT NULL
+) STRICT;
+CREATE TABLE change (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    counter INTEGER NOT NULL
+) STRICT;
+CREATE TABLE event (
+    id BLOB NOT NULL PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+CREATE INDEX event_at ON event (at);
+CREATE TABLE host (
+    id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    wasmtime_version TEXT NOT NULL,
+    tzdata_version TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    heartbeat_at TEXT NOT NULL,
+    ended_at TEXT,
+    end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+) STRICT;
+CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
+CREATE TABLE launch (
+    id BLOB NOT NULL PRIMARY KEY,
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    schedule_revision INTEGER NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual')),
+    slot TEXT NOT NULL,
+    slot_local TEXT NOT NULL,
+    slot_last TEXT NOT NULL,
+    slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
+    decision TEXT NOT NULL CHECK (decision IN ('launched', 'skipped')),
+    reason TEXT,
+    status TEXT NOT NULL CHECK (status IN ('open', 'running', 'waiting', 'succeeded', 'failed', 'abandoned', 'skipped')),
+    package TEXT NOT NULL,
+    digest TEXT,
+    context TEXT,
+    interval_start TEXT NOT NULL,
+    fire_time TEXT NOT NULL,
+    decided_by BLOB,
+    claimed_at TEXT NOT NULL,
+    run_id BLOB,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    recoveries INTEGER NOT NULL DEFAULT 0,
+    recovered_at TEXT,
+    started_at TEXT,
+    finished_at TEXT,
+    failure TEXT,
+    message TEXT,
+    CHECK ((decision = 'skipped') = (status = 'skipped')),
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
+) STRICT;
+CREATE INDEX launch_claimed ON launch (claimed_at);
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open';
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
+CREATE TABLE package (
+    name TEXT NOT NULL PRIMARY KEY,
+    digest TEXT REFERENCES artifact (digest),
+    manifest TEXT NOT NULL,
+    loaded_at TEXT NOT NULL,
+    missing_since TEXT,
+    rejection TEXT,
+    rejected_at TEXT
+) STRICT;
+CREATE TABLE package_host (
+    package TEXT NOT NULL REFERENCES package (name),
+    host_id BLOB NOT NULL REFERENCES host (id),
+    digest TEXT NOT NULL,
+    PRIMARY KEY (package, host_id)
+) STRICT;
+CREATE TABLE run (
+    id BLOB NOT NULL PRIMARY KEY,
+    launch_id BLOB NOT NULL REFERENCES launch (id),
+    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
+    is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
+    digest TEXT NOT NULL,
+    host_id BLOB,
+    token INTEGER NOT NULL,
+    lease_until TEXT,
+    retry_at TEXT,
+    started_at TEXT NOT NULL,
+    finished_at TEXT,
+    failure TEXT,
+    message TEXT,
+    CHECK ((state = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
+) STRICT;
+CREATE INDEX run_launch ON run (launch_id);
+CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
+CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+CREATE TABLE schedule (
+    id BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('operator', 'sidecar', 'package')),
+    revision INTEGER NOT NULL CHECK (revision >= 1),
+    enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
+    cursor_at TEXT NOT NULL,
+    next_slot TEXT,
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    deleted_at TEXT,
+    CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
+    CHECK (next_slot IS NULL OR next_slot > cursor_at)
+) STRICT;
+CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+CREATE TABLE schedule_result (
+    schedule_id BLOB NOT NULL PRIMARY KEY REFERENCES schedule (id),
+    success_slot TEXT,
+    result TEXT,
+    failure_slot TEXT,
+    failure TEXT
+) STRICT;
+CREATE TABLE schedule_revision (
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    revision INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT,
+    kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at')),
+    expression TEXT NOT NULL,
+    anchor TEXT,
+    timezone TEXT NOT NULL,
+    context TEXT NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (schedule_id, revision)
+) STRICT;
+CREATE TABLE task_run (
+    run_id BLOB NOT NULL REFERENCES run (id),
+    task TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
+    started_at TEXT NOT NULL,
+    finished_at TEXT NOT NULL,
+    retry_at TEXT,
+    output TEXT,
+    context TEXT,
+    failure TEXT,
+    message TEXT,
+    stdout TEXT NOT NULL,
+    stderr TEXT NOT NULL,
+    logs TEXT NOT NULL,
+    wall_ms REAL NOT NULL,
+    cpu_ms REAL NOT NULL,
+    memory_peak_bytes INTEGER NOT NULL,
+    PRIMARY KEY (run_id, task, attempt)
+) STRICT;

@@ -1,0 +1,107 @@
+//! The tables themselves refuse states that cannot be, whoever writes them.
+
+use campanile::db::{DbError, probe};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::{at, begin, launch, skipped, small_tower};
+
+on_both!(impossible_states_are_refused, possible_states_are_not);
+
+const T: &str = "'2027-01-15T09:00:00.000000Z'";
+
+/// Rows: a host, two schedules, the launches of the slots 10 (running), 20 (open) and 30 (skipped), and one run.
+async fn prepare(test: &TestDb) {
+    let host = small_tower(test, 2).await;
+    let mut tx = test.write().await;
+    begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
+    campanile::db::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn write(test: &TestDb, sql: &str) -> Result<(), DbError> {
+    let mut tx = test.write().await;
+    probe::execute(&mut tx, &sql.replace("$T", T)).await
+}
+
+async fn impossible_states_are_refused(test: TestDb) {
+    prepare(&test).await;
+    for sql in [
+        // Words that are not words of this version.
+        "UPDATE host SET ended_at = $T, end_reason = 'bored'",
+        "UPDATE schedule SET origin = 'nowhere'",
+        "UPDATE schedule_revision SET kind = 'sometimes'",
+        "UPDATE launch SET kind = 'whim'",
+        "UPDATE launch SET decision = 'undecided'",
+        "UPDATE launch SET status = 'lost'",
+        "UPDATE run SET state = 'open', lease_until = NULL",
+        // A life that is over has a reason, and a reason means that it is over.
+        "UPDATE host SET ended_at = $T",
+        "UPDATE host SET end_reason = 'died'",
+        // What is paused or removed, or stands still, has no next slot; the next slot is after the cursor.
+        "UPDATE schedule SET enabled = (1 = 0)",
+        "UPDATE schedule SET deleted_at = $T",
+        "UPDATE schedule SET next_slot = cursor_at",
+        "UPDATE schedule SET cursor_at = $T",
+        "UPDATE schedule SET revision = 0",
+        "UPDATE schedule SET name = 'same'",
+        // A launch that was skipped is over; one that is over has an end, one that is not has none.
+        "UPDATE launch SET status = 'skipped', finished_at = $T WHERE status = 'open'",
+        "UPDATE launch SET status = 'open', finished_at = NULL WHERE status = 'skipped'",
+        "UPDATE launch SET decision = 'skipped' WHERE status = 'open'",
+        "UPDATE launch SET finished_at = NULL WHERE status = 'skipped'",
+        "UPDATE launch SET finished_at = $T WHERE status = 'running'",
+        "UPDATE launch SET status = 'succeeded' WHERE status = 'running'",
+        "UPDATE launch SET status = 'abandoned' WHERE status = 'open'",
+        "UPDATE launch SET slot_count = 0",
+        "UPDATE launch SET slot = $T",
+        // A run has a lease while it runs, a retry while it waits, and an end when it is over.
+        "UPDATE run SET lease_until = NULL",
+        "UPDATE run SET state = 'waiting', lease_until = NULL",
+        "UPDATE run SET state = 'waiting', retry_at = $T",
+        "UPDATE run SET retry_at = $T",
+        "UPDATE run SET finished_at = $T",
+        "UPDATE run SET state = 'succeeded', lease_until = NULL",
+        "UPDATE run SET state = 'lost', finished_at = $T",
+        // What is referred to stays.
+        "DELETE FROM schedule WHERE name = 'bell-1'",
+        "DELETE FROM launch WHERE status = 'running'",
+        "DELETE FROM host",
+        "DELETE FROM artifact",
+        // One row of the counter.
+        "INSERT INTO change (id, counter) VALUES (2, 0)",
+        "INSERT INTO change (id, counter) VALUES (1, 0)",
+        // Nothing is nothing.
+        "UPDATE launch SET slot_local = NULL",
+        "UPDATE run SET token = NULL",
+    ] {
+        let refused = write(&test, sql).await;
+        assert!(
+            matches!(refused, Err(DbError::Unexpected(_) | DbError::Conflict(_))),
+            "{sql}\n{refused:?}"
+        );
+    }
+}
+
+/// The same statements where they are right: they were refused for the reason that is meant.
+async fn possible_states_are_not(test: TestDb) {
+    prepare(&test).await;
+    for sql in [
+        "UPDATE host SET ended_at = $T, end_reason = 'stopped'",
+        "UPDATE schedule SET enabled = (1 = 0), next_slot = NULL",
+        "UPDATE schedule SET deleted_at = $T, next_slot = NULL",
+        "UPDATE schedule SET cursor_at = $T, next_slot = NULL",
+        "UPDATE schedule SET deleted_at = $T, next_slot = NULL, name = 'same'",
+        "UPDATE launch SET status = 'succeeded', finished_at = $T WHERE status = 'running'",
+        "UPDATE launch SET status = 'abandoned', finished_at = $T WHERE status = 'open'",
+        "UPDATE launch SET status = 'waiting' WHERE status = 'running'",
+        "UPDATE launch SET slot = $T, kind = 'manual'",
+        "UPDATE run SET state = 'waiting', lease_until = NULL, retry_at = $T",
+        "UPDATE run SET state = 'succeeded', lease_until = NULL, finished_at = $T",
+        "UPDATE run SET state = 'lost', lease_until = NULL, finished_at = $T",
+    ] {
+        let accepted = write(&test, sql).await;
+        assert!(accepted.is_ok(), "{sql}\n{accepted:?}");
+    }
+}

@@ -1,0 +1,264 @@
+//! A small tower: hosts, packages, schedules, launches and runs to begin a case with.
+
+use std::time::Duration;
+
+use campanile::clock::Timestamp;
+use campanile::db::hosts::{self, Host};
+use campanile::db::launches::{self, NewLaunch};
+use campanile::db::packages::{self, Loaded};
+use campanile::db::runs::{self, Finish, NewRun, RunEnd, TaskRun};
+use campanile::db::schedules::{self, Revision};
+use campanile::db::{Decision, Origin, Tx};
+use campanile::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile::schedule::RuleKind;
+use campanile_tests::TestDb;
+use uuid::Uuid;
+
+/// The package that all schedules here are of.
+pub const PACKAGE: &str = "chimes";
+
+/// 2027-01-15T08:00:00Z and so many seconds.
+pub fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000).plus(Duration::from_secs(seconds))
+}
+
+pub fn host_id(number: u128) -> HostId {
+    HostId(Uuid::from_u128(0xA000 + number))
+}
+
+pub fn schedule_id(number: u128) -> ScheduleId {
+    ScheduleId(Uuid::from_u128(0xB000 + number))
+}
+
+pub fn run_id(number: u128) -> RunId {
+    RunId(Uuid::from_u128(0xC000 + number))
+}
+
+/// The digest of the package's bytes.
+pub fn digest() -> ArtifactDigest {
+    ArtifactDigest::of(b"bytes")
+}
+
+pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
+    Host {
+        id,
+        name: name.to_owned(),
+        version: "0.1.0".to_owned(),
+        wasmtime_version: "48".to_owned(),
+        tzdata_version: "2026a".to_owned(),
+        started_at: now,
+        heartbeat_at: now,
+        ended_at: None,
+        end_reason: None,
+    }
+}
+
+/// Register a host and let it load [`PACKAGE`].
+pub async fn add_host(tx: &mut Tx, number: u128, now: Timestamp) -> HostId {
+    let id = host_id(number);
+    let host = host(id, &format!("tower-{number}"), now);
+    hosts::register(tx, &host).await.unwrap();
+    publish(tx, id, PACKAGE, now).await;
+    id
+}
+
+pub async fn publish(tx: &mut Tx, host: HostId, name: &str, now: Timestamp) {
+    let loaded = Loaded {
+        name,
+        digest: &digest(),
+        form: "typed_component",
+        bytes: b"bytes",
+        manifest: "{}",
+    };
+    packages::publish(tx, host, &loaded, now).await.unwrap();
+}
+
+/// The first revision of a schedule that was made at `at(0)`.
+pub fn revision(number: u128) -> Revision {
+    Revision {
+        schedule_id: schedule_id(number),
+        revision: 1,
+        name: format!("bell-{number}"),
+        package: PACKAGE.to_owned(),
+        task: None,
+        kind: RuleKind::Every,
+        expression: "10 seconds".to_owned(),
+        anchor: Some(at(0)),
+        timezone: "UTC".to_owned(),
+        context: "{}".to_owned(),
+        since: at(0),
+    }
+}
+
+/// Add the schedule `number`, whose cursor is `at(0)` and whose next slot is `at(next)`.
+pub async fn add_schedule(tx: &mut Tx, number: u128, next: u64) -> ScheduleId {
+    schedules::insert(tx, &revision(number), Origin::Operator, Some(at(next)))
+        .await
+        .unwrap();
+    schedule_id(number)
+}
+
+/// The decision to launch the schedule's slot `at(slot)`, made by `host_id(1)` in that moment.
+pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
+    let schedule_id = schedule_id(schedule);
+    NewLaunch {
+        id: LaunchId::of(schedule_id, at(slot), LaunchKind::Schedule),
+        schedule_id,
+        schedule_revision: 1,
+        kind: LaunchKind::Schedule,
+        slot: at(slot),
+        slot_local: format!("local {slot}"),
+        slot_last: at(slot),
+        slot_count: 1,
+        decision: Decision::Launched,
+        reason: None,
+        package: PACKAGE.to_owned(),
+        digest: Some(digest()),
+        context: None,
+        interval_start: at(0),
+        fire_time: at(slot),
+        decided_by: Some(host_id(1)),
+        claimed_at: at(slot),
+    }
+}
+
+pub fn skipped(schedule: u128, slot: u64, reason: &'static str) -> NewLaunch {
+    NewLaunch {
+        decision: Decision::Skipped,
+        reason: Some(reason),
+        digest: None,
+        ..launch(schedule, slot)
+    }
+}
+
+pub fn manual(schedule: u128, slot: u64) -> NewLaunch {
+    NewLaunch {
+        id: LaunchId::of(schedule_id(schedule), at(slot), LaunchKind::Manual),
+        kind: LaunchKind::Manual,
+        context: Some(r#"{"by":"hand"}"#.to_owned()),
+        ..launch(schedule, slot)
+    }
+}
+
+/// A run as its host knows it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Held {
+    pub run_id: RunId,
+    pub token: i64,
+    pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub slot: Timestamp,
+}
+
+impl Held {
+    pub fn finish(self, end: RunEnd, now: Timestamp) -> Finish {
+        Finish {
+            run_id: self.run_id,
+            token: self.token,
+            launch_id: self.launch_id,
+            schedule_id: self.schedule_id,
+            slot: self.slot,
+            at: now,
+            end,
+            tasks: Vec::new(),
+        }
+    }
+
+    pub fn succeeded(self, output: &str, now: Timestamp) -> Finish {
+        let output = Some(output.to_owned());
+        self.finish(RunEnd::Succeeded { output }, now)
+    }
+
+    pub fn failed(self, message: &str, now: Timestamp) -> Finish {
+        let end = RunEnd::Failed {
+            kind: campanile::db::FailureKind::Failed,
+            message: message.to_owned(),
+        };
+        self.finish(end, now)
+    }
+}
+
+/// Insert launches, and let the host take and begin all of them, with leases of 30 seconds from `now`.
+pub async fn begin(
+    tx: &mut Tx,
+    host: HostId,
+    decided: &[NewLaunch],
+    first_run: u128,
+    now: Timestamp,
+) -> Vec<Held> {
+    launches::insert(tx, decided).await.unwrap();
+    take(tx, host, first_run, now).await
+}
+
+/// Let the host take and begin all that is open.
+pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) -> Vec<Held> {
+    let open = runs::open(tx, host, now, 1_000).await.unwrap();
+    let new: Vec<NewRun> = open
+        .iter()
+        .zip(first_run..)
+        .map(|(taken, number)| NewRun {
+            id: run_id(number),
+            launch_id: taken.launch_id,
+            is_recovery: taken.recoveries > 0,
+            digest: taken.digest.clone(),
+        })
+        .collect();
+    let lease_until = now.plus(Duration::from_secs(30));
+    runs::begin(tx, host, &new, now, lease_until).await.unwrap();
+    new.iter()
+        .zip(open)
+        .map(|(run, taken)| Held {
+            run_id: run.id,
+            token: runs::FIRST_TOKEN,
+            launch_id: taken.launch_id,
+            schedule_id: taken.schedule_id,
+            slot: taken.slot,
+        })
+        .collect()
+}
+
+pub fn task_run(task: &str, attempt: i64) -> TaskRun {
+    TaskRun {
+        task: task.to_owned(),
+        attempt,
+        succeeded: true,
+        started_at: at(1),
+        finished_at: at(2),
+        retry_at: None,
+        output: None,
+        context: None,
+        failure: None,
+        message: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        logs: "[]".to_owned(),
+        wall_ms: 0.0,
+        cpu_ms: 0.0,
+        memory_peak_bytes: 0,
+    }
+}
+
+/// One host with the package, and the schedules 1 to `schedules`, none of them due before `at(10)`.
+pub async fn small_tower(test: &TestDb, schedules: u128) -> HostId {
+    let mut tx = test.write().await;
+    let host = add_host(&mut tx, 1, at(0)).await;
+    for number in 1..=schedules {
+        add_schedule(&mut tx, number, 10).await;
+    }
+    tx.commit().await.unwrap();
+    host
+}
+
+/// The one value of a column of one row of `launch` or `run`.
+pub async fn status_of(test: &TestDb, held: &Held) -> (String, String) {
+    let mut tx = test.read().await;
+    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
+    let launches = launches::of_schedule(&mut tx, held.schedule_id, 1_000)
+        .await
+        .unwrap();
+    let launch = launches
+        .iter()
+        .find(|launch| launch.id == held.launch_id)
+        .unwrap();
+    (launch.status.to_string(), run.state.to_string())
+}

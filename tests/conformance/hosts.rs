@@ -1,0 +1,271 @@
+//! Hosts' lives, the packages in their folders, and the lock that each of them holds.
+
+use campanile::db::hosts::{self, Buried, EndReason};
+use campanile::db::packages::{self, Loaded, PackageRow};
+use campanile::db::{Db, DbError, schedules};
+use campanile::ids::ArtifactDigest;
+use campanile_tests::{Backend, Cluster, TestDb, on_both};
+
+use crate::fixtures::{PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};
+
+on_both!(
+    a_host_lives_until_it_ends_in_order,
+    earlier_lives_of_a_name_are_buried,
+    silent_hosts_are_buried_and_may_come_back,
+    a_package_is_in_force_in_its_newest_version,
+    a_rejected_file_leaves_the_older_version_in_force,
+    a_package_is_missing_when_no_living_host_has_it,
+    a_host_locks_out_a_second_of_its_name,
+);
+
+async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
+    let mut tx = test.write().await;
+    let first = host(host_id(1), "tower-1", at(5));
+    let second = host(host_id(2), "tower-2", at(3));
+    hosts::register(&mut tx, &first).await.unwrap();
+    hosts::register(&mut tx, &second).await.unwrap();
+    assert_eq!(
+        hosts::live(&mut tx).await.unwrap(),
+        [second.clone(), first.clone()],
+        "oldest first"
+    );
+    assert!(hosts::beat(&mut tx, first.id, at(9)).await.unwrap());
+    hosts::end(&mut tx, second.id, at(10)).await.unwrap();
+    let living = hosts::live(&mut tx).await.unwrap();
+    assert_eq!((living.len(), living[0].heartbeat_at), (1, at(9)));
+    assert!(!hosts::beat(&mut tx, second.id, at(11)).await.unwrap());
+    assert!(
+        !hosts::beat(&mut tx, host_id(3), at(11)).await.unwrap(),
+        "never registered"
+    );
+    // An end is written once.
+    hosts::end(&mut tx, second.id, at(12)).await.unwrap();
+    assert_eq!(
+        hosts::bury_name(&mut tx, "tower-2", at(13)).await.unwrap(),
+        []
+    );
+    tx.commit().await.unwrap();
+    let ended = test
+        .rows("SELECT name, end_reason FROM host WHERE ended_at IS NOT NULL")
+        .await;
+    assert_eq!(ended, [["tower-2", EndReason::Stopped.as_str()]]);
+
+    let mut tx = test.write().await;
+    let twice = hosts::register(&mut tx, &first).await;
+    assert!(matches!(twice, Err(DbError::Conflict(_))), "{twice:?}");
+}
+
+async fn earlier_lives_of_a_name_are_buried(test: TestDb) {
+    let mut tx = test.write().await;
+    for (number, name) in [(1, "tower"), (2, "tower"), (3, "other")] {
+        hosts::register(&mut tx, &host(host_id(number), name, at(0)))
+            .await
+            .unwrap();
+    }
+    let mut buried = hosts::bury_name(&mut tx, "tower", at(5)).await.unwrap();
+    buried.sort_by_key(|buried| buried.id);
+    let of = |number| Buried {
+        id: host_id(number),
+        name: "tower".to_owned(),
+    };
+    assert_eq!(buried, [of(1), of(2)]);
+    assert_eq!(hosts::bury_name(&mut tx, "tower", at(6)).await.unwrap(), []);
+    assert_eq!(hosts::live(&mut tx).await.unwrap().len(), 1);
+    assert!(!hosts::beat(&mut tx, host_id(1), at(7)).await.unwrap());
+}
+
+async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
+    let mut tx = test.write().await;
+    for number in 1..=3 {
+        hosts::register(
+            &mut tx,
+            &host(host_id(number), &format!("tower-{number}"), at(0)),
+        )
+        .await
+        .unwrap();
+    }
+    hosts::beat(&mut tx, host_id(1), at(10)).await.unwrap();
+    hosts::beat(&mut tx, host_id(2), at(9)).await.unwrap();
+    let mut buried = hosts::bury_silent(&mut tx, at(10), at(20)).await.unwrap();
+    buried.sort_by_key(|buried| buried.id);
+    let ids: Vec<_> = buried.iter().map(|buried| buried.id).collect();
+    assert_eq!(
+        ids,
+        [host_id(2), host_id(3)],
+        "one that was heard at that instant lives"
+    );
+    assert_eq!(
+        hosts::bury_silent(&mut tx, at(10), at(20)).await.unwrap(),
+        []
+    );
+    assert!(
+        !hosts::beat(&mut tx, host_id(2), at(21)).await.unwrap(),
+        "it learns that it was buried"
+    );
+    hosts::revive(&mut tx, host_id(2), at(21)).await.unwrap();
+    assert!(hosts::beat(&mut tx, host_id(2), at(22)).await.unwrap());
+    let living = hosts::live(&mut tx).await.unwrap();
+    let mut names: Vec<_> = living.iter().map(|host| host.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["tower-1", "tower-2"]);
+    assert!(
+        living
+            .iter()
+            .all(|host| host.ended_at.is_none() && host.end_reason.is_none())
+    );
+}
+
+async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
+    let mut tx = test.write().await;
+    let host = add_host(&mut tx, 1, at(0)).await;
+    let newer = Loaded {
+        name: PACKAGE,
+        digest: &ArtifactDigest::of(b"newer bytes"),
+        form: "core_module_with_wit",
+        bytes: b"newer bytes",
+        manifest: r#"{"tasks":[]}"#,
+    };
+    packages::publish(&mut tx, host, &newer, at(5))
+        .await
+        .unwrap();
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    let expected = PackageRow {
+        name: PACKAGE.to_owned(),
+        digest: Some(newer.digest.clone()),
+        form: Some("core_module_with_wit".to_owned()),
+        size_bytes: Some(11),
+        manifest: r#"{"tasks":[]}"#.to_owned(),
+        loaded_at: at(5),
+        missing_since: None,
+        rejection: None,
+        rejected_at: None,
+    };
+    assert_eq!(row, expected);
+    // The older bytes stay for the launches that were decided with them.
+    assert!(
+        packages::artifact(&mut tx, &digest())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    publish(&mut tx, host, "a-second", at(6)).await;
+    let all = packages::list(&mut tx, None).await.unwrap();
+    let names: Vec<_> = all.iter().map(|package| package.name.as_str()).collect();
+    assert_eq!(names, ["a-second", PACKAGE]);
+    assert_eq!(packages::find(&mut tx, "nowhere").await.unwrap(), None);
+}
+
+async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
+    let mut tx = test.write().await;
+    let host = add_host(&mut tx, 1, at(0)).await;
+    packages::reject(&mut tx, PACKAGE, "it imports wasi:sockets", at(5))
+        .await
+        .unwrap();
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    assert_eq!((row.digest, row.missing_since), (Some(digest()), None));
+    assert_eq!(row.rejection.as_deref(), Some("it imports wasi:sockets"));
+    assert_eq!((row.loaded_at, row.rejected_at), (at(0), Some(at(5))));
+    // A file that is taken puts the rejection away.
+    publish(&mut tx, host, PACKAGE, at(6)).await;
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    assert_eq!((row.rejection, row.rejected_at), (None, None));
+    // One that was never taken has no version, and is missing.
+    packages::reject(&mut tx, "new", "not wasm", at(7))
+        .await
+        .unwrap();
+    packages::reject(&mut tx, "new", "still not wasm", at(8))
+        .await
+        .unwrap();
+    let row = packages::find(&mut tx, "new").await.unwrap().unwrap();
+    assert_eq!((row.digest, row.form, row.size_bytes), (None, None, None));
+    assert_eq!(
+        (row.missing_since, row.rejected_at),
+        (Some(at(7)), Some(at(8)))
+    );
+    assert_eq!(row.rejection.as_deref(), Some("still not wasm"));
+}
+
+async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
+    let mut tx = test.write().await;
+    let host_1 = add_host(&mut tx, 1, at(0)).await;
+    let host_2 = add_host(&mut tx, 2, at(0)).await;
+    add_schedule(&mut tx, 1, 10).await;
+    assert_eq!(
+        packages::mark_missing(&mut tx, at(1)).await.unwrap(),
+        Vec::<String>::new()
+    );
+    packages::withdraw(&mut tx, host_1, PACKAGE).await.unwrap();
+    assert_eq!(
+        packages::mark_missing(&mut tx, at(2)).await.unwrap(),
+        Vec::<String>::new(),
+        "one still has it"
+    );
+    packages::withdraw_ended(&mut tx).await.unwrap();
+    assert_eq!(
+        packages::mark_missing(&mut tx, at(3)).await.unwrap(),
+        Vec::<String>::new(),
+        "and it lives"
+    );
+    hosts::end(&mut tx, host_2, at(4)).await.unwrap();
+    packages::withdraw_ended(&mut tx).await.unwrap();
+    assert_eq!(
+        packages::mark_missing(&mut tx, at(5)).await.unwrap(),
+        [PACKAGE]
+    );
+    assert_eq!(
+        packages::mark_missing(&mut tx, at(6)).await.unwrap(),
+        Vec::<String>::new(),
+        "said once"
+    );
+    let due = schedules::due(&mut tx, at(10), 9).await.unwrap();
+    assert_eq!(due[0].missing_since, Some(at(5)));
+    publish(&mut tx, host_1, PACKAGE, at(7)).await;
+    let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
+    assert_eq!(row.missing_since, None, "it came back");
+}
+
+async fn a_host_locks_out_a_second_of_its_name(test: TestDb) {
+    let mut first = test.db.host_lock("tower").await.unwrap().expect("free");
+    let other = Db::open(&test.place.url).await.unwrap();
+    assert!(other.host_lock("tower").await.unwrap().is_none());
+    // A file is served by one host at a time; a server by many of different names.
+    let second = other.host_lock("another").await.unwrap();
+    assert_eq!(second.is_some(), test.backend() == Backend::Postgres);
+    assert!(first.hold().await.unwrap());
+    drop(first);
+    // The server learns of the end of a connection a moment later.
+    for _ in 0..200 {
+        if other.host_lock("tower").await.unwrap().is_some() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the lock did not go with its holder");
+}
+
+#[tokio::test]
+async fn two_schemas_of_one_server_have_hosts_of_the_same_name() {
+    let first = campanile_tests::fresh_db(Backend::Postgres).await;
+    let second = campanile_tests::fresh_db(Backend::Postgres).await;
+    let lock = first.db.host_lock("tower").await.unwrap();
+    assert!(lock.is_some());
+    assert!(second.db.host_lock("tower").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_again_after_the_server_was_away() {
+    let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let db = Db::open_and_migrate(cluster.url()).await.unwrap();
+    let mut lock = db.host_lock("tower").await.unwrap().expect("free");
+    cluster.stop().unwrap();
+    assert!(matches!(lock.hold().await, Err(DbError::Unavailable(_))));
+    cluster.start_again().unwrap();
+    assert!(lock.hold().await.unwrap(), "nobody has taken it meanwhile");
+    // Somebody is quicker after the next time.
+    cluster.crash().unwrap();
+    cluster.start_again().unwrap();
+    let other = Db::open(cluster.url()).await.unwrap();
+    let quicker = other.host_lock("tower").await.unwrap();
+    assert!(quicker.is_some());
+    assert!(!lock.hold().await.unwrap());
+}

@@ -1,0 +1,168 @@
+//! Launches: one decision per slot, and how they are read back.
+
+use campanile::db::launches;
+use campanile::db::{Decision, LaunchStatus};
+use campanile::ids::{ArtifactDigest, LaunchId, LaunchKind};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::{
+    PACKAGE, at, digest, host_id, launch, manual, schedule_id, skipped, small_tower,
+};
+
+on_both!(
+    the_first_decision_about_a_slot_stands,
+    a_manual_launch_stands_beside_the_slot_of_its_instant,
+    launches_come_newest_decision_first_and_by_schedule,
+    one_row_stands_for_a_range_of_dropped_slots,
+    a_removed_schedules_launches_stay_on_the_record,
+);
+
+async fn the_first_decision_about_a_slot_stands(test: TestDb) {
+    small_tower(&test, 1).await;
+    let first = launch(1, 10);
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, std::slice::from_ref(&first))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    // The same decision again, another about the same slot, and one of another identity.
+    let late = launches::NewLaunch {
+        kind: LaunchKind::Catchup,
+        ..skipped(1, 10, "missed")
+    };
+    let stranger = launches::NewLaunch {
+        id: LaunchId(uuid::Uuid::from_u128(5)),
+        digest: Some(ArtifactDigest::of(b"other")),
+        ..launch(1, 10)
+    };
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[first.clone(), late, stranger, launch(1, 20)])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
+        .await
+        .unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0].scheduled_time, at(20));
+    assert_eq!((rows[1].id, rows[1].kind), (first.id, LaunchKind::Schedule));
+    assert_eq!(
+        (rows[1].decision, rows[1].status),
+        (Decision::Launched, LaunchStatus::Open)
+    );
+    assert_eq!(rows[1].digest, Some(digest()));
+}
+
+async fn a_manual_launch_stands_beside_the_slot_of_its_instant(test: TestDb) {
+    small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[launch(1, 10), manual(1, 10)])
+        .await
+        .unwrap();
+    // The same request again is the same launch.
+    launches::insert(&mut tx, &[manual(1, 10)]).await.unwrap();
+    let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
+        .await
+        .unwrap();
+    let mut kinds: Vec<&str> = rows.iter().map(|row| row.kind.as_str()).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["manual", "schedule"]);
+}
+
+async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
+    small_tower(&test, 2).await;
+    // Decided in another order than that of their slots.
+    let claimed = |schedule, slot, second| launches::NewLaunch {
+        claimed_at: at(second),
+        ..launch(schedule, slot)
+    };
+    let mut tx = test.write().await;
+    launches::insert(
+        &mut tx,
+        &[
+            claimed(1, 10, 50),
+            claimed(1, 20, 40),
+            claimed(2, 10, 45),
+            claimed(2, 20, 50),
+        ],
+    )
+    .await
+    .unwrap();
+    let seen = |rows: &[launches::LaunchRow]| -> Vec<String> {
+        let each = rows.iter();
+        each.map(|row| format!("{} {}", row.schedule, row.scheduled_local))
+            .collect()
+    };
+    let all = launches::list(&mut tx, None, 10).await.unwrap();
+    assert_eq!(
+        seen(&all),
+        [
+            "bell-2 local 20",
+            "bell-1 local 10",
+            "bell-2 local 10",
+            "bell-1 local 20"
+        ]
+    );
+    let some = launches::list(&mut tx, None, 2).await.unwrap();
+    assert_eq!(some[..], all[..2]);
+    let one = launches::list(&mut tx, Some("bell-1"), 10).await.unwrap();
+    assert_eq!(seen(&one), ["bell-1 local 10", "bell-1 local 20"]);
+    assert_eq!(
+        launches::list(&mut tx, Some("nobody"), 10).await.unwrap(),
+        []
+    );
+    let by_slot = launches::of_schedule(&mut tx, schedule_id(1), 10)
+        .await
+        .unwrap();
+    assert_eq!(seen(&by_slot), ["bell-1 local 20", "bell-1 local 10"]);
+    assert_eq!(
+        launches::of_schedule(&mut tx, schedule_id(1), 1)
+            .await
+            .unwrap()[..],
+        by_slot[..1]
+    );
+}
+
+async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
+    small_tower(&test, 1).await;
+    let range = launches::NewLaunch {
+        slot_last: at(90),
+        slot_count: 9,
+        ..skipped(1, 10, "catchup_latest")
+    };
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[range]).await.unwrap();
+    let row = &launches::list(&mut tx, None, 10).await.unwrap()[0];
+    assert_eq!(
+        (row.scheduled_time, row.scheduled_last, row.slot_count),
+        (at(10), at(90), 9)
+    );
+    assert_eq!(
+        (row.decision, row.status),
+        (Decision::Skipped, LaunchStatus::Skipped)
+    );
+    assert_eq!(row.reason.as_deref(), Some("catchup_latest"));
+    assert_eq!(
+        row.finished_at,
+        Some(row.claimed_at),
+        "it is over when it is decided"
+    );
+    assert_eq!(row.digest, None);
+    let taken = campanile::db::runs::open(&mut tx, host_id(1), at(1_000), 10)
+        .await
+        .unwrap();
+    assert_eq!(taken, [], "nobody takes it");
+}
+
+async fn a_removed_schedules_launches_stay_on_the_record(test: TestDb) {
+    small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    campanile::db::schedules::remove(&mut tx, schedule_id(1), at(11))
+        .await
+        .unwrap();
+    let rows = launches::list(&mut tx, Some("bell-1"), 10).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].package, PACKAGE);
+}

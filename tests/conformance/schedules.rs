@@ -1,0 +1,487 @@
+//! Schedules: their state, their revisions, and who wins when two decide at once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use campanile::clock::Timestamp;
+use campanile::db::launches::{self, NewLaunch};
+use campanile::db::schedules::{self, Advance, Revision};
+use campanile::db::{Db, DbError, Origin};
+use campanile::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::{
+    PACKAGE, add_schedule, at, digest, host_id, launch, revision, schedule_id, small_tower,
+};
+
+on_both!(
+    a_name_is_taken_until_its_schedule_is_removed,
+    a_revision_applies_only_over_the_one_before,
+    a_pause_takes_the_next_slot_and_resuming_gives_another,
+    a_removed_schedule_stays_on_the_record_only,
+    the_audit_corrects_a_next_slot_only_where_the_cursor_stands,
+    due_schedules_come_earliest_first_and_no_more_than_asked,
+    schedules_are_listed_by_name_and_by_package,
+    a_cursor_moves_only_from_where_it_was_read,
+    of_two_who_read_the_same_cursor_one_moves_it,
+    many_who_decide_at_once_decide_every_slot_once,
+);
+
+async fn a_name_is_taken_until_its_schedule_is_removed(test: TestDb) {
+    let mut tx = test.write().await;
+    add_schedule(&mut tx, 1, 10).await;
+    tx.commit().await.unwrap();
+    let same_name = Revision {
+        schedule_id: schedule_id(2),
+        ..revision(1)
+    };
+    let mut tx = test.write().await;
+    let refused = schedules::insert(&mut tx, &same_name, Origin::Operator, None).await;
+    assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
+    drop(tx);
+
+    let mut tx = test.write().await;
+    assert!(
+        schedules::remove(&mut tx, schedule_id(1), at(5))
+            .await
+            .unwrap()
+    );
+    schedules::insert(&mut tx, &same_name, Origin::Operator, None)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let found = schedules::find(&mut tx, "bell-1").await.unwrap().unwrap();
+    assert_eq!(found.state.id, schedule_id(2));
+    drop(tx);
+
+    // To rename onto a taken name is the same conflict.
+    let mut tx = test.write().await;
+    add_schedule(&mut tx, 3, 10).await;
+    let renamed = Revision {
+        name: "bell-1".to_owned(),
+        revision: 2,
+        ..revision(3)
+    };
+    let refused = schedules::revise(&mut tx, &renamed, Origin::Sidecar, at(0), None).await;
+    assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
+}
+
+async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
+    let mut tx = test.write().await;
+    let id = add_schedule(&mut tx, 1, 10).await;
+    tx.commit().await.unwrap();
+    let second = Revision {
+        revision: 2,
+        name: "angelus".to_owned(),
+        package: "other".to_owned(),
+        expression: "1 hour".to_owned(),
+        since: at(7),
+        ..revision(1)
+    };
+    let mut tx = test.write().await;
+    assert!(
+        schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), Some(at(3600)))
+            .await
+            .unwrap()
+    );
+    // Somebody who still thinks that the first is in force, and somebody from the future.
+    assert!(
+        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(8), Some(at(20)))
+            .await
+            .unwrap()
+    );
+    let fourth = Revision {
+        revision: 4,
+        ..second.clone()
+    };
+    assert!(
+        !schedules::revise(&mut tx, &fourth, Origin::Sidecar, at(8), Some(at(20)))
+            .await
+            .unwrap()
+    );
+    tx.commit().await.unwrap();
+
+    let mut tx = test.read().await;
+    assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
+    let found = schedules::find(&mut tx, "angelus").await.unwrap().unwrap();
+    assert_eq!(found.says, second);
+    assert_eq!(
+        (found.state.revision, found.state.origin),
+        (2, Origin::Sidecar)
+    );
+    assert_eq!(found.state.cursor_at, at(7));
+    assert_eq!(found.state.next_slot, Some(at(3600)));
+    assert_eq!(
+        (found.state.created_at, found.state.updated_at),
+        (at(0), at(7))
+    );
+    // What it said before stays on the record, for the launches it decided.
+    assert_eq!(
+        schedules::revision(&mut tx, id, 1).await.unwrap(),
+        Some(revision(1))
+    );
+    assert_eq!(schedules::revision(&mut tx, id, 4).await.unwrap(), None);
+}
+
+async fn a_pause_takes_the_next_slot_and_resuming_gives_another(test: TestDb) {
+    let mut tx = test.write().await;
+    let id = add_schedule(&mut tx, 1, 10).await;
+    assert!(schedules::pause(&mut tx, id, at(5)).await.unwrap());
+    assert!(
+        !schedules::pause(&mut tx, id, at(6)).await.unwrap(),
+        "paused already"
+    );
+    let paused = schedules::find(&mut tx, "bell-1")
+        .await
+        .unwrap()
+        .unwrap()
+        .state;
+    assert!(!paused.enabled);
+    assert_eq!((paused.next_slot, paused.updated_at), (None, at(5)));
+    assert_eq!(schedules::due(&mut tx, at(100), 10).await.unwrap(), []);
+    assert_eq!(schedules::next_due(&mut tx).await.unwrap(), None);
+
+    assert!(
+        schedules::resume(&mut tx, id, at(50), at(50), Some(at(60)))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !schedules::resume(&mut tx, id, at(51), at(51), Some(at(70)))
+            .await
+            .unwrap(),
+        "not paused any more"
+    );
+    let resumed = schedules::find(&mut tx, "bell-1")
+        .await
+        .unwrap()
+        .unwrap()
+        .state;
+    assert!(resumed.enabled);
+    assert_eq!(
+        (resumed.cursor_at, resumed.next_slot),
+        (at(50), Some(at(60)))
+    );
+    assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(60)));
+    let unknown = schedule_id(99);
+    assert!(!schedules::pause(&mut tx, unknown, at(5)).await.unwrap());
+    assert!(
+        !schedules::resume(&mut tx, unknown, at(5), at(5), None)
+            .await
+            .unwrap()
+    );
+}
+
+async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
+    let mut tx = test.write().await;
+    let id = add_schedule(&mut tx, 1, 10).await;
+    assert!(schedules::remove(&mut tx, id, at(5)).await.unwrap());
+    assert!(
+        !schedules::remove(&mut tx, id, at(6)).await.unwrap(),
+        "removed already"
+    );
+    assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
+    assert_eq!(schedules::due(&mut tx, at(100), 10).await.unwrap(), []);
+    assert!(!schedules::pause(&mut tx, id, at(7)).await.unwrap());
+    assert!(
+        !schedules::resume(&mut tx, id, at(7), at(7), Some(at(9)))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !schedules::set_next(&mut tx, id, at(0), Some(at(9)), at(7))
+            .await
+            .unwrap()
+    );
+    let second = Revision {
+        revision: 2,
+        ..revision(1)
+    };
+    assert!(
+        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), None)
+            .await
+            .unwrap()
+    );
+    let step = Advance {
+        id,
+        revision: 1,
+        from: at(0),
+        to: at(10),
+        next_slot: None,
+    };
+    assert_eq!(schedules::advance(&mut tx, &[step]).await.unwrap(), []);
+    assert_eq!(
+        schedules::revision(&mut tx, id, 1).await.unwrap(),
+        Some(revision(1))
+    );
+}
+
+async fn the_audit_corrects_a_next_slot_only_where_the_cursor_stands(test: TestDb) {
+    let mut tx = test.write().await;
+    let id = add_schedule(&mut tx, 1, 10).await;
+    assert!(
+        !schedules::set_next(&mut tx, id, at(1), Some(at(30)), at(5))
+            .await
+            .unwrap()
+    );
+    assert!(
+        schedules::set_next(&mut tx, id, at(0), Some(at(30)), at(5))
+            .await
+            .unwrap()
+    );
+    assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(30)));
+    schedules::pause(&mut tx, id, at(6)).await.unwrap();
+    assert!(
+        !schedules::set_next(&mut tx, id, at(0), Some(at(40)), at(7))
+            .await
+            .unwrap()
+    );
+}
+
+async fn due_schedules_come_earliest_first_and_no_more_than_asked(test: TestDb) {
+    let mut tx = test.write().await;
+    for (number, next) in [(1, 30), (2, 10), (3, 20), (4, 40), (5, 41)] {
+        add_schedule(&mut tx, number, next).await;
+    }
+    crate::fixtures::add_host(&mut tx, 1, at(0)).await;
+    schedules::insert(
+        &mut tx,
+        &Revision {
+            package: "nowhere".to_owned(),
+            ..revision(6)
+        },
+        Origin::Operator,
+        Some(at(5)),
+    )
+    .await
+    .unwrap();
+    let due = schedules::due(&mut tx, at(40), 100).await.unwrap();
+    let numbers: Vec<ScheduleId> = due.iter().map(|due| due.id).collect();
+    assert_eq!(numbers, [6, 2, 3, 1, 4].map(schedule_id), "41 has not come");
+    assert_eq!(due[1].revision, 1);
+    assert_eq!((due[1].cursor_at, due[1].next_slot), (at(0), at(10)));
+    assert_eq!(
+        (&*due[1].package, &due[1].digest),
+        (PACKAGE, &Some(digest()))
+    );
+    assert_eq!(due[1].missing_since, None);
+    assert_eq!((&*due[0].package, &due[0].digest), ("nowhere", &None));
+    let first = schedules::due(&mut tx, at(40), 2).await.unwrap();
+    assert_eq!(first[..], due[..2]);
+    assert_eq!(schedules::due(&mut tx, at(4), 10).await.unwrap(), []);
+    assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(5)));
+}
+
+async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
+    let mut tx = test.write().await;
+    for number in [3, 1, 2] {
+        add_schedule(&mut tx, number, 10).await;
+    }
+    let other = Revision {
+        package: "other".to_owned(),
+        ..revision(4)
+    };
+    schedules::insert(&mut tx, &other, Origin::Sidecar, None)
+        .await
+        .unwrap();
+    let mut names = Vec::new();
+    for (name, package) in [
+        (None, None),
+        (None, Some(PACKAGE)),
+        (Some("bell-4"), None),
+        (Some("bell-4"), Some(PACKAGE)),
+    ] {
+        let found = schedules::list(&mut tx, name, package).await.unwrap();
+        names.push(
+            found
+                .iter()
+                .map(|found| found.says.name.clone())
+                .collect::<Vec<_>>()
+                .join(" "),
+        );
+    }
+    assert_eq!(
+        names,
+        [
+            "bell-1 bell-2 bell-3 bell-4",
+            "bell-1 bell-2 bell-3",
+            "bell-4",
+            ""
+        ]
+    );
+}
+
+async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
+    let mut tx = test.write().await;
+    for number in 1..=6 {
+        add_schedule(&mut tx, number, 10).await;
+    }
+    schedules::pause(&mut tx, schedule_id(4), at(5))
+        .await
+        .unwrap();
+    schedules::remove(&mut tx, schedule_id(5), at(5))
+        .await
+        .unwrap();
+    let step = |number: u128| Advance {
+        id: schedule_id(number),
+        revision: 1,
+        from: at(0),
+        to: at(10),
+        next_slot: Some(at(20)),
+    };
+    let moves = [
+        step(1),
+        Advance {
+            from: at(1),
+            ..step(2)
+        },
+        Advance {
+            revision: 2,
+            ..step(3)
+        },
+        step(4),
+        step(5),
+        Advance {
+            next_slot: None,
+            ..step(6)
+        },
+        step(99),
+    ];
+    let mut won = schedules::advance(&mut tx, &moves).await.unwrap();
+    won.sort();
+    assert_eq!(won, [schedule_id(1), schedule_id(6)]);
+    // Read before, moved again: too late.
+    assert_eq!(schedules::advance(&mut tx, &moves).await.unwrap(), []);
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let states: Vec<(Timestamp, Option<Timestamp>)> = schedules::list(&mut tx, None, None)
+        .await
+        .unwrap()
+        .iter()
+        .map(|schedule| (schedule.state.cursor_at, schedule.state.next_slot))
+        .collect();
+    let untouched = (at(0), Some(at(10)));
+    assert_eq!(
+        states,
+        [
+            (at(10), Some(at(20))),
+            untouched,
+            untouched,
+            (at(0), None),
+            (at(10), None)
+        ]
+    );
+}
+
+async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
+    small_tower(&test, 40).await;
+    let moves: Vec<Advance> = (1..=40)
+        .map(|number| Advance {
+            id: schedule_id(number),
+            revision: 1,
+            from: at(0),
+            to: at(10),
+            next_slot: Some(at(20)),
+        })
+        .collect();
+    let mut deciding = Vec::new();
+    for _ in 0..8 {
+        let url = test.place.url.clone();
+        let moves = moves.clone();
+        deciding.push(tokio::spawn(async move {
+            let db = Db::open(&url).await.unwrap();
+            let mut tx = db.write().await.unwrap();
+            let won = schedules::advance(&mut tx, &moves).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            tx.commit().await.unwrap();
+            db.close().await;
+            won
+        }));
+    }
+    let mut won = Vec::new();
+    for one in deciding {
+        won.extend(one.await.unwrap());
+    }
+    won.sort();
+    let all: Vec<ScheduleId> = (1..=40).map(schedule_id).collect();
+    assert_eq!(won, all);
+}
+
+/// What the engine does in its first transaction, for schedules that ring every ten seconds.
+async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
+    let mut tx = db.write().await?;
+    let due = schedules::due(&mut tx, now, 8).await?;
+    let moves: Vec<Advance> = due
+        .iter()
+        .map(|due| Advance {
+            id: due.id,
+            revision: due.revision,
+            from: due.cursor_at,
+            to: due.next_slot,
+            next_slot: Some(due.next_slot.plus(Duration::from_secs(10))),
+        })
+        .collect();
+    let won = schedules::advance(&mut tx, &moves).await?;
+    let decided: Vec<NewLaunch> = moves
+        .iter()
+        .filter(|step| won.contains(&step.id))
+        .map(|step| NewLaunch {
+            id: LaunchId::of(step.id, step.to, LaunchKind::Schedule),
+            schedule_id: step.id,
+            slot: step.to,
+            slot_last: step.to,
+            fire_time: step.to,
+            decided_by: Some(host_id(1)),
+            ..launch(0, 0)
+        })
+        .collect();
+    launches::insert(&mut tx, &decided).await?;
+    tx.commit().await?;
+    Ok(due.len())
+}
+
+async fn many_who_decide_at_once_decide_every_slot_once(test: TestDb) {
+    const SCHEDULES: u128 = 20;
+    const SLOTS: u64 = 15;
+    small_tower(&test, SCHEDULES).await;
+    let now = at(10 * SLOTS);
+    // Four hosts, each with four that decide.
+    let mut deciding = Vec::new();
+    for _ in 0..4 {
+        let db = Db::open(&test.place.url).await.unwrap();
+        for _ in 0..4 {
+            let db = db.clone();
+            deciding.push(tokio::spawn(async move {
+                loop {
+                    match decide(&db, now).await {
+                        Ok(0) => return,
+                        Ok(_) => tokio::task::yield_now().await,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }));
+        }
+    }
+    for one in deciding {
+        one.await.unwrap();
+    }
+    let mut tx = test.read().await;
+    let mut slots: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();
+    for launch in launches::list(&mut tx, None, 10_000).await.unwrap() {
+        slots
+            .entry(launch.schedule)
+            .or_default()
+            .push(launch.scheduled_time);
+    }
+    assert_eq!(slots.len(), SCHEDULES as usize);
+    let expected: Vec<Timestamp> = (1..=SLOTS).map(|slot| at(10 * slot)).collect();
+    for (schedule, mut decided) in slots {
+        decided.sort();
+        assert_eq!(decided, expected, "{schedule}");
+    }
+    for schedule in schedules::list(&mut tx, None, None).await.unwrap() {
+        assert_eq!(schedule.state.cursor_at, now);
+        assert_eq!(schedule.state.next_slot, Some(at(10 * SLOTS + 10)));
+    }
+}

@@ -1,0 +1,400 @@
+//! What goes in comes out, to the edges of every type.
+
+use campanile::clock::Timestamp;
+use campanile::db::events::{self, EventKind};
+use campanile::db::packages::{self, Loaded};
+use campanile::db::runs::{self, NewRun, TaskRun};
+use campanile::db::schedules::{self, Revision};
+use campanile::db::{FailureKind, Origin, launches};
+use campanile::ids::{ArtifactDigest, LaunchKind, RunId};
+use campanile::schedule::RuleKind;
+use campanile_tests::{TestDb, on_both};
+use uuid::Uuid;
+
+use crate::fixtures::{
+    PACKAGE, add_schedule, at, begin, digest, launch, revision, run_id, small_tower, task_run,
+};
+
+on_both!(
+    instants_keep_every_microsecond_and_their_order,
+    texts_of_any_length_come_back,
+    every_word_comes_back,
+    bytes_come_back_also_when_there_are_none,
+    a_task_run_comes_back_whole,
+    a_text_with_a_zero_byte_is_stored_without_it,
+    a_revision_comes_back_whole,
+    a_launch_comes_back_whole,
+    ids_sort_by_their_bytes,
+);
+
+async fn instants_keep_every_microsecond_and_their_order(test: TestDb) {
+    let mut instants: Vec<Timestamp> = [
+        i64::MIN, // the first instant of the year 1
+        -62_135_596_799_999_999,
+        -1_000_001,
+        -1,
+        0,
+        1,
+        999_999,
+        1_000_000,
+        946_684_799_999_999, // the last microsecond before Postgres's own epoch
+        946_684_800_000_000,
+        1_800_000_000_000_001,
+        253_402_300_799_999_998,
+        i64::MAX, // the last instant of the year 9999
+    ]
+    .map(Timestamp::from_micros)
+    .to_vec();
+    let mut tx = test.write().await;
+    for (number, instant) in instants.iter().enumerate() {
+        let subject = number.to_string();
+        events::record(&mut tx, *instant, EventKind::HostStarted, &subject, "")
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let stored = events::list(&mut tx, 100).await.unwrap();
+    instants.reverse();
+    let read: Vec<Timestamp> = stored.iter().map(|event| event.at).collect();
+    assert_eq!(read, instants);
+}
+
+async fn texts_of_any_length_come_back(test: TestDb) {
+    let texts = [
+        String::new(),
+        " ".to_owned(),
+        "it's \"quoted\" \\ $1 %s\r\n\ttab".to_owned(),
+        "Glöckchen 🔔 \u{10FFFF} e\u{301}".to_owned(),
+        "x".repeat(1 << 20),
+    ];
+    let mut tx = test.write().await;
+    for (second, text) in (0..).zip(&texts) {
+        events::record(&mut tx, at(second), EventKind::HostStarted, text, text)
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let mut stored = events::list(&mut tx, 100).await.unwrap();
+    stored.reverse();
+    assert_eq!(stored.len(), texts.len());
+    for (event, text) in stored.iter().zip(&texts) {
+        assert!(event.subject == *text && event.detail == *text);
+    }
+}
+
+async fn every_word_comes_back(test: TestDb) {
+    small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    for (second, kind) in (0..).zip(EventKind::ALL) {
+        events::record(&mut tx, at(second), *kind, "", "")
+            .await
+            .unwrap();
+    }
+    let held = begin(
+        &mut tx,
+        crate::fixtures::host_id(1),
+        &[launch(1, 10)],
+        1,
+        at(10),
+    )
+    .await[0];
+    let calls: Vec<TaskRun> = (1..)
+        .zip(FailureKind::ALL)
+        .map(|(attempt, kind)| TaskRun {
+            failure: Some(*kind),
+            ..task_run("ring", attempt)
+        })
+        .collect();
+    assert!(
+        runs::record_tasks(&mut tx, held.run_id, held.token, &calls)
+            .await
+            .unwrap()
+    );
+    for (number, origin) in (10..).zip(Origin::ALL) {
+        schedules::insert(&mut tx, &revision(number), *origin, None)
+            .await
+            .unwrap();
+    }
+    for (number, kind) in (20..).zip([RuleKind::Cron, RuleKind::Every, RuleKind::At]) {
+        let says = Revision {
+            kind,
+            ..revision(number)
+        };
+        schedules::insert(&mut tx, &says, Origin::Operator, None)
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+
+    let mut tx = test.read().await;
+    let mut kinds: Vec<EventKind> = events::list(&mut tx, 100)
+        .await
+        .unwrap()
+        .iter()
+        .map(|event| event.kind)
+        .collect();
+    kinds.reverse();
+    assert_eq!(kinds, EventKind::ALL);
+    let stored = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    assert_eq!(stored, calls);
+    let of = |number: u128| format!("bell-{number}");
+    for (number, origin) in (10..).zip(Origin::ALL) {
+        let found = schedules::find(&mut tx, &of(number))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(found.state.origin, *origin);
+    }
+    for (number, kind) in (20..).zip([RuleKind::Cron, RuleKind::Every, RuleKind::At]) {
+        let found = schedules::find(&mut tx, &of(number))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(found.says.kind, kind);
+    }
+}
+
+async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
+    let host = small_tower(&test, 0).await;
+    let artifacts = [
+        ("none", Vec::new()),
+        ("each", (0..=255).collect()),
+        ("many", vec![0xC3; 3 << 20]),
+    ];
+    let mut tx = test.write().await;
+    for (name, bytes) in &artifacts {
+        let loaded = Loaded {
+            name,
+            digest: &ArtifactDigest::of(bytes),
+            form: "typed_component",
+            bytes,
+            manifest: "{}",
+        };
+        packages::publish(&mut tx, host, &loaded, at(1))
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    for (name, bytes) in &artifacts {
+        let row = packages::find(&mut tx, name).await.unwrap().unwrap();
+        assert_eq!(row.digest, Some(ArtifactDigest::of(bytes)));
+        assert_eq!(row.size_bytes, Some(bytes.len() as i64));
+        let stored = packages::artifact(&mut tx, &ArtifactDigest::of(bytes))
+            .await
+            .unwrap();
+        assert!(stored.as_ref() == Some(bytes), "{name}");
+    }
+    let unknown = ArtifactDigest::of(b"never seen");
+    assert_eq!(packages::artifact(&mut tx, &unknown).await.unwrap(), None);
+}
+
+async fn a_task_run_comes_back_whole(test: TestDb) {
+    let host = small_tower(&test, 1).await;
+    let full = TaskRun {
+        task: "ring".to_owned(),
+        attempt: i64::MAX,
+        succeeded: false,
+        started_at: at(10),
+        finished_at: Timestamp::from_micros(1_800_000_000_000_001),
+        retry_at: Some(at(99)),
+        output: Some("x".repeat(1 << 20)),
+        context: Some(r#"{"ü":[1,null]}"#.to_owned()),
+        failure: Some(FailureKind::TimedOut),
+        message: Some(String::new()),
+        stdout: "out\n".repeat(50_000),
+        stderr: "err".to_owned(),
+        logs: "[]".to_owned(),
+        wall_ms: 0.1 + 0.2,
+        cpu_ms: f64::MAX,
+        memory_peak_bytes: i64::MAX,
+    };
+    let empty = TaskRun {
+        started_at: at(11),
+        cpu_ms: f64::MIN_POSITIVE,
+        ..task_run("", 0)
+    };
+    let mut tx = test.write().await;
+    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let calls = [full, empty];
+    runs::record_tasks(&mut tx, held.run_id, held.token, &calls)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let of_run = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    assert!(of_run == calls);
+    let of_launch = runs::tasks_of_launch(&mut tx, held.launch_id)
+        .await
+        .unwrap();
+    assert!(of_launch == calls);
+}
+
+/// Postgres has no such text. A task may still print one, and must not make its own end impossible to record.
+async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
+    let host = small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let call = TaskRun {
+        message: Some("a\0b".to_owned()),
+        stdout: "\0".to_owned(),
+        stderr: "x\0".to_owned(),
+        ..task_run("ring", 1)
+    };
+    let mut finish = held.failed("no \0 more", at(11));
+    finish.tasks = vec![call];
+    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+    events::record(&mut tx, at(1), EventKind::PackageRejected, "p\0", "d\0")
+        .await
+        .unwrap();
+    packages::reject(&mut tx, "bad", "unknown import \0", at(1))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+
+    let mut tx = test.read().await;
+    let stored = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    assert_eq!(stored[0].message.as_deref(), Some("a\u{FFFD}b"));
+    assert_eq!(stored[0].stdout, "\u{FFFD}");
+    assert_eq!(stored[0].stderr, "x\u{FFFD}");
+    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
+    assert_eq!(run.message.as_deref(), Some("no \u{FFFD} more"));
+    let event = &events::list(&mut tx, 1).await.unwrap()[0];
+    assert_eq!(
+        (event.subject.as_str(), event.detail.as_str()),
+        ("p\u{FFFD}", "d\u{FFFD}")
+    );
+    let rejected = packages::find(&mut tx, "bad").await.unwrap().unwrap();
+    assert_eq!(
+        rejected.rejection.as_deref(),
+        Some("unknown import \u{FFFD}")
+    );
+}
+
+async fn a_revision_comes_back_whole(test: TestDb) {
+    let full = Revision {
+        task: Some("ring".to_owned()),
+        kind: RuleKind::Cron,
+        expression: "*/5 * * * *".to_owned(),
+        anchor: None,
+        timezone: "Europe/Zürich".to_owned(),
+        context: format!(r#"{{"text":"{}"}}"#, "ö".repeat(1 << 19)),
+        since: Timestamp::from_micros(1_800_000_000_123_456),
+        ..revision(1)
+    };
+    let mut tx = test.write().await;
+    schedules::insert(&mut tx, &full, Origin::Sidecar, None)
+        .await
+        .unwrap();
+    schedules::insert(&mut tx, &revision(2), Origin::Package, Some(at(1)))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let found = schedules::find(&mut tx, "bell-1").await.unwrap().unwrap();
+    assert!(found.says == full);
+    assert_eq!(found.state.created_at, full.since);
+    assert_eq!(found.state.cursor_at, full.since);
+    assert_eq!(found.state.next_slot, None);
+    assert!(found.state.enabled && found.state.deleted_at.is_none());
+    let other = schedules::find(&mut tx, "bell-2").await.unwrap().unwrap();
+    assert_eq!(other.says, revision(2));
+    assert_eq!(other.state.next_slot, Some(at(1)));
+    let stored = schedules::revision(&mut tx, full.schedule_id, 1)
+        .await
+        .unwrap();
+    assert!(stored == Some(full));
+}
+
+async fn a_launch_comes_back_whole(test: TestDb) {
+    let host = small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    let full = launches::NewLaunch {
+        kind: LaunchKind::Catchup,
+        context: Some(r#"{"deep":{"er":[]}}"#.to_owned()),
+        interval_start: at(3),
+        fire_time: Timestamp::from_micros(at(12).micros() + 7),
+        claimed_at: at(11),
+        ..launch(1, 10)
+    };
+    launches::insert(&mut tx, std::slice::from_ref(&full))
+        .await
+        .unwrap();
+    let row = &launches::list(&mut tx, None, 10).await.unwrap()[0];
+    assert_eq!(
+        (row.id, row.kind, row.decision),
+        (full.id, full.kind, full.decision)
+    );
+    assert_eq!(row.schedule, "bell-1");
+    assert_eq!(row.scheduled_time, full.slot);
+    assert_eq!(row.scheduled_local, full.slot_local);
+    assert_eq!((row.scheduled_last, row.slot_count), (full.slot, 1));
+    assert_eq!((&row.package, &row.digest), (&full.package, &full.digest));
+    assert_eq!(
+        (row.fire_time, row.claimed_at),
+        (full.fire_time, full.claimed_at)
+    );
+    assert_eq!((row.attempts, row.recoveries, row.run_id), (0, 0, None));
+    assert_eq!((row.started_at, row.finished_at), (None, None));
+    assert_eq!(
+        (row.failure, &row.message, &row.reason),
+        (None, &None, &None)
+    );
+
+    let taken = &runs::open(&mut tx, host, at(13), 10).await.unwrap()[0];
+    assert_eq!(taken.launch_id, full.id);
+    assert_eq!(taken.schedule_id, full.schedule_id);
+    assert_eq!((taken.schedule_revision, taken.kind), (1, full.kind));
+    assert_eq!(
+        (taken.slot, &taken.slot_local),
+        (full.slot, &full.slot_local)
+    );
+    assert_eq!((&taken.package, &taken.digest), (&full.package, &digest()));
+    assert_eq!(taken.context, full.context);
+    assert_eq!(taken.interval_start, full.interval_start);
+    assert_eq!(taken.fire_time, full.fire_time);
+    assert_eq!((taken.recovered_at, &taken.last_result), (None, &None));
+}
+
+async fn ids_sort_by_their_bytes(test: TestDb) {
+    let host = small_tower(&test, 0).await;
+    // Where signed numbers, texts or reversed halves would sort otherwise.
+    let ids: Vec<RunId> = [
+        0,
+        1,
+        0xFF,
+        0x0100,
+        0x7F << 120,
+        0x80 << 120,
+        (0x80 << 120) | 1,
+        u128::MAX,
+    ]
+    .map(|bits| RunId(Uuid::from_u128(bits)))
+    .to_vec();
+    let mut tx = test.write().await;
+    add_schedule(&mut tx, 1, 10).await;
+    for (slot, id) in (10..).zip(&ids) {
+        let launch = launch(1, slot);
+        let new = NewRun {
+            id: *id,
+            launch_id: launch.id,
+            is_recovery: false,
+            digest: digest(),
+        };
+        launches::insert(&mut tx, &[launch]).await.unwrap();
+        runs::begin(&mut tx, host, &[new], at(20), at(50))
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    let mut tx = test.read().await;
+    let listed = runs::list(&mut tx, None, 100).await.unwrap();
+    let mut read: Vec<RunId> = listed.iter().map(|run| run.id).collect();
+    read.reverse();
+    assert_eq!(read, ids);
+    assert_eq!(listed[0].package, PACKAGE);
+    assert!(runs::find(&mut tx, ids[0]).await.unwrap().is_some());
+    assert!(runs::find(&mut tx, run_id(77)).await.unwrap().is_none());
+}

@@ -1,0 +1,100 @@
+//! All rows of a database as text: the same text for the same rows on either kind.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::{Backend, TestDb};
+
+/// Columns whose values are drawn at random inside the database room.
+const RANDOM_COLUMNS: &[(&str, &str)] = &[("event", "id")];
+
+/// The tables of Campanile, by name; those of the migrator are not among them.
+pub async fn tables(test: &TestDb) -> Vec<String> {
+    let sql = match test.backend() {
+        Backend::Sqlite => {
+            "SELECT name FROM sqlite_schema WHERE type = 'table'
+                AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND name <> '_sqlx_migrations' ORDER BY name"
+        }
+        Backend::Postgres => {
+            "SELECT table_name::text FROM information_schema.tables
+                WHERE table_schema = current_schema() AND table_name <> '_sqlx_migrations' ORDER BY table_name"
+        }
+    };
+    test.rows(sql).await.concat()
+}
+
+/// The columns of a table with their types as that database calls them, in the order of the table.
+pub async fn columns(test: &TestDb, table: &str) -> Vec<(String, String)> {
+    let sql = match test.backend() {
+        Backend::Sqlite => format!("SELECT name, type FROM pragma_table_info('{table}') ORDER BY cid"),
+        Backend::Postgres => format!(
+            "SELECT column_name::text, data_type::text FROM information_schema.columns
+                WHERE table_schema = current_schema() AND table_name = '{table}' ORDER BY ordinal_position"
+        ),
+    };
+    let rows = test.rows(&sql).await;
+    rows.into_iter()
+        .map(|row| (row[0].clone(), row[1].clone()))
+        .collect()
+}
+
+/// Every row of one table, one a line, sorted.
+pub async fn dump_table(test: &TestDb, table: &str) -> Vec<String> {
+    // By name: the order of columns is not the subject.
+    let columns: BTreeMap<String, String> = columns(test, table)
+        .await
+        .into_iter()
+        .filter(|(column, _)| !RANDOM_COLUMNS.contains(&(table, column)))
+        .collect();
+    let texts: Vec<String> = columns
+        .iter()
+        .map(|(column, kind)| as_text(column, kind))
+        .collect();
+    let sql = format!("SELECT {} FROM {table}", texts.join(", "));
+    let mut lines: Vec<String> = test
+        .rows(&sql)
+        .await
+        .into_iter()
+        .map(|row| {
+            let values = columns.keys().zip(row);
+            let values: Vec<String> = values
+                .map(|(column, value)| format!("{column}={value}"))
+                .collect();
+            format!("{table}: {}", values.join(" "))
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Every row of every table.
+pub async fn dump(test: &TestDb) -> String {
+    let mut text = String::new();
+    for table in tables(test).await {
+        for line in dump_table(test, &table).await {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text
+}
+
+fn as_text(column: &str, kind: &str) -> String {
+    match kind {
+        // SQLite
+        // These two make a text even of nothing.
+        "BLOB" => format!("iif({column} IS NULL, NULL, lower(hex({column})))"),
+        "REAL" => format!("iif({column} IS NULL, NULL, printf('%.6f', {column}))"),
+        "INTEGER" => format!("CAST({column} AS TEXT)"),
+        "TEXT" => column.to_owned(),
+        // Postgres
+        "bytea" => format!("encode({column}, 'hex')"),
+        "uuid" => format!("replace({column}::text, '-', '')"),
+        "bigint" | "text" => format!("{column}::text"),
+        "boolean" => format!("{column}::int::text"),
+        "double precision" => format!("round({column}::numeric, 6)::text"),
+        "timestamp with time zone" => {
+            format!(r#"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"#)
+        }
+        other => panic!("the type {other} of {column} has no text here"),
+    }
+}
