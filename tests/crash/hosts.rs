@@ -125,8 +125,8 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
     let mut still = tower.start("still");
     let running = |name: &'static str, host: &'static str| {
         move |record: &crate::tower::Record| {
-            let runs = record.runs.iter().filter(|run| run.schedule == name);
-            runs.last().is_some_and(|run| {
+            let mut runs = record.runs.iter().filter(|run| run.schedule == name);
+            runs.next_back().is_some_and(|run| {
                 run.state == RunState::Running && run.host.as_deref() == Some(host)
             })
         }
