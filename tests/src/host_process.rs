@@ -38,7 +38,9 @@ pub fn campanile_binary() -> &'static Path {
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "campanile", "--bin"])
+            // Of the whole workspace, as the tests are: with other features chosen, the
+            // dependencies would be compiled once more.
+            .args(["build", "--quiet", "--workspace", "--bin"])
             .args(["campanile", "--profile", profile, "--target-dir"])
             .arg(target_folder)
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))

@@ -68,7 +68,7 @@ fn the_defaults_are_the_promised_ones() {
     assert_eq!(config.recovery.lease, Duration::from_secs(30));
     assert_eq!(config.late.catchup_window, Duration::from_secs(86_400));
     assert_eq!(config.sandbox_settings().memory_bytes_max, 1 << 30);
-    assert_eq!(config.sandbox_settings().calls_max, 64);
+    assert_eq!(config.sandbox_settings().calls_max, 256);
 }
 
 #[test]
