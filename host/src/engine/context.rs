@@ -16,7 +16,7 @@ pub struct Facts {
     pub recovery_attempt_time: Option<Timestamp>,
     pub execution_id: LaunchId,
     pub run_id: RunId,
-    /// 1 for the first call of the task for this launch.
+    /// 1 for the first call of the task for this launch; a call that may have been made in a lost run counts.
     pub attempt: i64,
     pub trigger: LaunchKind,
     /// `id`, `name`, `expression` and `timezone`, or null.

@@ -53,8 +53,8 @@ pub struct FailedCall {
     pub retryable: bool,
     /// The pause that the task asked for.
     pub retry_after: Option<Duration>,
-    /// Which call of the task it was, from 1.
-    pub attempt: i64,
+    /// Which call of the task it was, from 1, not counting calls lost with a host.
+    pub tries: i64,
 }
 
 /// Decide what follows from a failed call that ended at `now`.
@@ -73,10 +73,10 @@ pub fn decide(call: FailedCall, policy: &RetryPolicy, now: Timestamp, jitter: f6
         // Not a call's end but the host's: recovery's business.
         FailureKind::Cancelled | FailureKind::Lost => false,
     };
-    if !may_succeed_later || call.attempt >= policy.attempts_max {
+    if !may_succeed_later || call.tries >= policy.attempts_max {
         return Next::Fail;
     }
-    let pause = policy.pause(call.attempt);
+    let pause = policy.pause(call.tries);
     let spread = pause.mul_f64(1.0 + 0.25 * jitter.clamp(-1.0, 1.0));
     Next::Retry(now.plus(spread.max(call.retry_after.unwrap_or_default())))
 }
@@ -103,12 +103,12 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::EPOCH;
 
-    fn call(kind: FailureKind, attempt: i64) -> FailedCall {
+    fn call(kind: FailureKind, tries: i64) -> FailedCall {
         FailedCall {
             kind,
             retryable: true,
             retry_after: None,
-            attempt,
+            tries,
         }
     }
 

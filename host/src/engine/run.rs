@@ -48,7 +48,9 @@ impl Engine {
         };
         let mut flow = Workflow::new(version.steps.clone());
         if work.taken.attempts > 0 {
-            flow.replay(&self.earlier_calls(work, stop).await?);
+            // A launch can be lost before it is taken; then no run was lost with it.
+            let lost_runs = work.taken.recoveries.min(work.taken.attempts);
+            flow.replay(&self.earlier_calls(work, stop).await?, lost_runs);
         }
         let base = context::of_user(&version.package.sidecar.context, work);
         let mut calls = FuturesUnordered::new();
@@ -58,10 +60,11 @@ impl Engine {
             for place in flow.ready(self.clock.now()) {
                 match flow.context_for(place, base.clone()) {
                     Ok(user) => {
-                        let attempt = flow.start(place);
+                        let number = flow.start(place);
                         let step = flow.step(place).clone();
-                        let call = self.call(work, &version, step, attempt, user, stop.clone());
-                        calls.push(async move { (place, attempt, call.await) });
+                        let call =
+                            self.call(work, &version, step, number.attempt, user, stop.clone());
+                        calls.push(async move { (place, number, call.await) });
                     }
                     Err(conflict) => {
                         flow.fail(place);
@@ -69,7 +72,7 @@ impl Engine {
                     }
                 }
             }
-            let Some((place, attempt, (started_at, report))) = calls.next().await else {
+            let Some((place, number, (started_at, report))) = calls.next().await else {
                 break;
             };
             if stop.is_dropped() {
@@ -77,8 +80,8 @@ impl Engine {
             }
             let now = self.clock.now();
             let step = flow.step(place);
-            let mut call = task_run(&step.id, attempt, started_at, now, &report);
-            match judge(&report, step, attempt, now) {
+            let mut call = task_run(&step.id, number.attempt, started_at, now, &report);
+            match judge(&report, step, number.tries, now) {
                 Judged::Done(gives) => flow.succeed(place, report.output, gives),
                 Judged::Again(kind, message, at) => {
                     call.failure = Some(kind);
@@ -245,7 +248,7 @@ enum Judged {
     Failed(FailureKind, String),
 }
 
-fn judge(report: &Report, step: &Step, attempt: i64, now: Timestamp) -> Judged {
+fn judge(report: &Report, step: &Step, tries: i64, now: Timestamp) -> Judged {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.clone().unwrap_or_default();
         return match workflow::refuse_reserved(&gives) {
@@ -259,7 +262,7 @@ fn judge(report: &Report, step: &Step, attempt: i64, now: Timestamp) -> Judged {
         kind,
         retryable: failure.is_some_and(|failure| failure.retryable),
         retry_after: failure.and_then(|failure| failure.retry_after),
-        attempt,
+        tries,
     };
     let policy = RetryPolicy::of(step.attempts_max);
     match outcome::decide(call, &policy, now, rand::random_range(-1.0..=1.0)) {

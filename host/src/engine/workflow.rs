@@ -41,7 +41,19 @@ enum State {
 pub struct Workflow {
     steps: Vec<Step>,
     states: Vec<State>,
-    attempts: Vec<i64>,
+    /// Calls of each step that are on the record or under way.
+    tries: Vec<i64>,
+    /// Runs of this launch that were lost: each may have called any step without a word about it.
+    lost_runs: i64,
+}
+
+/// Which call of a step it is, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallNumber {
+    /// As the task is told: calls that may have been made in a lost run count.
+    pub attempt: i64,
+    /// As the retry policy counts: only calls that are known to have ended. A host's death uses up no retry.
+    pub tries: i64,
 }
 
 /// Two tasks, neither of which depends on the other, handed on different values of one key.
@@ -61,18 +73,20 @@ impl Workflow {
     pub fn new(steps: Vec<Step>) -> Workflow {
         Workflow {
             states: vec![State::Pending; steps.len()],
-            attempts: vec![0; steps.len()],
+            tries: vec![0; steps.len()],
+            lost_runs: 0,
             steps,
         }
     }
 
     /// Go on from the calls that are on the record: what has succeeded is not called again.
-    pub fn replay(&mut self, calls: &[TaskRun]) {
+    pub fn replay(&mut self, calls: &[TaskRun], lost_runs: i64) {
+        self.lost_runs = lost_runs;
         for call in calls {
             let Some(step) = self.steps.iter().position(|step| step.id == call.task) else {
                 continue;
             };
-            self.attempts[step] = self.attempts[step].max(call.attempt);
+            self.tries[step] += 1;
             let stored = |text: &Option<String>| -> Option<Value> {
                 serde_json::from_str(text.as_deref()?).ok()
             };
@@ -120,11 +134,14 @@ impl Workflow {
         &self.steps[place]
     }
 
-    /// Note that a step is called; gives the number of the call, from 1.
-    pub fn start(&mut self, place: usize) -> i64 {
+    /// Note that a step is called; gives the number of the call.
+    pub fn start(&mut self, place: usize) -> CallNumber {
         self.states[place] = State::Running;
-        self.attempts[place] += 1;
-        self.attempts[place]
+        self.tries[place] += 1;
+        CallNumber {
+            attempt: self.tries[place] + self.lost_runs,
+            tries: self.tries[place],
+        }
     }
 
     /// Note that a step has succeeded.
@@ -338,22 +355,27 @@ mod tests {
     fn a_waiting_task_is_called_again_at_its_time() {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
-        assert_eq!(flow.start(0), 1);
+        assert_eq!(flow.start(0).attempt, 1);
         flow.wait(0, later);
         assert!(flow.ready(NOW).is_empty());
         assert_eq!(flow.next_retry(), Some(later));
         assert_eq!(flow.ready(later), [0]);
-        assert_eq!(flow.start(0), 2);
+        assert_eq!(flow.start(0).attempt, 2);
     }
 
     #[test]
     fn what_has_succeeded_is_not_called_again() {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
-        flow.replay(&[call("a", true, None), call("b", false, Some(later))]);
+        flow.replay(&[call("a", true, None), call("b", false, Some(later))], 1);
         assert_eq!(flow.ready(NOW), [2]);
         assert_eq!(flow.ready(later), [1, 2]);
-        assert_eq!(flow.start(1), 2);
+        // The lost run may have called it once more; no retry is used up by that.
+        let second = CallNumber {
+            attempt: 3,
+            tries: 2,
+        };
+        assert_eq!(flow.start(1), second);
         let context = flow.context_for(2, keys(json!({"mine": 0})));
         assert_eq!(context, Ok(keys(json!({"mine": 0, "x": 1}))));
     }
