@@ -59,7 +59,7 @@ async fn a_folder_that_is_not_there_is_asked_for() {
     let url = DatabaseUrl::Sqlite(place.folder.path().join("no/such/campanile.db"));
     assert_eq!(
         message(Db::open_and_migrate(&url).await, &path, "FOLDER"),
-        "FOLDER/no/such/campanile.db: unable to open database file; check that the folder exists and may be written"
+        "sqlite:FOLDER/no/such/campanile.db: unable to open database file; check that the folder exists and may be written"
     );
 }
 
@@ -70,7 +70,7 @@ async fn a_folder_is_not_a_database() {
     let refused = Db::open_and_migrate(&DatabaseUrl::Sqlite(place.folder.path().into())).await;
     assert_eq!(
         message(refused, &path, "FOLDER"),
-        "FOLDER: unable to open database file; check that the folder exists and may be written"
+        "sqlite:FOLDER: unable to open database file; check that the folder exists and may be written"
     );
 }
 
@@ -85,7 +85,7 @@ async fn a_file_of_another_kind_is_not_a_database() {
         assert!(matches!(refused, Err(DbError::Refused(_))));
         assert_eq!(
             message(refused, &path.display().to_string(), "FILE"),
-            "FILE: file is not a database; restore the file from a backup, or give another one"
+            "sqlite:FILE: file is not a database; restore the file from a backup, or give another one"
         );
     }
     assert_eq!(
@@ -110,7 +110,7 @@ async fn a_server_that_is_not_there_is_said_to_be_away_at_once() {
     assert!(matches!(&refused, Err(error @ DbError::Unavailable(_)) if error.is_passing()));
     assert_eq!(
         message(refused, &port.to_string(), "PORT"),
-        "the database cannot be reached: postgres://bell:***@127.0.0.1:PORT/tower: Connection refused (os error 111)"
+        "the database cannot be reached: postgres://bell:***@127.0.0.1:PORT/tower: Connection refused (os error 111); check that the server runs and that the address is right"
             .replace("111", &rustix::io::Errno::CONNREFUSED.raw_os_error().to_string())
     );
 }
