@@ -54,8 +54,12 @@ impl Db {
     /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
         let db = Db::open_or_create(url, true).await?;
-        db.migrate().await?;
-        Ok(db)
+        match db.migrate().await {
+            Ok(()) => Ok(db),
+            // It names the database itself.
+            Err(schema @ DbError::Schema(_)) => Err(schema),
+            Err(error) => Err(error.at(url)),
+        }
     }
 
     async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
@@ -150,7 +154,7 @@ impl Db {
         };
         done.map_err(|error| match error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-                DbError::from(error).at(&self.url)
+                DbError::from(error)
             }
             MigrateError::VersionMismatch(version) => DbError::Schema(format!(
                 "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
