@@ -11,7 +11,10 @@ use tracing_subscriber::EnvFilter;
 ///
 /// The libraries' own notes of level info repeat what ours say about the same event. So do the warnings of every
 /// single connection of an outage.
-const FILTER_DEFAULT: &str = "info,sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error,wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn";
+fn filter_default() -> String {
+    let database = crate::db::LOG_FILTER;
+    format!("info,{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn")
+}
 
 /// The shape of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -62,7 +65,7 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
 fn filter(text: Option<&OsStr>) -> Result<EnvFilter, TelemetryError> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
-        _ => Cow::Borrowed(FILTER_DEFAULT),
+        _ => Cow::Owned(filter_default()),
     };
     EnvFilter::try_new(&text).map_err(|error| TelemetryError::Filter {
         text: printable(&text).into_owned(),

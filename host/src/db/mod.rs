@@ -44,6 +44,9 @@ pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use crate::clock::Timestamp;
 
+/// How much of the driver's own log is shown when nobody asks for more.
+pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
+
 /// An open database. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
