@@ -27,7 +27,7 @@ use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
 use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::package::{Folder, Packages, Rules};
-use crate::schedule::{RuleKind, RuleText};
+use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, Outcome, RunFacts, Sandbox, StopSignal};
 use crate::watch::{Mode, Watch};
 
@@ -183,12 +183,7 @@ impl Launches {
 impl Burst {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
         let tower = Tower::raise(config).await?;
-        let rule = RuleText {
-            kind: RuleKind::Every,
-            expression: self.every.clone(),
-            anchor: None,
-            timezone: "UTC".to_owned(),
-        };
+        let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
         // A little ahead, so that every schedule is in place when the first slot comes.
         let from = tower.clock.now().plus(Duration::from_secs(2));
         let until = from.plus(Duration::from_secs(self.seconds));
@@ -208,7 +203,7 @@ impl Burst {
         };
         tower.raze().await?;
 
-        let rule = crate::schedule::Rule::parse(&rule)
+        let rule = Rule::parse(&rule, HashKey::NONE)
             .map_err(|error| Failure::refused(error.to_string()).hint(error.hint()))?;
         let slots = rule.slots(from, until).count() * self.schedules as usize;
         let succeeded = |row: &&LaunchRow| row.status == LaunchStatus::Succeeded;
@@ -394,11 +389,9 @@ fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>, Failure> {
 async fn owe(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
     const HOUR: Duration = Duration::from_secs(3_600);
     let rule = RuleText {
-        kind: RuleKind::Every,
-        expression: "1h".to_owned(),
         // The last slot is now; none follows while this runs.
         anchor: Some(now.minus(HOUR * 100_000)),
-        timezone: "UTC".to_owned(),
+        ..RuleText::new(RuleKind::Every, "1h", "UTC")
     };
     let schedules = SCHEDULES.min(n);
     let (each, one_more) = (n / schedules, n % schedules);

@@ -15,7 +15,7 @@ use crate::db::launches;
 use crate::db::schedules::{self, Schedule as Row};
 use crate::db::{Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
-use crate::schedule::{Rule, RuleKind, RuleText};
+use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::telemetry::printable;
 
 /// Launches shown with a schedule.
@@ -123,10 +123,8 @@ impl Add {
             package: self.package,
             task: self.task,
             rule: RuleText {
-                kind,
-                expression,
                 anchor: self.anchor,
-                timezone: self.tz,
+                ..RuleText::new(kind, expression, self.tz)
             },
             context: read_context(self.context.as_deref())?.unwrap_or_default(),
         })
@@ -313,7 +311,8 @@ async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, name).await?;
-    let rule = Rule::parse(&row.says.rule_text()).map_err(ScheduleError::from)?;
+    let key = HashKey::of(row.state.id);
+    let rule = Rule::parse(&row.says.rule_text(), key).map_err(ScheduleError::from)?;
     let mut slots = Vec::new();
     let mut after = row.state.cursor_at.max(clock.now());
     while let Some(slot) = rule.next(after).filter(|_| slots.len() < n as usize) {

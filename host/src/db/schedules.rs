@@ -31,10 +31,8 @@ impl Revision {
     /// The rule as it was written.
     pub fn rule_text(&self) -> RuleText {
         RuleText {
-            kind: self.kind,
-            expression: self.expression.clone(),
             anchor: self.anchor,
-            timezone: self.timezone.clone(),
+            ..RuleText::new(self.kind, &self.expression, &self.timezone)
         }
     }
 }

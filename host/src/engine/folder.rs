@@ -140,10 +140,8 @@ impl Engine {
                 package: package.name.clone(),
                 task: spec.task,
                 rule: RuleText {
-                    kind: spec.kind,
-                    expression: spec.expression,
                     anchor: spec.anchor,
-                    timezone: spec.timezone,
+                    ..RuleText::new(spec.kind, spec.expression, spec.timezone)
                 },
                 context: spec.context,
             })

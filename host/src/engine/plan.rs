@@ -96,20 +96,16 @@ pub fn stand_still(due: &Due) -> Plan {
 mod tests {
     use super::*;
     use crate::ids::ScheduleId;
-    use crate::schedule::{RuleKind, RuleText};
+    use crate::schedule::{HashKey, RuleKind, RuleText};
 
     #[test]
     fn a_wrong_next_slot_is_corrected_and_decides_nothing() {
         let time = |text: &str| -> Timestamp { text.parse().unwrap() };
-        let rule = Rule::parse(&RuleText {
-            kind: RuleKind::Cron,
-            expression: "0 * * * *".to_owned(),
-            anchor: None,
-            timezone: "UTC".to_owned(),
-        })
-        .unwrap();
+        let id = ScheduleId(uuid::Uuid::nil());
+        let hourly = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
+        let rule = Rule::parse(&hourly, HashKey::of(id)).unwrap();
         let due = Due {
-            id: ScheduleId(uuid::Uuid::nil()),
+            id,
             revision: 1,
             cursor_at: time("2026-01-01T00:00:00Z"),
             next_slot: time("2026-01-01T00:30:00Z"),

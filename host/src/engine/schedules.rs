@@ -14,7 +14,7 @@ use crate::db::{Db, DbError, Decision, Origin, Tx, changes};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context::{self, ReservedKey};
 use crate::package::{Manifest, spec};
-use crate::schedule::{Rule, RuleError, RuleText};
+use crate::schedule::{HashKey, Rule, RuleError, RuleText};
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,7 +103,8 @@ pub async fn add(
     origin: Origin,
     now: Timestamp,
 ) -> Result<ScheduleId, ScheduleError> {
-    let rule = check(tx, wanted).await?;
+    let id = ScheduleId::new();
+    let rule = check(tx, wanted, id).await?;
     if schedules::find(tx, &wanted.name).await?.is_some() {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
@@ -114,7 +115,7 @@ pub async fn add(
             wanted.rule.expression.parse().unwrap_or(now),
         ));
     }
-    let says = revision(wanted, ScheduleId::new(), 1, now);
+    let says = revision(wanted, id, 1, now);
     schedules::insert(tx, &says, origin, next).await?;
     let detail = format!(
         "{} {} {}, {}",
@@ -136,7 +137,7 @@ pub(super) async fn revise(
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    let rule = check(tx, wanted).await?;
+    let rule = check(tx, wanted, schedule.state.id).await?;
     let same_timing = schedule.says.rule_text() == wanted.rule;
     let cursor_at = if same_timing {
         schedule.state.cursor_at
@@ -180,7 +181,7 @@ pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
-    let rule = Rule::parse(&schedule.says.rule_text())?;
+    let rule = rule_of(&schedule)?;
     let cursor_at = drop_past_slots(tx, &schedule, "paused", now).await?;
     let next = rule.next(cursor_at.max(now));
     if !schedules::resume(tx, schedule.state.id, now, cursor_at, next).await? {
@@ -242,7 +243,7 @@ pub async fn trigger(
     if package.missing_since.is_some() {
         return Err(ScheduleError::PackageMissing(package.name));
     }
-    let rule = Rule::parse(&schedule.says.rule_text())?;
+    let rule = rule_of(&schedule)?;
     let id = LaunchId::of(schedule.state.id, now, LaunchKind::Manual);
     let launch = NewLaunch {
         id,
@@ -338,12 +339,12 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     })
 }
 
-async fn check(tx: &mut Tx, wanted: &Wanted) -> Result<Rule, ScheduleError> {
+async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, ScheduleError> {
     if spec::schedule_name_fault(&wanted.name).is_some() {
         return Err(ScheduleError::Name(wanted.name.clone()));
     }
     context::check(&wanted.context)?;
-    let rule = Rule::parse(&wanted.rule)?;
+    let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
     let package = known_package(tx, &wanted.package).await?;
     if let Some(task) = &wanted.task {
         let manifest = Manifest::from_stored(&package.name, &package.manifest);
@@ -361,6 +362,10 @@ async fn check(tx: &mut Tx, wanted: &Wanted) -> Result<Rule, ScheduleError> {
         }
     }
     Ok(rule)
+}
+
+fn rule_of(schedule: &Schedule) -> Result<Rule, RuleError> {
+    Rule::parse(&schedule.says.rule_text(), HashKey::of(schedule.state.id))
 }
 
 fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {
@@ -389,7 +394,7 @@ async fn drop_past_slots(
 ) -> Result<Timestamp, ScheduleError> {
     let state = &schedule.state;
     // A rule that this version cannot read has no slots that it could count.
-    let Ok(rule) = Rule::parse(&schedule.says.rule_text()) else {
+    let Ok(rule) = rule_of(schedule) else {
         return Ok(state.cursor_at);
     };
     let mut slots = rule.slots(state.cursor_at, now);

@@ -9,7 +9,7 @@ use super::EngineError;
 use crate::db::Tx;
 use crate::db::schedules::{self, Revision};
 use crate::ids::ScheduleId;
-use crate::schedule::Rule;
+use crate::schedule::{HashKey, Rule};
 
 /// A revision of a schedule with its rule and context parsed.
 pub struct Spec {
@@ -42,7 +42,7 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let rule = match Rule::parse(&says.rule_text()) {
+        let rule = match Rule::parse(&says.rule_text(), HashKey::of(id)) {
             Ok(rule) => Some(rule),
             Err(error) => {
                 tracing::error!(schedule = %says.name, "the schedule stands still, its rule cannot be read by this version: {error}");

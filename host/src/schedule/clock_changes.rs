@@ -353,9 +353,9 @@ fn every_change_of_offset_counts_not_only_summer_time() {
 fn intervals_of_days_follow_the_wall_clock_and_of_hours_do_not() {
     let anchored = |anchor: &'static str| {
         move |expression: &str, zone: &str| {
-            Rule::parse(&RuleText {
+            rule(&RuleText {
                 anchor: Some(time(anchor)),
-                ..written(RuleKind::Every, expression, zone)
+                ..RuleText::new(RuleKind::Every, expression, zone)
             })
             .unwrap()
         }
@@ -413,9 +413,9 @@ fn intervals_of_days_follow_the_wall_clock_and_of_hours_do_not() {
 #[test]
 fn an_anchor_in_a_second_pass_is_the_first_slot_itself() {
     let anchor = time("2026-11-01T01:30:00-05:00");
-    let rule = Rule::parse(&RuleText {
+    let rule = rule(&RuleText {
         anchor: Some(anchor),
-        ..written(RuleKind::Every, "1d", "America/New_York")
+        ..RuleText::new(RuleKind::Every, "1d", "America/New_York")
     })
     .unwrap();
     assert_eq!(rule.next(time("2026-11-01T01:00:00-04:00")), Some(anchor));

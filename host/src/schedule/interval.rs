@@ -292,9 +292,9 @@ mod tests {
     use super::*;
 
     fn anchored(expression: &str, anchor: &str, zone: &str) -> Rule {
-        Rule::parse(&RuleText {
+        rule(&RuleText {
             anchor: Some(time(anchor)),
-            ..written(RuleKind::Every, expression, zone)
+            ..RuleText::new(RuleKind::Every, expression, zone)
         })
         .unwrap()
     }
@@ -413,9 +413,9 @@ mod tests {
     #[test]
     fn an_anchor_of_another_century_is_refused() {
         for anchor in ["1969-12-31T23:59:59Z", "2100-01-01T00:00:00Z"] {
-            let error = Rule::parse(&RuleText {
+            let error = rule(&RuleText {
                 anchor: Some(time(anchor)),
-                ..written(RuleKind::Every, "1h", "UTC")
+                ..RuleText::new(RuleKind::Every, "1h", "UTC")
             })
             .unwrap_err();
             let message = format!("the anchor {anchor} is outside the years 1970 to 2099");

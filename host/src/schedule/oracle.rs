@@ -9,7 +9,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::testing::*;
-use super::{Rule, RuleKind, RuleText};
+use super::{RuleKind, RuleText};
 use crate::clock::Timestamp;
 
 const MINUTE: i64 = 60;
@@ -294,9 +294,9 @@ fn intervals_on_the_wall_clock_agree_with_counting_from_the_anchor() {
         let anchor = random_start(&mut random, tz) / MINUTE * MINUTE;
         let (unit, one) = [("d", 1), ("w", 7), ("mo", 0)][random.random_range(0..3)];
         let count = random.random_range(1..=3u32);
-        let rule = Rule::parse(&RuleText {
+        let rule = rule(&RuleText {
             anchor: Some(Timestamp::from_micros(anchor * 1_000_000)),
-            ..written(RuleKind::Every, &format!("{count}{unit}"), tz.name())
+            ..RuleText::new(RuleKind::Every, &format!("{count}{unit}"), tz.name())
         })
         .unwrap();
         let local = DateTime::from_timestamp(anchor + offset(tz, anchor), 0)

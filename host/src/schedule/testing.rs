@@ -3,7 +3,7 @@
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
-use super::{Rule, RuleError, RuleKind, RuleText};
+use super::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use crate::clock::Timestamp;
 
 pub(super) fn time(text: &str) -> Timestamp {
@@ -14,17 +14,13 @@ pub(super) fn times(texts: &[&str]) -> Vec<Timestamp> {
     texts.iter().map(|text| time(text)).collect()
 }
 
-pub(super) fn written(kind: RuleKind, expression: &str, timezone: &str) -> RuleText {
-    RuleText {
-        kind,
-        expression: expression.to_owned(),
-        anchor: None,
-        timezone: timezone.to_owned(),
-    }
+/// The rule of a schedule without an identity.
+pub(super) fn rule(text: &RuleText) -> Result<Rule, RuleError> {
+    Rule::parse(text, HashKey::NONE)
 }
 
 pub(super) fn parsed(kind: RuleKind, expression: &str, timezone: &str) -> Result<Rule, RuleError> {
-    Rule::parse(&written(kind, expression, timezone))
+    rule(&RuleText::new(kind, expression, timezone))
 }
 
 pub(super) fn cron(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
