@@ -4,19 +4,26 @@ use super::testing::*;
 use super::{Rule, RuleKind, RuleText};
 
 /// Rule, zone, the instant after which to look, and the first slots.
-type Case<'a> = (&'a str, &'a str, &'a str, &'a [&'a str]);
+pub(super) type Case<'a> = (&'a str, &'a str, &'a str, &'a [&'a str]);
 
-fn check(rule: impl Fn(&str, &str) -> Rule, cases: &[Case]) {
+pub(super) fn check(rule: impl Fn(&str, &str) -> Rule, cases: &[Case]) {
     for &(expression, zone, after, slots) in cases {
         let rule = rule(expression, zone);
         let slots = times(slots);
         let end = slots[slots.len() - 1];
         let found: Vec<_> = rule.slots(time(after), end).collect();
         assert_eq!(found, slots, "`{expression}` in {zone} after {after}");
+        for pair in slots.windows(2) {
+            assert_eq!(
+                rule.prev(pair[1]),
+                Some(pair[0]),
+                "`{expression}` in {zone}"
+            );
+        }
     }
 }
 
-fn check_cron(cases: &[Case]) {
+pub(super) fn check_cron(cases: &[Case]) {
     check(|expression, zone| cron(expression, zone).unwrap(), cases);
 }
 

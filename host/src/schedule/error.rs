@@ -19,6 +19,14 @@ impl RuleError {
         }
     }
 
+    /// The same error, said of `part`, which stands in front.
+    pub(super) fn within(self, part: &str) -> RuleError {
+        RuleError {
+            message: format!("{part}: {}", self.message),
+            ..self
+        }
+    }
+
     /// What to write instead.
     pub fn hint(&self) -> &str {
         &self.hint

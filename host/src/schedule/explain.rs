@@ -1,48 +1,336 @@
-//! A rule in plain English, and what its author may not have meant.
+//! A rule in plain English.
 
-use super::Rule;
+use super::cron::CronRule;
+use super::field::{DAY_OF_MONTH, DAY_OF_WEEK, Field, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
+use super::fields::Fields;
+use super::passes::Passes;
+use super::period::Period;
+use super::special::{Special, ones};
+use super::text::{DayMatch, DstFold, DstGap};
+use super::{Rule, Shape};
 use crate::clock::Timestamp;
-use crate::words::words;
 
-words! {
-    /// What a warning is about.
-    WarningKind {
-        /// Both day fields are restricted, and a day that matches either fires.
-        EitherDay => "either_day",
-        /// A change of offset moves or leaves out a local time of the rule.
-        Gap => "gap",
-        /// It looks like an expression of Quartz, which reads it otherwise.
-        Quartz => "quartz",
-        /// The steps of a field do not divide it evenly.
-        UnevenStep => "uneven_step",
-        /// Some months lack every day that the rule names.
-        ShortMonth => "short_month",
-        /// Many schedules fire at minute 0.
-        Herd => "herd",
-    }
-}
+/// Times of day up to this many are told one by one.
+const TIMES_MAX: usize = 8;
 
-/// Something that is allowed, and perhaps not meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// What it is about.
-    pub kind: WarningKind,
-    /// One sentence: what will happen.
-    pub message: String,
-    /// What to write if that was not meant.
-    pub hint: String,
+const WEEKDAYS: [&str; 8] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+/// How several weekdays are told.
+#[derive(Clone, Copy)]
+pub(super) enum Naming {
+    Together,
+    OneOf,
 }
 
 impl Rule {
-    /// The rule in one English sentence, with hashed values as numbers.
+    /// The rule in plain English, with hashed values as numbers: `At 02:30 on Monday to Friday, in
+    /// Europe/Paris.`
     pub fn explanation(&self) -> String {
-        self.resolved_form()
-    }
-
-    /// What the author of the rule may not have meant; changes of offset are looked for in the two
-    /// years after `after`.
-    pub fn warnings(&self, after: Timestamp) -> Vec<Warning> {
-        let _ = after;
-        Vec::new()
+        let mut text = match &self.shape {
+            Shape::Cron(cron) => {
+                let text = capitalised(&cron.sentence());
+                format!("{text}, in {}.", self.timezone())
+            }
+            Shape::Every(interval) => {
+                let anchor = self.local_text(Timestamp::from_micros(interval.anchor));
+                let clock = if interval.is_elapsed() {
+                    "of elapsed time"
+                } else {
+                    "on the clock"
+                };
+                let period = in_words(interval.period, true);
+                format!("Every {period} {clock}, counted from {anchor}.")
+            }
+            Shape::At(slot) => format!("Once, at {}.", self.local_text(*slot)),
+            Shape::AfterCompletion(period) => {
+                format!("{} after each launch ends.", in_words(*period, false))
+            }
+            Shape::HostStart => "Once at every start of a host.".to_owned(),
+        };
+        let (passes, left_out) = match &self.shape {
+            Shape::Cron(cron) if !cron.follows_clock() => (cron.passes, &cron.exclude.texts),
+            Shape::Cron(cron) => (Passes::default(), &cron.exclude.texts),
+            Shape::Every(interval) => (interval.passes, &interval.exclude.texts),
+            _ => return text,
+        };
+        if passes.gap == DstGap::Skip {
+            text += " A local time that the clock leaves out does not fire.";
+        }
+        text += match passes.fold {
+            DstFold::First => "",
+            DstFold::Second => " A local time that the clock shows twice fires the second time.",
+            DstFold::Both => " A local time that the clock shows twice fires both times.",
+        };
+        if !left_out.is_empty() {
+            let items: Vec<String> = left_out.iter().map(|item| format!("`{item}`")).collect();
+            text += &format!(" Left out: {}.", joined(&items));
+        }
+        text
     }
 }
+
+impl CronRule {
+    /// The expression without its zone, such as `at 02:30 on Monday to Friday in January`.
+    fn sentence(&self) -> String {
+        let fields = &self.fields;
+        let days = fields.days_text(self.day_match);
+        let mut text = match fields.times_of_day() {
+            Some(times) if days.is_empty() => format!("{times} every day"),
+            Some(times) => times,
+            None => fields.rhythm(),
+        };
+        if !days.is_empty() {
+            text += &format!(" {days}");
+        }
+        if !fields.month.is_full(&MONTH) {
+            let months = runs(fields.month, |month| {
+                MONTHS[usize::from(month - 1)].to_owned()
+            });
+            text += &format!(" in {}", joined(&months));
+        }
+        text
+    }
+}
+
+impl Fields {
+    /// `at 09:00, 12:00 and 15:00`, if they are few and none comes from a star.
+    fn times_of_day(&self) -> Option<String> {
+        let count = |field: Field| field.numbers().count();
+        let number = count(self.hour) * count(self.minute) * count(self.second);
+        if number > TIMES_MAX || self.second.star || self.minute.star || self.hour.star {
+            return None;
+        }
+        let mut times = Vec::with_capacity(number);
+        for hour in self.hour.numbers() {
+            for minute in self.minute.numbers() {
+                for second in self.second.numbers() {
+                    times.push(if self.has_seconds() {
+                        format!("{hour:02}:{minute:02}:{second:02}")
+                    } else {
+                        format!("{hour:02}:{minute:02}")
+                    });
+                }
+            }
+        }
+        Some(format!("at {}", joined(&times)))
+    }
+
+    /// `every 15 minutes from 09:00 to 17:59`, `at minute 30 of every hour`.
+    fn rhythm(&self) -> String {
+        let every_hour = self.hour.is_full(&HOUR);
+        let minutes = unit(self.minute, &MINUTE, self.has_seconds());
+        let mut text = if !self.has_seconds() {
+            minutes.clone()
+        } else {
+            let seconds = unit(self.second, &SECOND, false);
+            if self.second.star && self.minute.is_full(&MINUTE) && every_hour {
+                seconds
+            } else {
+                format!("{seconds} of {minutes}")
+            }
+        };
+        let hours = runs_in(self.hour.bits());
+        let each_minute = minutes.starts_with("every");
+        if every_hour && each_minute {
+            return text;
+        }
+        if each_minute && hours.len() <= 3 {
+            let spans: Vec<String> = hours
+                .iter()
+                .map(|(first, last)| format!("from {first:02}:00 to {last:02}:59"))
+                .collect();
+            text += &format!(" {}", joined(&spans));
+        } else {
+            text += &format!(" of {}", unit(self.hour, &HOUR, true));
+        }
+        text
+    }
+
+    /// `on the 13th and on Friday`; empty for every day.
+    pub(super) fn days_text(&self, day_match: DayMatch) -> String {
+        let all = |field: Field, spec| field.star && field.is_full(spec);
+        let number = days_of_month(self.day_of_month);
+        let weekday = |naming| days_of_week(self.day_of_week, naming);
+        let any_number = all(self.day_of_month, &DAY_OF_MONTH);
+        let any_weekday = all(self.day_of_week, &DAY_OF_WEEK);
+        match (any_number, any_weekday) {
+            (true, true) => String::new(),
+            (true, false) => format!("on {}", weekday(Naming::Together)),
+            (false, true) => format!("on {number}"),
+            (false, false) if day_match == DayMatch::Or && self.restricts_both_days() => {
+                format!("on {number} and on {}", weekday(Naming::Together))
+            }
+            (false, false) => format!("on {number}, if that is {}", weekday(Naming::OneOf)),
+        }
+    }
+}
+
+/// What a field of time says: `every 15 minutes`, `minutes 0 and 30`, `every 2nd hour`.
+///
+/// `within` is for a field that another one divides; else its numbers are said with `at`.
+fn unit(field: Field, spec: &FieldSpec, within: bool) -> String {
+    let name = spec.name;
+    if field.is_full(spec) {
+        return format!("every {name}");
+    }
+    let whole = spec.max + 1;
+    if let Some(step) = field.step(spec).filter(|step| whole.is_multiple_of(*step)) {
+        // More than the multiples of the step may be listed.
+        if field.numbers().count() == usize::from(whole / step) && step < whole {
+            return if within {
+                format!("every {} {name}", ordinal(step))
+            } else {
+                format!("every {step} {name}s")
+            };
+        }
+    }
+    let numbers = runs(field, |number| number.to_string());
+    let plural = if field.numbers().count() > 1 { "s" } else { "" };
+    let at = if within { "" } else { "at " };
+    format!("{at}{name}{plural} {}", joined(&numbers))
+}
+
+fn days_of_month(field: Field) -> String {
+    let mut texts = Vec::new();
+    match field.step(&DAY_OF_MONTH) {
+        Some(step) if field.numbers().count() == (31usize).div_ceil(usize::from(step)) => {
+            texts.push(format!(
+                "every {} day from the 1st of the month",
+                ordinal(step)
+            ));
+        }
+        _ => texts.extend(runs(field, |day| format!("the {}", ordinal(day)))),
+    }
+    texts.extend(
+        Special::of_month(field.special).map(|special| match special {
+            Special::BeforeLast(0) => "the last day of the month".to_owned(),
+            Special::BeforeLast(1) => "the day before the last of the month".to_owned(),
+            Special::BeforeLast(days) => format!("{days} days before the last of the month"),
+            Special::Nearest(day) => format!("the Monday to Friday nearest the {}", ordinal(day)),
+            _ => "the last Monday to Friday of the month".to_owned(),
+        }),
+    );
+    joined(&texts)
+}
+
+/// The weekdays of a field: `Monday to Friday`, as alternatives `a Monday or a Friday`.
+pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
+    // A week is told from Monday on, so that Friday to Sunday is one range.
+    let sunday_last = field.bits() & !1 | (field.bits() & 1) << 7;
+    let name = |weekday: u8| WEEKDAYS[usize::from(weekday)].to_owned();
+    let mut texts = match naming {
+        Naming::Together => texts_of(&runs_in(sunday_last), name),
+        Naming::OneOf => ones(sunday_last)
+            .map(|weekday| format!("a {}", name(weekday)))
+            .collect(),
+    };
+    texts.extend(
+        Special::of_week(field.special).map(|special| match special {
+            Special::Nth { weekday, week } => {
+                format!("the {} {} of the month", ordinal(week), name(weekday))
+            }
+            Special::Last { weekday } => format!("the last {} of the month", name(weekday)),
+            _ => String::new(),
+        }),
+    );
+    match naming {
+        Naming::Together => joined(&texts),
+        Naming::OneOf => joined_by(&texts, "or"),
+    }
+}
+
+/// The numbers of a field, those that follow each other as ranges.
+fn runs(field: Field, name: impl Fn(u8) -> String) -> Vec<String> {
+    texts_of(&runs_in(field.bits()), name)
+}
+
+fn runs_in(bits: u64) -> Vec<(u8, u8)> {
+    let numbers: Vec<u8> = ones(bits).collect();
+    let runs = numbers.chunk_by(|left, right| left + 1 == *right);
+    runs.map(|run| (run[0], run[run.len() - 1])).collect()
+}
+
+/// Runs as text; two numbers are no range.
+fn texts_of(runs: &[(u8, u8)], name: impl Fn(u8) -> String) -> Vec<String> {
+    let mut texts = Vec::new();
+    for &(first, last) in runs {
+        if last - first >= 2 {
+            texts.push(format!("{} to {}", name(first), name(last)));
+        } else {
+            texts.extend((first..=last).map(&name));
+        }
+    }
+    texts
+}
+
+/// `hour`, or `2 hours`; of several units `1 hour and 30 minutes`. After `every`, one is left out.
+fn in_words(period: Period, after_every: bool) -> String {
+    let parts: Vec<String> = period
+        .parts()
+        .map(|(count, unit)| match count {
+            1 => format!("1 {unit}"),
+            count => format!("{count} {unit}s"),
+        })
+        .collect();
+    match &parts[..] {
+        [one] if after_every => one.strip_prefix("1 ").unwrap_or(one).to_owned(),
+        parts => joined(parts),
+    }
+}
+
+/// `1st`, `22nd`, `13th`.
+fn ordinal(number: u8) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+fn joined(texts: &[String]) -> String {
+    joined_by(texts, "and")
+}
+
+fn joined_by(texts: &[String], word: &str) -> String {
+    match texts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} {word} {last}", start.join(", ")),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,32 @@
 //! One field of a cron expression: the numbers it allows.
 
-use super::error::{RuleError, quoted};
+use super::error::RuleError;
+use super::hash::{HashKey, Hashed};
+use super::special::ones;
 
 /// What may stand in a field.
+#[derive(Debug, PartialEq)]
 pub(super) struct FieldSpec {
-    name: &'static str,
-    min: u8,
+    pub(super) name: &'static str,
+    pub(super) min: u8,
     /// The largest number that `*` covers.
-    max: u8,
+    pub(super) max: u8,
     /// The largest number that may be written: 7 for Sunday, else `max`.
-    written_max: u8,
+    pub(super) written_max: u8,
+    /// The largest number that `H` alone may stand for: 28 for a day that every month has, else
+    /// `max`.
+    pub(super) hashed_max: u8,
     /// Names of the numbers from `min` on.
-    names: &'static [&'static str],
+    pub(super) names: &'static [&'static str],
 }
 
 pub(super) const SECOND: FieldSpec = FieldSpec::numbers("second", 0, 59);
 pub(super) const MINUTE: FieldSpec = FieldSpec::numbers("minute", 0, 59);
 pub(super) const HOUR: FieldSpec = FieldSpec::numbers("hour", 0, 23);
-pub(super) const DAY_OF_MONTH: FieldSpec = FieldSpec::numbers("day-of-month", 1, 31);
+pub(super) const DAY_OF_MONTH: FieldSpec = FieldSpec {
+    hashed_max: 28,
+    ..FieldSpec::numbers("day-of-month", 1, 31)
+};
 pub(super) const MONTH: FieldSpec = FieldSpec {
     names: &[
         "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
@@ -34,15 +43,13 @@ pub(super) const DAY_OF_WEEK: FieldSpec = FieldSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     bits: u64,
+    /// Days of the extension, as bits that [`Special`](super::special::Special) tells apart.
+    pub(super) special: u64,
+    /// What was written for a number chosen by hash, which `bits` has.
+    hashed: Option<Hashed>,
     /// Not the same as "all numbers": `*/2` begins with a star, `0-59` does not, and both the
     /// rule for two day fields and the rule for clock changes ask only this.
     pub(super) star: bool,
-}
-
-/// A number as written, and whether by name.
-struct Value {
-    number: u8,
-    named: bool,
 }
 
 impl Field {
@@ -50,7 +57,17 @@ impl Field {
     pub(super) const fn only(number: u8) -> Field {
         Field {
             bits: 1 << number,
+            special: 0,
+            hashed: None,
             star: false,
+        }
+    }
+
+    /// What `H` alone is; for its spelling, not for its numbers.
+    pub(super) fn any_hashed(spec: &FieldSpec) -> Field {
+        Field {
+            hashed: Some(Hashed::any(spec)),
+            ..Field::only(spec.min)
         }
     }
 
@@ -58,17 +75,53 @@ impl Field {
     ///
     /// # Errors
     /// When an item is empty, unknown, out of range, backwards, or a step without a range.
-    pub(super) fn parse(spec: &FieldSpec, text: &str, position: usize) -> Result<Field, RuleError> {
+    pub(super) fn parse(
+        spec: &FieldSpec,
+        text: &str,
+        position: usize,
+        key: HashKey,
+    ) -> Result<Field, RuleError> {
         let mut field = Field {
             bits: 0,
+            special: 0,
+            hashed: Hashed::parse(spec, text, position)?,
             star: text.starts_with('*'),
         };
+        if let Some(hashed) = field.hashed {
+            let numbers = hashed.numbers(key.number(spec.name));
+            field.bits = numbers.fold(0, |bits, number| bits | 1 << spec.folded(number));
+            return Ok(field);
+        }
         let mut item_position = position;
         for item in text.split(',') {
-            field.bits |= spec.item(item, item_position)?;
+            match spec.special(item, item_position)? {
+                Some(special) => field.special |= special,
+                None => field.bits |= spec.item(item, item_position)?,
+            }
             item_position += item.chars().count() + 1;
         }
+        if field.is_full(spec) {
+            field.special = 0;
+        }
         Ok(field)
+    }
+
+    /// The allowed numbers, as bits.
+    pub(super) fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// Whether its numbers were chosen by hash.
+    pub(super) fn is_hashed(self) -> bool {
+        self.hashed.is_some()
+    }
+
+    /// The field with numbers for what was chosen by hash.
+    pub(super) fn resolved(self) -> Field {
+        Field {
+            hashed: None,
+            ..self
+        }
     }
 
     pub(super) fn contains(self, number: u8) -> bool {
@@ -77,7 +130,7 @@ impl Field {
 
     /// The allowed numbers, ascending.
     pub(super) fn numbers(self) -> impl Iterator<Item = u8> {
-        (0..64).filter(move |&number| self.contains(number))
+        ones(self.bits)
     }
 
     /// Whether every number of the field is allowed.
@@ -85,21 +138,39 @@ impl Field {
         (spec.min..=spec.max).all(|number| self.contains(number))
     }
 
+    /// The `n` of a field that begins with `*/n`.
+    pub(super) fn step(self, spec: &FieldSpec) -> Option<u8> {
+        // It holds every n-th number, so that a step is found.
+        let holds = |step: &u8| {
+            let mut numbers = (spec.min..=spec.max).step_by(usize::from(*step));
+            numbers.all(|number| self.contains(number))
+        };
+        (2..=64)
+            .find(holds)
+            .filter(|_| self.star && !self.is_full(spec))
+    }
+
     /// The field in one fixed spelling: two fields that mean the same have the same one.
     pub(super) fn normal_form(self, spec: &FieldSpec) -> String {
+        if let Some(hashed) = self.hashed {
+            return hashed.normal_form(spec);
+        }
+        let mut items = self.normal_items(spec);
+        items.extend(spec.special_texts(self.special));
+        items.join(",")
+    }
+
+    fn normal_items(self, spec: &FieldSpec) -> Vec<String> {
         let mut rest = self.bits;
         let mut items = Vec::new();
         if self.star {
             if self.is_full(spec) {
-                return "*".to_owned();
+                return vec!["*".to_owned()];
             }
-            // A field that begins with `*/n` holds every n-th number, so a step is found.
-            for step in 2..=64u8 {
-                let stepped = || (spec.min..=spec.max).step_by(usize::from(step));
-                if stepped().all(|number| self.contains(number)) {
-                    items.push(format!("*/{step}"));
-                    stepped().for_each(|number| rest &= !(1 << number));
-                    break;
+            if let Some(step) = self.step(spec) {
+                items.push(format!("*/{step}"));
+                for number in (spec.min..=spec.max).step_by(usize::from(step)) {
+                    rest &= !(1 << number);
                 }
             }
         }
@@ -108,7 +179,7 @@ impl Field {
             let step = second - first;
             if rest.len() > 3 && step > 1 && rest.windows(2).all(|pair| pair[1] - pair[0] == step) {
                 items.push(format!("{first}-{last}/{step}"));
-                return items.join(",");
+                return items;
             }
         }
         for run in rest.chunk_by(|left, right| left + 1 == *right) {
@@ -117,7 +188,7 @@ impl Field {
                 _ => items.extend(run.iter().map(u8::to_string)),
             }
         }
-        items.join(",")
+        items
     }
 }
 
@@ -128,203 +199,13 @@ impl FieldSpec {
             min,
             max,
             written_max: max,
+            hashed_max: max,
             names: &[],
         }
     }
 
-    /// The numbers of one item between commas, as bits.
-    fn item(&self, item: &str, position: usize) -> Result<u64, RuleError> {
-        if item.is_empty() {
-            return Err(RuleError::new(
-                format!(
-                    "the {} field has an empty item at position {position}",
-                    self.name
-                ),
-                "write a value between every two commas, and none at the ends",
-            ));
-        }
-        let (base, step) = match item.split_once('/') {
-            None => (item, None),
-            Some((base, step)) => {
-                let step_position = position + base.chars().count() + 1;
-                (base, Some(self.step(step, step_position)?))
-            }
-        };
-        let (first, last) = if base == "*" {
-            (self.min, self.max)
-        } else if base.is_empty() {
-            return Err(RuleError::new(
-                self.at(item, position, "has a step without a range"),
-                format!("write `*{item}`"),
-            ));
-        } else if base.starts_with('*') {
-            return Err(RuleError::new(
-                self.at(base, position, "has something after its `*`"),
-                "write `*` or `*/n`",
-            ));
-        } else if let Some((first, last)) = base.split_once('-') {
-            self.range(base, first, last, step, position)?
-        } else {
-            let value = self.value(base, position)?;
-            if let Some(step) = step {
-                let first = self.show(self.folded(value.number), value.named);
-                let last = self.show(self.max, value.named);
-                return Err(RuleError::new(
-                    self.at(item, position, "has a step without a range"),
-                    format!("write `{first}-{last}/{step}`"),
-                ));
-            }
-            (value.number, value.number)
-        };
-        Ok((first..=last)
-            .step_by(step.unwrap_or(1))
-            .fold(0, |bits, number| bits | 1 << self.folded(number)))
-    }
-
-    fn range(
-        &self,
-        base: &str,
-        first_text: &str,
-        last_text: &str,
-        step: Option<usize>,
-        position: usize,
-    ) -> Result<(u8, u8), RuleError> {
-        let first = self.value(first_text, position)?;
-        let last_position = position + first_text.chars().count() + 1;
-        let mut last = self.value(last_text, last_position)?;
-        // `FRI-SUN` has one meaning only; the name stands for either number of Sunday.
-        if last.named && last.number < first.number && self.written_max > self.max + last.number {
-            last.number = self.written_max;
-        }
-        if first.number <= last.number {
-            return Ok((first.number, last.number));
-        }
-        Err(RuleError::new(
-            self.at(base, position, "runs backwards"),
-            format!("write `{}`", self.unwound(&first, &last, step.unwrap_or(1))),
-        ))
-    }
-
-    /// What a backward range was meant to be: `22-2` is `22-23,0-2`.
-    fn unwound(&self, first: &Value, last: &Value, step: usize) -> String {
-        let named = first.named && last.named;
-        let start = self.folded(first.number);
-        let span = |from: u8, to: u8| {
-            if from == to {
-                self.show(from, named)
-            } else {
-                format!("{}-{}", self.show(from, named), self.show(to, named))
-            }
-        };
-        if start <= last.number {
-            return span(start, last.number);
-        }
-        if step == 1 {
-            return format!("{},{}", span(start, self.max), span(self.min, last.number));
-        }
-        let numbers = (start..=self.max).chain(self.min..=last.number);
-        let texts: Vec<String> = numbers
-            .step_by(step)
-            .map(|number| self.show(number, named))
-            .collect();
-        texts.join(",")
-    }
-
-    fn step(&self, text: &str, position: usize) -> Result<usize, RuleError> {
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // A number too long for the type is larger than every field, as any large one is.
-        let step = text.parse().unwrap_or(usize::MAX);
-        if is_number && step > 0 {
-            return Ok(step);
-        }
-        let place = format!("the step of the {} field at position {position}", self.name);
-        Err(RuleError::new(
-            if text.is_empty() {
-                format!("{place} is missing")
-            } else {
-                format!("{place} is {}, not a number of at least 1", quoted(text))
-            },
-            "write a whole number of at least 1 after the `/`, as in `*/15`",
-        ))
-    }
-
-    fn value(&self, text: &str, position: usize) -> Result<Value, RuleError> {
-        if text.is_empty() {
-            return Err(RuleError::new(
-                format!(
-                    "a range in the {} field lacks its end at position {position}",
-                    self.name
-                ),
-                "write both ends, as in `1-5`",
-            ));
-        }
-        if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return text
-                .parse()
-                .ok()
-                .filter(|number| (self.min..=self.written_max).contains(number))
-                .map(|number| Value {
-                    number,
-                    named: false,
-                })
-                .ok_or_else(|| {
-                    let range = format!("is out of range {}-{}", self.min, self.written_max);
-                    RuleError::new(self.at(text, position, &range), self.allowed())
-                });
-        }
-        let same = |name: &&str| name.eq_ignore_ascii_case(text);
-        if let Some((number, _)) = (self.min..).zip(self.names).find(|(_, name)| same(name)) {
-            return Ok(Value {
-                number,
-                named: true,
-            });
-        }
-        let longer = |name: &&&str| text.get(..3).is_some_and(|t| name.eq_ignore_ascii_case(t));
-        let hint = if let Some(name) = self.names.iter().find(longer) {
-            format!("write `{name}`: names have three letters")
-        } else if text == "?" {
-            "write `*`".to_owned()
-        } else {
-            self.allowed()
-        };
-        let wrong = if self.names.is_empty() {
-            "is not a number"
-        } else {
-            "is neither a number nor a name"
-        };
-        Err(RuleError::new(self.at(text, position, wrong), hint))
-    }
-
-    fn at(&self, text: &str, position: usize, wrong: &str) -> String {
-        let text = quoted(text);
-        format!(
-            "{text} in the {} field at position {position} {wrong}",
-            self.name
-        )
-    }
-
-    fn allowed(&self) -> String {
-        match self.names {
-            [first, .., last] => {
-                format!(
-                    "write {} to {} or {first} to {last}",
-                    self.min, self.written_max
-                )
-            }
-            _ => format!("write {} to {}", self.min, self.written_max),
-        }
-    }
-
-    fn show(&self, number: u8, named: bool) -> String {
-        let name = self.names.get(usize::from(number - self.min));
-        match name {
-            Some(name) if named => (*name).to_owned(),
-            _ => number.to_string(),
-        }
-    }
-
     /// 7 is Sunday, as 0 is.
-    fn folded(&self, number: u8) -> u8 {
+    pub(super) fn folded(&self, number: u8) -> u8 {
         if number > self.max { self.min } else { number }
     }
 }
@@ -333,8 +214,12 @@ impl FieldSpec {
 mod tests {
     use super::*;
 
+    fn parse(spec: &FieldSpec, text: &str) -> Result<Field, RuleError> {
+        Field::parse(spec, text, 1, HashKey::NONE)
+    }
+
     fn numbers(spec: &FieldSpec, text: &str) -> Vec<u8> {
-        Field::parse(spec, text, 1).unwrap().numbers().collect()
+        parse(spec, text).unwrap().numbers().collect()
     }
 
     #[test]
@@ -371,9 +256,9 @@ mod tests {
                 for extra in ["", ",3", ",2-5", ",1,2,4"] {
                     for base in ["*", "1-5", "2-6"] {
                         let text = format!("{base}/{step}{extra}");
-                        let field = Field::parse(spec, &text, 1).unwrap();
+                        let field = parse(spec, &text).unwrap();
                         let normal = field.normal_form(spec);
-                        assert_eq!(Field::parse(spec, &normal, 1), Ok(field), "{text} {normal}");
+                        assert_eq!(parse(spec, &normal), Ok(field), "{text} {normal}");
                     }
                 }
             }
@@ -394,11 +279,11 @@ mod tests {
                     wrong.push(format!("{name}-{}", spec.min));
                 }
                 for text in wrong {
-                    let Err(error) = Field::parse(spec, &text, 1) else {
+                    let Err(error) = parse(spec, &text) else {
                         continue;
                     };
                     let proposed = error.hint().split('`').nth(1).unwrap();
-                    let field = Field::parse(spec, proposed, 1).expect(proposed);
+                    let field = parse(spec, proposed).expect(proposed);
                     assert!(field.contains(spec.folded(first)), "{text} {proposed}");
                 }
             }

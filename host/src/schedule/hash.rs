@@ -8,6 +8,8 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::error::RuleError;
+use super::field::FieldSpec;
 use crate::ids::ScheduleId;
 
 /// Sets these hashes apart from all others of the same id.
@@ -37,5 +39,208 @@ impl HashKey {
             .iter()
             .take(size_of::<u64>())
             .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+/// What was written for numbers chosen by hash: `H`, `H(0-29)`, `H/15` or `H(0-29)/15`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hashed {
+    /// The smallest choice.
+    first: u8,
+    /// The largest choice.
+    last: u8,
+    /// Every so many numbers from a hashed start; none for one number. Smaller than the choices.
+    step: Option<u8>,
+}
+
+impl Hashed {
+    /// `H`.
+    pub(super) fn any(spec: &FieldSpec) -> Hashed {
+        Hashed {
+            first: spec.min,
+            last: spec.hashed_max,
+            step: None,
+        }
+    }
+
+    /// Read a field whose first character is at `position` of the expression; `None` if it is not
+    /// hashed. `?` is `H`.
+    ///
+    /// # Errors
+    /// When a hashed value is malformed, has a wrong range or step, or is one of a list.
+    pub(super) fn parse(
+        spec: &FieldSpec,
+        text: &str,
+        position: usize,
+    ) -> Result<Option<Hashed>, RuleError> {
+        let hashes = |item: &str| item == "?" || item.starts_with(['H', 'h']);
+        if text.contains(',') {
+            let mut item_position = position;
+            for item in text.split(',') {
+                if hashes(item) {
+                    return Err(RuleError::new(
+                        spec.at(item, item_position, "is one of a list"),
+                        "write a hashed value alone in its field",
+                    ));
+                }
+                item_position += item.chars().count() + 1;
+            }
+            return Ok(None);
+        }
+        if !hashes(text) {
+            return Ok(None);
+        }
+        let malformed = || {
+            let (min, max) = (spec.min, spec.hashed_max);
+            RuleError::new(
+                spec.at(text, position, "is not a hashed value"),
+                format!("write `H`, `H({min}-{max})`, `H/n` or `H({min}-{max})/n`"),
+            )
+        };
+        let (choices, step) = match text[1..].split_once('/') {
+            Some((choices, step)) if text != "?" => (choices, Some(step)),
+            _ => (&text[1..], None),
+        };
+        let (first, last) = if choices.is_empty() {
+            (spec.min, spec.hashed_max)
+        } else {
+            let range = choices
+                .strip_prefix('(')
+                .and_then(|choices| choices.strip_suffix(')'));
+            let (first, last) = range
+                .and_then(|range| range.split_once('-'))
+                .ok_or_else(malformed)?;
+            let (first, last) = spec.ends(first, last, position + 2)?;
+            if last.number < first.number {
+                return Err(RuleError::new(
+                    spec.at(choices, position + 1, "runs backwards"),
+                    "write the smaller number first: hashed choices do not wrap around",
+                ));
+            }
+            (first.number, last.number)
+        };
+        let step = step
+            .map(|step| spec.step(step, position + 2 + choices.chars().count()))
+            .transpose()?
+            .and_then(|step| u8::try_from(step).ok())
+            .filter(|&step| step <= last - first);
+        Ok(Some(Hashed { first, last, step }))
+    }
+
+    /// The numbers that `hash` chooses; 7 may stand for Sunday.
+    pub(super) fn numbers(self, hash: u64) -> impl Iterator<Item = u8> {
+        let choices = self.step.unwrap_or(self.last - self.first + 1);
+        let start = self.first + (hash % u64::from(choices)) as u8;
+        let last = if self.step.is_some() {
+            self.last
+        } else {
+            start
+        };
+        (start..=last).step_by(usize::from(self.step.unwrap_or(1)))
+    }
+
+    /// One fixed spelling, which parses to the same under any key.
+    pub(super) fn normal_form(self, spec: &FieldSpec) -> String {
+        let mut text = "H".to_owned();
+        if (self.first, self.last) != (spec.min, spec.hashed_max) {
+            text += &format!("({}-{})", self.first, self.last);
+        }
+        if let Some(step) = self.step {
+            text += &format!("/{step}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::field::{DAY_OF_MONTH, HOUR, MINUTE};
+    use super::super::testing::*;
+    use super::super::{Rule, RuleKind, RuleText};
+    use super::*;
+
+    fn resolved(expression: &str, id: u128) -> String {
+        let text = RuleText::new(RuleKind::Cron, expression, "UTC");
+        let key = HashKey::of(ScheduleId(Uuid::from_u128(id)));
+        Rule::parse(&text, key).unwrap().resolved_form()
+    }
+
+    #[test]
+    fn a_hashed_value_never_changes() {
+        // The values are part of the contract with schedules already stored.
+        assert_eq!(resolved("H H H H H", 7), "1 6 27 6 2");
+        assert_eq!(resolved("H H * * * *", 7), "20 1 * * * *");
+        assert_eq!(resolved("H H H H H", 8), "1 18 14 1 1");
+    }
+
+    #[test]
+    fn a_hashed_field_keeps_its_range_and_step() {
+        for id in 0..500 {
+            let text = resolved("H(10-19) H/6 H H(3-5) H(5-7)", id);
+            let [minute, hours, day, month, weekday] = text.split(' ').collect::<Vec<_>>()[..]
+            else {
+                panic!("{text}");
+            };
+            let number = |text: &str| text.parse::<u8>().unwrap();
+            assert!((10..20).contains(&number(minute)), "{text}");
+            let hours: Vec<u8> = match hours.strip_suffix("/6") {
+                None => hours.split(',').map(number).collect(),
+                Some(range) => {
+                    let (first, last) = range.split_once('-').unwrap();
+                    (number(first)..=number(last)).step_by(6).collect()
+                }
+            };
+            assert!(hours[0] < 6 && hours.len() == 4, "{text}");
+            assert!(
+                hours.windows(2).all(|pair| pair[1] - pair[0] == 6),
+                "{text}"
+            );
+            assert!((1..=28).contains(&number(day)), "{text}");
+            assert!((3..=5).contains(&number(month)), "{text}");
+            assert!(matches!(weekday, "0" | "5" | "6"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_normal_form_means_the_same_under_every_key() {
+        let text = |expression: &str| RuleText::new(RuleKind::Cron, expression, "UTC");
+        let written = text("H H(0-7)/2 H/9 H *");
+        let normal = text(&rule(&written).unwrap().normal_form());
+        for id in 0..100 {
+            let key = HashKey::of(ScheduleId(Uuid::from_u128(id)));
+            assert_eq!(Rule::parse(&written, key), Rule::parse(&normal, key));
+        }
+        assert_ne!(resolved("H H * * *", 1), resolved("H H * * *", 2));
+    }
+
+    /// The sum that is 0 for an even spread, and beyond `limit` once in 100,000 samples.
+    fn check_chi_square(counts: &[u32], limit: f64) {
+        let even = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
+        let off = |&count: &u32| (f64::from(count) - even).powi(2) / even;
+        let sum: f64 = counts.iter().map(off).sum();
+        assert!(sum < limit, "{sum} of {counts:?}");
+    }
+
+    #[test]
+    fn hashed_values_spread_evenly_and_apart_from_each_other() {
+        // Limits for a probability of 0.00001 and one degree of freedom less than there are values.
+        for (spec, limit) in [(&MINUTE, 117.5), (&HOUR, 64.5), (&DAY_OF_MONTH, 70.8)] {
+            let choices = usize::from(spec.hashed_max - spec.min) + 1;
+            let mut counts = vec![0; choices];
+            for id in 0..10_000 {
+                let key = HashKey(Uuid::from_u128(id));
+                let number = Hashed::any(spec).numbers(key.number(spec.name)).next();
+                counts[usize::from(number.unwrap() - spec.min)] += 1;
+            }
+            check_chi_square(&counts, limit);
+        }
+        // Minute and hour together, in 6 by 6 classes.
+        let mut counts = [0; 36];
+        for id in 0..10_000 {
+            let key = HashKey(Uuid::from_u128(id));
+            let class = |field: &str| (key.number(field) % 6) as usize;
+            counts[class(MINUTE.name) * 6 + class(HOUR.name)] += 1;
+        }
+        check_chi_square(&counts, 83.0);
     }
 }

@@ -4,7 +4,7 @@
 //! not understand, and [`Rule::next`] walks the slots of what it does:
 //!
 //! ```text
-//! text → fields (field, cron) or period (interval) → local times → instants (zone) → slots
+//! text → fields (item, field) or a period → local times (cron, interval) → instants (passes) → slots
 //! ```
 //!
 //! What to do with slots that were missed is decided in [`late`].
@@ -19,20 +19,38 @@
 //! an interval of days or more, names local times that happen once: in a fold at the first pass;
 //! in a gap of at most 3 hours when the gap ends; in a longer gap, a day that a country left out,
 //! not at all. Intervals of hours and less are elapsed time and do not look at the clock.
+//! [`DstGap`] and [`DstFold`] change this for one rule; [`Rule::touched`] tells what it comes to.
+//!
+//! # Days
+//!
+//! A day field that begins with `*` narrows the other; of two that do not, either matches, unless
+//! the rule's [`DayMatch`] says otherwise. `L`, `L-3`, `15W`, `LW`, `MON#2` and `FRIL` are days of
+//! an extension (`special.rs`). `H` is a number chosen for each schedule (`hash.rs`); it counts
+//! as a number in every respect. Exclusions take local times away before they become instants.
 
 mod cron;
+mod days;
 mod error;
+mod exclude;
 mod explain;
 mod field;
+mod fields;
 mod hash;
 mod interval;
+mod item;
 pub mod late;
+mod passes;
+mod period;
+mod special;
 mod text;
 mod touched;
+mod warnings;
 mod zone;
 
 #[cfg(test)]
 mod clock_changes;
+#[cfg(test)]
+mod clock_overrides;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
@@ -52,11 +70,13 @@ use crate::clock::Timestamp;
 use cron::CronRule;
 pub use error::RuleError;
 use error::quoted;
-pub use explain::{Warning, WarningKind};
+use fields::Fields;
 pub use hash::HashKey;
-use interval::{Interval, Period};
+use interval::Interval;
+use period::Period;
 pub use text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 pub use touched::{Fate, Touched};
+pub use warnings::{Warning, WarningKind};
 use zone::Zone;
 
 /// No expression may be longer.
@@ -70,19 +90,22 @@ pub fn tzdata_version() -> &'static str {
 }
 
 /// A rule that was understood.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Rule {
     kind: RuleKind,
     zone: &'static Zone,
     shape: Shape,
+    /// The expression as it was written.
+    written: String,
+    notes: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Cron(Box<CronRule>),
-    Every(Interval),
+    Every(Box<Interval>),
     At(Timestamp),
-    AfterCompletion(Duration),
+    AfterCompletion(Period),
     HostStart,
 }
 
@@ -93,7 +116,6 @@ impl Rule {
     /// When the expression, the zone or an exclusion is not understood, when the rule would never
     /// fire, and when an anchor, an override or an exclusion means nothing to a rule of its kind.
     pub fn parse(text: &RuleText, key: HashKey) -> Result<Rule, RuleError> {
-        let _ = key;
         let zone = Zone::named(&text.timezone)?;
         let expression = text.expression.as_str();
         if expression.len() > EXPRESSION_BYTES_MAX {
@@ -104,28 +126,38 @@ impl Rule {
         }
         let every = |begin| {
             let period = Period::parse(expression, begin)?;
-            Interval::new(period, text.anchor, zone).map(Shape::Every)
+            Interval::new(period, text, zone).map(|interval| Shape::Every(Box::new(interval)))
         };
+        let mut notes = Vec::new();
         let shape = match text.kind {
             RuleKind::Every => every(0)?,
+            RuleKind::Cron if expression.trim_matches([' ', '\t']) == REBOOT => Shape::HostStart,
             RuleKind::Cron => match period_of_macro(expression) {
                 Some(begin) => every(begin)?,
-                None => Shape::Cron(Box::new(CronRule::parse(expression)?)),
+                None => {
+                    let (cron, noted) = CronRule::parse(text, key)?;
+                    notes = noted;
+                    Shape::Cron(Box::new(cron))
+                }
             },
             RuleKind::At => Shape::At(instant(expression, zone)?),
-            RuleKind::AfterCompletion => Shape::AfterCompletion(Duration::from_secs(1)),
+            RuleKind::AfterCompletion => Shape::AfterCompletion(Period::elapsed(expression)?),
         };
-        if text.anchor.is_some() && !matches!(shape, Shape::Every(_)) {
-            return Err(RuleError::new(
-                format!("an anchor means nothing to a rule of kind {}", text.kind),
-                "leave the anchor out, or use the kind `every`",
-            ));
-        }
-        Ok(Rule {
+        shape.refuse_meaningless(text)?;
+        let rule = Rule {
             kind: text.kind,
             zone,
             shape,
-        })
+            written: expression.to_owned(),
+            notes,
+        };
+        if rule.shape.has_many_slots() && rule.next(Timestamp::from_micros(i64::MIN)).is_none() {
+            return Err(RuleError::new(
+                "the rule never fires: every slot of the years 1970 to 2099 is left out",
+                "exclude less",
+            ));
+        }
+        Ok(rule)
     }
 
     /// The first slot strictly after `after`; `None` when there is none before the year 2100, and
@@ -134,9 +166,8 @@ impl Rule {
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.shape {
             Shape::Cron(cron) => {
-                let from = after.micros().div_euclid(1_000_000) + 1;
-                let second = cron.next(self.zone, from)?;
-                Some(Timestamp::from_micros(second * 1_000_000))
+                let slot = cron.passes.next(&**cron, self.zone, after.micros())?;
+                Some(Timestamp::from_micros(slot))
             }
             Shape::Every(interval) => interval.next(self.zone, after),
             Shape::At(slot) => Some(*slot).filter(|&slot| slot > after),
@@ -148,8 +179,15 @@ impl Rule {
     ///
     /// The inverse of [`Rule::next`]: no slot lies between a slot and the one before it.
     pub fn prev(&self, before: Timestamp) -> Option<Timestamp> {
-        let _ = before;
-        None
+        match &self.shape {
+            Shape::Cron(cron) => {
+                let slot = cron.passes.prev(&**cron, self.zone, before.micros())?;
+                Some(Timestamp::from_micros(slot))
+            }
+            Shape::Every(interval) => interval.prev(self.zone, before),
+            Shape::At(slot) => Some(*slot).filter(|&slot| slot < before),
+            Shape::AfterCompletion(_) | Shape::HostStart => None,
+        }
     }
 
     /// Whether `instant` is a slot.
@@ -161,7 +199,9 @@ impl Rule {
     /// `after_completion`. Its next slot is made when a launch ends, not by [`Rule::next`].
     pub fn delay_after_completion(&self) -> Option<Duration> {
         match self.shape {
-            Shape::AfterCompletion(delay) => Some(delay),
+            Shape::AfterCompletion(Period::Seconds(seconds)) => {
+                Some(Duration::from_secs(seconds.unsigned_abs()))
+            }
             _ => None,
         }
     }
@@ -191,27 +231,31 @@ impl Rule {
     /// The expression in one fixed spelling, which parses to the same rule: expressions that mean
     /// the same have the same one. Hashed values stay `H`.
     pub fn normal_form(&self) -> String {
-        match &self.shape {
-            Shape::Cron(cron) => cron.normal_form(),
-            Shape::Every(interval) if self.kind == RuleKind::Cron => {
-                format!("{EVERY} {}", interval.period())
-            }
-            Shape::Every(interval) => interval.period().to_string(),
-            Shape::At(slot) => slot.to_string(),
-            Shape::AfterCompletion(delay) => Period::Seconds(delay.as_secs() as i64).to_string(),
-            Shape::HostStart => "@reboot".to_owned(),
-        }
+        self.form(Fields::normal_form)
     }
 
     /// [`Rule::normal_form`] with numbers for hashed values: what the rule is for this schedule.
     pub fn resolved_form(&self) -> String {
-        self.normal_form()
+        self.form(|fields| fields.resolved().normal_form())
+    }
+
+    fn form(&self, of_fields: impl Fn(&Fields) -> String) -> String {
+        match &self.shape {
+            Shape::Cron(cron) => of_fields(&cron.fields),
+            Shape::Every(interval) if self.kind == RuleKind::Cron => {
+                format!("{EVERY} {}", interval.period)
+            }
+            Shape::Every(interval) => interval.period.to_string(),
+            Shape::At(slot) => slot.to_string(),
+            Shape::AfterCompletion(period) => period.to_string(),
+            Shape::HostStart => REBOOT.to_owned(),
+        }
     }
 
     /// Where the expression was read otherwise than it may look; one sentence each, to be shown
     /// to whoever wrote it. Notes are no part of the rule: rules that differ in them are equal.
     pub fn notes(&self) -> &[String] {
-        &[]
+        &self.notes
     }
 
     /// The IANA name of the zone whose clock the rule follows.
@@ -219,6 +263,61 @@ impl Rule {
         self.zone.tz.name()
     }
 }
+
+/// Equal are rules that mean the same, however they were written.
+impl PartialEq for Rule {
+    fn eq(&self, other: &Rule) -> bool {
+        self.kind == other.kind && self.zone == other.zone && self.shape == other.shape
+    }
+}
+
+impl Shape {
+    /// Whether it has slots which can be left out one by one.
+    fn has_many_slots(&self) -> bool {
+        matches!(self, Shape::Cron(_) | Shape::Every(_))
+    }
+
+    /// Refuse what `text` says besides the expression and means nothing to a rule of this shape.
+    ///
+    /// # Errors
+    /// When there is such a thing.
+    fn refuse_meaningless(&self, text: &RuleText) -> Result<(), RuleError> {
+        let what = match self {
+            Shape::HostStart => format!("`{REBOOT}`"),
+            _ => format!("a rule of kind {}", text.kind),
+        };
+        if text.anchor.is_some() && !matches!(self, Shape::Every(_)) {
+            return Err(RuleError::new(
+                format!("an anchor means nothing to {what}"),
+                "leave the anchor out, or use the kind `every`",
+            ));
+        }
+        if text.day_match != DayMatch::default() && !matches!(self, Shape::Cron(_)) {
+            let what = match self {
+                Shape::Every(_) => "an interval",
+                _ => what.as_str(),
+            };
+            return Err(RuleError::new(
+                format!("day_match `{}` means nothing to {what}", text.day_match),
+                "leave day_match out, or write a cron expression",
+            ));
+        }
+        if self.has_many_slots() {
+            return Ok(());
+        }
+        cron::refuse_clock_overrides(text, &what, "write a cron expression")?;
+        if !text.exclude.is_empty() {
+            return Err(RuleError::new(
+                format!("exclusions mean nothing to {what}"),
+                "leave them out, or write a cron expression or an interval",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The expression of a rule that launches when a host starts.
+const REBOOT: &str = "@reboot";
 
 /// How an interval is written where cron expressions are expected.
 const EVERY: &str = "@every";
@@ -246,7 +345,7 @@ fn instant(expression: &str, zone: &Zone) -> Result<Timestamp, RuleError> {
         RuleError::new(format!("{} is not an RFC 3339 time", quoted(text)), hint)
     })?;
     let slot = Timestamp::from(time.to_utc());
-    if interval::answers_for(slot, zone) {
+    if zone.answers_for(slot.micros()) {
         return Ok(slot);
     }
     Err(RuleError::new(

@@ -3,246 +3,141 @@
 //! It shares nothing with the first: it reads the expression's text for each number, asks
 //! chrono-tz for the offset at each step, and knows gaps and folds only from a clock that jumps.
 
-use chrono::{DateTime, Datelike as _, NaiveDateTime, Offset as _, TimeZone as _, Timelike as _};
-use chrono_tz::{TZ_VARIANTS, Tz};
+mod random;
+mod reading;
+
+use chrono::{DateTime, Datelike as _, NaiveDateTime, Offset as _, TimeZone as _};
+use chrono_tz::Tz;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::testing::*;
-use super::{RuleKind, RuleText};
+use super::{DayMatch, DstFold, DstGap, Rule, RuleKind, RuleText};
 use crate::clock::Timestamp;
+use random::{random_start, random_text, random_zone};
+use reading::Reading;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 86_400;
 
-/// 1973, when the last offset with seconds was gone: walking by minutes misses nothing after it.
-const START_MIN: i64 = 94_694_400;
 /// The end of 2099.
 const END: i64 = 4_102_444_800;
-/// A year and a clock change before the end.
-const START_MAX: i64 = END - 800 * DAY;
 
 const MONTHS: [&str; 12] = [
-    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
 ];
-const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-
-/// Which numbers the fields of an expression allow, found by trying each.
-struct Expression {
-    allowed: [Vec<bool>; 6],
-    both_days: bool,
-    wildcard: bool,
-}
-
-impl Expression {
-    fn read(text: &str) -> Expression {
-        let mut texts: Vec<&str> = text.split(' ').collect();
-        if texts.len() == 5 {
-            texts.insert(0, "0");
-        }
-        let starts = [0, 0, 0, 1, 1, 0];
-        let ends = [59, 59, 23, 31, 12, 6];
-        let allowed = std::array::from_fn(|field| {
-            (0..64)
-                .map(|number| {
-                    let is = |number| allows(texts[field], field, starts[field], number);
-                    (starts[field]..=ends[field]).contains(&number)
-                        && (is(number) || field == 5 && number == 0 && is(7))
-                })
-                .collect()
-        });
-        Expression {
-            allowed,
-            both_days: texts[3].starts_with('*') || texts[5].starts_with('*'),
-            wildcard: texts[..3].iter().any(|text| text.starts_with('*')),
-        }
-    }
-
-    fn matches(&self, local: i64) -> bool {
-        let local = DateTime::from_timestamp(local, 0).unwrap();
-        let is = |field: usize, number: u32| self.allowed[field][number as usize];
-        let day_of_month = is(3, local.day());
-        let day_of_week = is(5, local.weekday().num_days_from_sunday());
-        is(0, local.second())
-            && is(1, local.minute())
-            && is(2, local.hour())
-            && is(4, local.month())
-            && if self.both_days {
-                day_of_month && day_of_week
-            } else {
-                day_of_month || day_of_week
-            }
-    }
-
-    /// The slots in `(after, until]`, in seconds, found by walking `step` by `step`.
-    fn walk(&self, tz: Tz, after: i64, until: i64, step: i64) -> Vec<i64> {
-        // No clock ever went back by more than a day.
-        let begin = (after - 25 * HOUR).div_euclid(step) * step;
-        let mut highest = begin - step + offset(tz, begin);
-        let mut slots = Vec::new();
-        for instant in (begin..=until).step_by(step as usize) {
-            let local = instant + offset(tz, instant);
-            let fires = if self.wildcard {
-                self.matches(local)
-            } else if local <= highest {
-                false
-            } else {
-                let skipped = local - highest - step;
-                let first = if skipped <= 3 * HOUR {
-                    highest + step
-                } else {
-                    local
-                };
-                (first..=local)
-                    .step_by(step as usize)
-                    .any(|local| self.matches(local))
-            };
-            highest = highest.max(local);
-            if fires && instant > after {
-                slots.push(instant);
-            }
-        }
-        slots
-    }
-}
-
-fn allows(text: &str, field: usize, start: u32, number: u32) -> bool {
-    text.split(',').any(|item| {
-        let (base, step) = item.split_once('/').unwrap_or((item, "1"));
-        let value = |text: &str| match text.parse() {
-            Ok(number) => number,
-            Err(_) => {
-                let names = if field == 4 {
-                    &MONTHS[..]
-                } else {
-                    &WEEKDAYS[..]
-                };
-                let is = |name: &&str| **name == text.to_lowercase();
-                start + names.iter().position(is).unwrap() as u32
-            }
-        };
-        let (first, last) = match base.split_once('-') {
-            Some((first, last)) => (value(first), value(last)),
-            None if base == "*" => (start, 63),
-            None => (value(base), value(base)),
-        };
-        let step: u32 = step.parse().unwrap();
-        (first..=last).contains(&number) && (number - first).is_multiple_of(step)
-    })
-}
+const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 fn offset(tz: Tz, instant: i64) -> i64 {
     let utc = DateTime::from_timestamp(instant, 0).unwrap().naive_utc();
     i64::from(tz.offset_from_utc_datetime(&utc).fix().local_minus_utc())
 }
 
-fn random_zone(random: &mut StdRng) -> Tz {
-    const TELLING: [Tz; 12] = [
-        Tz::America__New_York,
-        Tz::Europe__London,
-        Tz::Australia__Lord_Howe,
-        Tz::Africa__Casablanca,
-        Tz::Pacific__Apia,
-        Tz::Asia__Beirut,
-        Tz::America__Sao_Paulo,
-        Tz::Antarctica__Troll,
-        Tz::Antarctica__Casey,
-        Tz::Antarctica__Vostok,
-        Tz::Pacific__Chatham,
-        Tz::Asia__Gaza,
-    ];
-    if random.random_bool(0.5) {
-        TELLING[random.random_range(0..TELLING.len())]
-    } else {
-        TZ_VARIANTS[random.random_range(0..TZ_VARIANTS.len())]
-    }
-}
-
-/// An instant; mostly one that is up to two days before a change of offset.
-fn random_start(random: &mut StdRng, tz: Tz) -> i64 {
-    let start = random.random_range(START_MIN..START_MAX);
-    let change = (0..400)
-        .map(|day| start + day * DAY)
-        .find(|&day| offset(tz, day) != offset(tz, day + DAY));
-    match change {
-        Some(day) if random.random_bool(0.8) => day - random.random_range(-DAY..DAY),
-        _ => start,
-    }
-}
-
-fn random_field(random: &mut StdRng, field: usize, star_chance: f64) -> String {
-    let (start, end) = [(0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 7)][field];
-    if random.random_bool(star_chance) {
-        return match random.random_range(0..4) {
-            0 => format!("*/{}", random.random_range(1..=end + 2)),
-            _ => "*".to_owned(),
+/// The slots of a rule in `(after, until]`, in seconds, found by walking `step` by `step`.
+fn walk(text: &RuleText, reading: &Reading, after: i64, until: i64, step: i64) -> Vec<i64> {
+    let tz: Tz = text.timezone.parse().unwrap();
+    // No clock ever went back by more than a day.
+    let begin = (after - 25 * HOUR).div_euclid(step) * step;
+    let mut highest = begin - step + offset(tz, begin);
+    let mut slots = Vec::new();
+    for instant in (begin..=until).step_by(step as usize) {
+        let local = instant + offset(tz, instant);
+        let skipped = local - highest - step;
+        let again = local <= highest;
+        highest = highest.max(local);
+        let shown = reading.matches(local);
+        let fires = if reading.wildcard {
+            shown
+        } else {
+            let moved = text.dst_gap == DstGap::Shift
+                && (step..=3 * HOUR).contains(&skipped)
+                && (local - skipped..local)
+                    .step_by(step as usize)
+                    .any(|local| reading.matches(local));
+            let in_its_pass = match text.dst_fold {
+                DstFold::First => !again,
+                DstFold::Second => shown && !is_shown_again(tz, instant, step),
+                DstFold::Both => true,
+            };
+            moved || shown && in_its_pass
         };
+        if fires && instant > after {
+            slots.push(instant);
+        }
     }
-    let items: Vec<String> = (0..random.random_range(1..=3))
-        .map(|_| {
-            let first = random.random_range(start..=end);
-            let last = random.random_range(first..=end);
-            match random.random_range(0..6) {
-                0 => format!("{first}-{last}"),
-                1 => format!("{first}-{last}/{}", random.random_range(1..10)),
-                2 if field == 4 => MONTHS[first as usize - 1].to_uppercase(),
-                2 if field == 5 => WEEKDAYS[first as usize % 7].to_owned(),
-                _ => first.to_string(),
-            }
-        })
-        .collect();
-    items.join(",")
+    slots
 }
 
-/// An expression with times of day around those at which clocks change.
-fn random_expression(random: &mut StdRng, seconds: bool) -> String {
-    let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.6), (4, 0.8), (5, 0.6)]
-        .into_iter()
-        .map(|(field, star)| random_field(random, field, star))
-        .collect();
-    if random.random_bool(0.5) {
-        let hours = [0, 1, 2, 3, 4, 23];
-        fields[2] = hours[random.random_range(0..hours.len())].to_string();
+fn is_shown_again(tz: Tz, instant: i64, step: i64) -> bool {
+    let before = offset(tz, instant);
+    // Only a clock that goes back shows a time again.
+    before > offset(tz, instant + 25 * HOUR)
+        && (step..=25 * HOUR)
+            .step_by(step as usize)
+            .any(|later| later + offset(tz, instant + later) == before)
+}
+
+/// A random rule, its overrides taken back when they mean nothing to it; `None` if it never fires.
+fn random_rule(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> Option<(RuleText, Rule)> {
+    let mut text = random_text(random, tz, start, seconds);
+    for _ in 0..3 {
+        let said = match rule(&text) {
+            Ok(rule) => return Some((text, rule)),
+            Err(error) => error.to_string(),
+        };
+        if said.starts_with("day_match") {
+            text.day_match = DayMatch::Or;
+        } else if said.starts_with("dst_") {
+            (text.dst_gap, text.dst_fold) = (DstGap::Shift, DstFold::First);
+        } else {
+            assert!(said.contains("never fires"), "{text:?}: {said}");
+            break;
+        }
     }
-    if !seconds {
-        fields.remove(0);
-    }
-    fields.join(" ")
+    None
 }
 
 /// Compare a random rule with the oracle over `length` seconds. Returns how many slots it had.
 fn compare(random: &mut StdRng, seconds: bool, length: i64) -> usize {
-    let expression = random_expression(random, seconds);
     let tz = random_zone(random);
     let start = random_start(random, tz);
-    let rule = match cron(&expression, tz.name()) {
-        Ok(rule) => rule,
-        Err(error) => {
-            let said = error.to_string();
-            assert!(said.contains("never fires"), "`{expression}`: {said}");
-            return 0;
-        }
+    let Some((text, rule)) = random_rule(random, tz, start, seconds) else {
+        return 0;
     };
-    let context = || format!("`{expression}` in {tz} after {start}");
+    let context = || format!("{text:?} after {start}");
     let step = if seconds { 1 } else { MINUTE };
     let end = start + length;
-    let expected: Vec<Timestamp> = Expression::read(&expression)
-        .walk(tz, start, end, step)
-        .into_iter()
-        .map(|second| Timestamp::from_micros(second * 1_000_000))
-        .collect();
+    let reading = Reading::of(&text, &rule.resolved_form());
     let timestamp = |second: i64| Timestamp::from_micros(second * 1_000_000);
+    let expected: Vec<Timestamp> = walk(&text, &reading, start, end, step)
+        .into_iter()
+        .map(timestamp)
+        .collect();
     let found: Vec<Timestamp> = rule.slots(timestamp(start), timestamp(end)).collect();
     assert_eq!(found, expected, "{}", context());
+    let after_end = timestamp(end + 1);
+    let backwards = std::iter::successors(rule.prev(after_end), |&slot| rule.prev(slot));
+    let mut backwards: Vec<Timestamp> = backwards.take(expected.len()).collect();
+    backwards.reverse();
+    assert_eq!(backwards, expected, "{}", context());
     for _ in 0..20 {
-        let after = Timestamp::from_micros(random.random_range(start..end) * 1_000_000 + 999_999);
-        let next = rule.next(after);
-        assert!(next.is_none_or(|next| next > after), "{}", context());
+        let instant = Timestamp::from_micros(random.random_range(start..end) * 1_000_000 + 999_999);
+        let next = rule.next(instant);
+        assert!(next.is_none_or(|next| next > instant), "{}", context());
         let next = next.filter(|&next| next <= timestamp(end));
-        let first = expected.iter().find(|&&slot| slot > after);
-        assert_eq!(next.as_ref(), first, "{} and {after}", context());
+        let first = expected.iter().find(|&&slot| slot > instant);
+        assert_eq!(next.as_ref(), first, "{} and {instant}", context());
+        let prev = rule.prev(instant).filter(|&prev| prev > timestamp(start));
+        let last = expected.iter().rfind(|&&slot| slot < instant);
+        assert_eq!(prev.as_ref(), last, "{} and {instant}", context());
+        assert!(!rule.matches(instant), "{}", context());
     }
+    assert!(
+        expected.iter().all(|&slot| rule.matches(slot)),
+        "{}",
+        context()
+    );
     expected.len()
 }
 
@@ -271,18 +166,78 @@ fn every_minute_of_a_year_agrees_with_the_oracle() {
     assert!(slots > 1_000, "only {slots} slots were compared");
 }
 
-/// The instant of a local time by asking chrono-tz about every minute around it.
-fn instant_of(tz: Tz, local: NaiveDateTime) -> Option<i64> {
-    if let Some(instant) = tz.from_local_datetime(&local).earliest() {
-        return Some(instant.timestamp());
+/// The instants of a local time by asking chrono-tz about every minute around it.
+fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
+    let found = tz.from_local_datetime(&local);
+    if let (Some(first), Some(second)) = (found.earliest(), found.latest()) {
+        let (first, second) = (first.timestamp(), second.timestamp());
+        return match text.dst_fold {
+            DstFold::First => vec![first],
+            DstFold::Second => vec![second],
+            DstFold::Both if first == second => vec![first],
+            DstFold::Both => vec![first, second],
+        };
     }
     let exists = |minutes: i64| {
         let near = local + chrono::TimeDelta::minutes(minutes);
         tz.from_local_datetime(&near).earliest()
     };
-    let (back, _) = (1..).find_map(|minutes| Some((minutes, exists(-minutes)?)))?;
-    let (forth, end) = (0..).find_map(|minutes| Some((minutes, exists(minutes)?)))?;
-    (back - 1 + forth <= 3 * 60).then_some(end.timestamp())
+    let (back, _) = (1..)
+        .find_map(|minutes| Some((minutes, exists(-minutes)?)))
+        .unwrap();
+    let (forth, end) = (0..)
+        .find_map(|minutes| Some((minutes, exists(minutes)?)))
+        .unwrap();
+    let moved = text.dst_gap == DstGap::Shift && back - 1 + forth <= 3 * 60;
+    moved.then_some(end.timestamp()).into_iter().collect()
+}
+
+/// An interval of random overrides and exclusions, and its anchor in seconds.
+fn random_interval(random: &mut StdRng, tz: Tz, expression: String) -> (RuleText, i64) {
+    // Whole minutes, so that a gap can be measured in minutes.
+    let anchor = random_start(random, tz) / MINUTE * MINUTE;
+    let of_cron = random_text(random, tz, anchor, false);
+    let elapsed = expression.ends_with(['h', 'm', 's']);
+    let text = RuleText {
+        anchor: Some(Timestamp::from_micros(anchor * 1_000_000)),
+        dst_gap: if elapsed {
+            DstGap::Shift
+        } else {
+            of_cron.dst_gap
+        },
+        dst_fold: if elapsed {
+            DstFold::First
+        } else {
+            of_cron.dst_fold
+        },
+        exclude: of_cron.exclude,
+        ..RuleText::new(RuleKind::Every, expression, tz.name())
+    };
+    (text, anchor)
+}
+
+/// Compare the first slots of an interval with those expected, in seconds, forwards and backwards.
+fn compare_interval(random: &mut StdRng, text: &RuleText, anchor: i64, expected: &[i64]) {
+    let tz: Tz = text.timezone.parse().unwrap();
+    let expected: Vec<Timestamp> = expected
+        .iter()
+        .filter(|&&second| second + offset(tz, second) < END)
+        .map(|second| Timestamp::from_micros(second * 1_000_000))
+        .collect();
+    let Some(&end) = expected.last() else {
+        return;
+    };
+    let rule = rule(text).unwrap();
+    let before = Timestamp::from_micros(anchor * 1_000_000 - 1);
+    let found: Vec<Timestamp> = rule.slots(before, end).collect();
+    assert_eq!(found, expected, "{text:?}");
+    for _ in 0..5 {
+        let instant = Timestamp::from_micros(random.random_range(before.micros()..end.micros()));
+        let first = expected.iter().find(|&&slot| slot > instant);
+        assert_eq!(rule.next(instant).as_ref(), first, "{text:?} {instant}");
+        let last = expected.iter().rfind(|&&slot| slot < instant);
+        assert_eq!(rule.prev(instant).as_ref(), last, "{text:?} {instant}");
+    }
 }
 
 #[test]
@@ -290,37 +245,44 @@ fn intervals_on_the_wall_clock_agree_with_counting_from_the_anchor() {
     let mut random = seeded("intervals");
     for _ in 0..1_000 {
         let tz = random_zone(&mut random);
-        // Whole minutes, so that a gap can be measured in minutes.
-        let anchor = random_start(&mut random, tz) / MINUTE * MINUTE;
         let (unit, one) = [("d", 1), ("w", 7), ("mo", 0)][random.random_range(0..3)];
         let count = random.random_range(1..=3u32);
-        let rule = rule(&RuleText {
-            anchor: Some(Timestamp::from_micros(anchor * 1_000_000)),
-            ..RuleText::new(RuleKind::Every, &format!("{count}{unit}"), tz.name())
-        })
-        .unwrap();
+        let (text, anchor) = random_interval(&mut random, tz, format!("{count}{unit}"));
+        let any_time = Reading::of(&text, "* * * * *");
         let local = DateTime::from_timestamp(anchor + offset(tz, anchor), 0)
             .unwrap()
             .naive_utc();
-        let expected: Vec<Timestamp> = (0..100u32)
-            .filter_map(|index| match (index, one) {
-                (0, _) => Some(anchor),
-                (_, 0) => instant_of(tz, clamped_months(local, index * count)),
-                _ => {
-                    let days = i64::from(index * count * one);
-                    instant_of(tz, local + chrono::TimeDelta::days(days))
-                }
-            })
-            .filter(|&second| second + offset(tz, second) < END)
-            .map(|second| Timestamp::from_micros(second * 1_000_000))
+        let mut expected = Vec::new();
+        for index in 0..100u32 {
+            let local = match one {
+                0 => clamped_months(local, index * count),
+                _ => local + chrono::TimeDelta::days(i64::from(index * count * one)),
+            };
+            // The seconds of offsets with seconds are in the anchor.
+            let minute = local.and_utc().timestamp() / MINUTE * MINUTE;
+            match index {
+                _ if !any_time.matches(minute) => {}
+                0 => expected.push(anchor),
+                _ => expected.extend(instants_of(tz, local, &text)),
+            }
+        }
+        compare_interval(&mut random, &text, anchor, &expected);
+    }
+}
+
+#[test]
+fn intervals_of_elapsed_time_agree_with_counting_from_the_anchor() {
+    let mut random = seeded("elapsed intervals");
+    for _ in 0..300 {
+        let tz = random_zone(&mut random);
+        let minutes = random.random_range(1..=90);
+        let (text, anchor) = random_interval(&mut random, tz, format!("{minutes}m"));
+        let any_time = Reading::of(&text, "* * * * *");
+        let slots = (0..2_000).map(|index| anchor + index * minutes * MINUTE);
+        let expected: Vec<i64> = slots
+            .filter(|&slot| any_time.matches(slot + offset(tz, slot)))
             .collect();
-        let before = Timestamp::from_micros(anchor * 1_000_000 - 1);
-        let end = expected[expected.len() - 1];
-        let found: Vec<Timestamp> = rule.slots(before, end).collect();
-        assert_eq!(found, expected, "{count}{unit} in {tz} from {anchor}");
-        let after = random.random_range(before.micros()..end.micros());
-        let first = expected.iter().find(|slot| slot.micros() > after);
-        assert_eq!(rule.next(Timestamp::from_micros(after)).as_ref(), first);
+        compare_interval(&mut random, &text, anchor, &expected);
     }
 }
 

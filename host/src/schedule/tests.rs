@@ -166,7 +166,7 @@ fn the_normal_form_parses_to_the_same_rule() {
 #[test]
 fn what_nobody_would_write_is_refused_without_a_panic() {
     let mut random = seeded("random text");
-    let letters: Vec<char> = "0123456789*/-,@ \tMONFRIJAevrymohdwsTZ:+.?#LW\n\0é☃\u{a0}"
+    let letters: Vec<char> = "0123456789*/-,@ \tMONFRIJAevrymohdwsTZ:+.?#LWH()\n\0é☃\u{a0}"
         .chars()
         .collect();
     let plausible = [
@@ -194,12 +194,19 @@ fn what_nobody_would_write_is_refused_without_a_panic() {
             }
         }
         let expression = String::from_iter(expression);
-        let kind = [RuleKind::Cron, RuleKind::Every, RuleKind::At][random.random_range(0..3)];
+        let kind = RuleKind::ALL[random.random_range(0..RuleKind::ALL.len())];
         match parsed(kind, &expression, "Asia/Tehran") {
             Ok(rule) => {
                 understood += 1;
                 let after = Timestamp::from_micros(random.random());
-                assert!(rule.next(after).is_none_or(|slot| slot > after));
+                let next = rule.next(after);
+                assert!(next.is_none_or(|slot| slot > after));
+                assert!(
+                    next.and_then(|slot| rule.prev(slot))
+                        .is_none_or(|slot| slot <= after)
+                );
+                assert!(!rule.explanation().is_empty());
+                rule.warnings(after);
                 assert_eq!(parsed(kind, &rule.normal_form(), "Asia/Tehran"), Ok(rule));
             }
             Err(error) => {
@@ -213,4 +220,72 @@ fn what_nobody_would_write_is_refused_without_a_panic() {
         understood > 1_000,
         "only {understood} of the texts are rules"
     );
+}
+
+#[test]
+fn a_rule_of_events_has_no_slots() {
+    let always = time("2026-01-01T00:00:00Z");
+    let delay = parsed(RuleKind::AfterCompletion, "1h30m", "Europe/Paris").unwrap();
+    assert_eq!(
+        delay.delay_after_completion(),
+        Some(Duration::from_secs(5_400))
+    );
+    assert!(!delay.at_host_start());
+    let start = cron("\t@reboot", "Europe/Paris").unwrap();
+    assert_eq!(start.delay_after_completion(), None);
+    assert!(start.at_host_start());
+    for rule in [delay, start] {
+        assert_eq!((rule.next(always), rule.prev(always)), (None, None));
+    }
+    let daily = cron("@daily", "Europe/Paris").unwrap();
+    assert!(!daily.at_host_start() && daily.delay_after_completion().is_none());
+}
+
+#[test]
+fn the_slot_before_is_found_to_the_ends_of_time() {
+    let year_1 = Timestamp::from_micros(i64::MIN);
+    let year_9999 = Timestamp::from_micros(i64::MAX);
+    let rules = [
+        cron("30 2 * * *", "America/New_York").unwrap(),
+        cron("*/15 * * * *", "America/New_York").unwrap(),
+        every("1h", "America/New_York").unwrap(),
+        every("1d", "America/New_York").unwrap(),
+        every("1mo", "America/New_York").unwrap(),
+    ];
+    for rule in rules {
+        let first = rule.next(year_1).unwrap();
+        let last = rule.prev(year_9999).unwrap();
+        assert_eq!((rule.prev(year_1), rule.prev(first)), (None, None));
+        assert_eq!((rule.next(year_9999), rule.next(last)), (None, None));
+        assert!(rule.matches(first) && rule.matches(last));
+        assert!(last > time("2099-11-30T00:00:00Z") && last < time("2100-01-01T05:00:00Z"));
+        assert_eq!(rule.prev(rule.next(first).unwrap()), Some(first));
+    }
+    let once = at("2026-11-21T09:00:00Z", "UTC").unwrap();
+    let slot = time("2026-11-21T09:00:00Z");
+    assert_eq!((once.prev(slot), once.prev(year_9999)), (None, Some(slot)));
+}
+
+#[test]
+fn a_question_mark_of_quartz_is_noted() {
+    let notes = |expression| cron(expression, "UTC").unwrap().notes().to_vec();
+    assert_eq!(
+        notes("0 0 12 ? * MON-FRI"),
+        ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"]
+    );
+    assert_eq!(
+        notes("0 0 12 1 * ?"),
+        ["`?` in the day-of-week field at position 12 was read as `*`, as in Quartz"]
+    );
+    let hashed = cron("0 0 12 * * ?", "UTC").unwrap();
+    let weekday = hashed.resolved_form().chars().last().unwrap();
+    assert_eq!(
+        hashed.notes(),
+        [format!(
+            "`?` in the day-of-week field at position 12 was read as `H`, here {weekday}: for \
+             every day, as in Quartz, write `*`"
+        )]
+    );
+    assert!(notes("? ? * * *").is_empty());
+    assert!(notes("0 12 1 * *").is_empty());
 }

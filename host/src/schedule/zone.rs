@@ -12,17 +12,19 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::error::{RuleError, quoted};
 
-/// Local 1970-01-01T00:00:00, in seconds: the first local time that a rule answers for.
+/// A second, in microseconds.
+pub(super) const SECOND: i64 = 1_000_000;
+
+/// A day of 24 hours, in microseconds.
+pub(super) const DAY: i64 = 86_400 * SECOND;
+
+/// Local 1970-01-01T00:00:00, in microseconds: the first local time that a rule answers for.
 pub(super) const LOCAL_FIRST: i64 = 0;
 
-/// Local 2100-01-01T00:00:00, in seconds: the first local time that no rule answers for.
+/// Local 2100-01-01T00:00:00, in microseconds: the first local time that no rule answers for.
 ///
 /// chrono-tz knows no change of offset after 2099, so an instant of a later summer would be wrong.
-pub(super) const LOCAL_END: i64 = 4_102_444_800;
-
-/// A gap up to this long moves what falls into it to its end. A longer one is a change of the
-/// calendar, a day that a country left out, and what falls into it does not happen.
-const GAP_SECONDS_MAX: i64 = 3 * 3_600;
+pub(super) const LOCAL_END: i64 = 4_102_444_800 * SECOND;
 
 /// A time zone.
 pub(super) struct Zone {
@@ -31,10 +33,12 @@ pub(super) struct Zone {
     spans: Vec<Span>,
 }
 
-/// A stretch of time with one offset. Times are in seconds.
+/// A stretch of time with one offset. Times are in microseconds.
 pub(super) struct Span {
     /// The instant at which it begins.
-    begin: i64,
+    pub(super) begin: i64,
+    /// The instant at which it ends, and the next begins.
+    pub(super) end: i64,
     /// Local time minus UTC.
     pub(super) offset: i64,
     /// Local time at its beginning.
@@ -44,16 +48,9 @@ pub(super) struct Span {
     /// The local time that clocks had reached before it began. Local times from here on are met
     /// in this span for the first time; those below `local_begin`, if any, are in a gap.
     pub(super) reached: i64,
-}
-
-/// What a local time is, when each may happen only once.
-pub(super) enum Met {
-    /// The instant of its only or first pass.
-    At(i64),
-    /// It is in a gap which ends at this instant.
-    GapEnd(i64),
-    /// It is in a gap too long to be moved.
-    Never,
+    /// The local time from which clocks go on after it: those of its local times from here on, if
+    /// any, are shown again.
+    pub(super) shown_again: i64,
 }
 
 impl Zone {
@@ -82,11 +79,10 @@ impl Zone {
     }
 
     fn build(tz: Tz) -> Zone {
-        const DAY: i64 = 86_400;
         let offset_at = |instant: i64| {
-            let utc = DateTime::from_timestamp(instant, 0).unwrap_or_default();
+            let utc = DateTime::from_timestamp_micros(instant).unwrap_or_default();
             let offset = tz.offset_from_utc_datetime(&utc.naive_utc());
-            i64::from(offset.fix().local_minus_utc())
+            i64::from(offset.fix().local_minus_utc()) * SECOND
         };
         // Offsets reach from -12 to +14 hours, and no zone has two changes within a week, so
         // that looking once a day finds each.
@@ -96,32 +92,35 @@ impl Zone {
         for day in (first..last).step_by(DAY as usize) {
             let offset = offset_at(day + DAY);
             if offset != seen {
-                let (mut before, mut after) = (day, day + DAY);
+                let (mut before, mut after) = (day / SECOND, (day + DAY) / SECOND);
                 while after - before > 1 {
                     let middle = before.midpoint(after);
-                    if offset_at(middle) == seen {
+                    if offset_at(middle * SECOND) == seen {
                         before = middle;
                     } else {
                         after = middle;
                     }
                 }
-                begins.push((after, offset));
+                begins.push((after * SECOND, offset));
                 seen = offset;
             }
         }
         let mut spans = Vec::with_capacity(begins.len());
         let mut reached = i64::MIN;
         for (index, &(begin, offset)) in begins.iter().enumerate() {
-            let end = begins.get(index + 1).map_or(i64::MAX, |next| next.0);
+            let next = begins.get(index + 1);
+            let end = next.map_or(i64::MAX, |&(begin, _)| begin);
             let local_end = end.saturating_add(offset);
             spans.push(Span {
                 begin,
+                end,
                 offset,
                 local_begin: begin.saturating_add(offset),
                 local_end,
                 reached,
+                shown_again: next.map_or(i64::MAX, |&(begin, offset)| begin + offset),
             });
-            reached = reached.max(local_end);
+            reached = local_end;
         }
         Zone { tz, spans }
     }
@@ -132,40 +131,25 @@ impl Zone {
         &self.spans[after.saturating_sub(1)..]
     }
 
-    /// Local time minus UTC at `instant`.
-    pub(super) fn offset_at(&self, instant: i64) -> i64 {
+    /// The spans up to and with the one that holds `instant`.
+    pub(super) fn spans_until(&self, instant: i64) -> &[Span] {
+        let after = self.spans.partition_point(|span| span.begin <= instant);
+        &self.spans[..after]
+    }
+
+    /// The local time at `instant`.
+    pub(super) fn local_at(&self, instant: i64) -> i64 {
         // The first span begins before every instant.
-        self.spans_from(instant)
+        let offset = self
+            .spans_from(instant)
             .first()
-            .map_or(0, |span| span.offset)
+            .map_or(0, |span| span.offset);
+        instant.saturating_add(offset)
     }
 
-    /// When `local` happens, if each local time happens at most once.
-    pub(super) fn meet(&self, local: i64) -> Met {
-        // The last span never ends, so that there is one.
-        let index = self.spans.partition_point(|span| span.reached <= local);
-        match self.spans.get(index.saturating_sub(1)) {
-            Some(span) => span.meet(local),
-            None => Met::Never,
-        }
-    }
-}
-
-impl Span {
-    /// When `local`, which is first met in this span, happens.
-    pub(super) fn meet(&self, local: i64) -> Met {
-        if local >= self.local_begin {
-            Met::At(local - self.offset)
-        } else if self.local_begin - self.reached <= GAP_SECONDS_MAX {
-            Met::GapEnd(self.begin)
-        } else {
-            Met::Never
-        }
-    }
-
-    /// Whether it begins at `instant` or later.
-    pub(super) fn begins_from(&self, instant: i64) -> bool {
-        self.begin >= instant
+    /// Whether `instant` is in the local years 1970 to 2099.
+    pub(super) fn answers_for(&self, instant: i64) -> bool {
+        (LOCAL_FIRST..LOCAL_END).contains(&self.local_at(instant))
     }
 }
 
@@ -228,14 +212,15 @@ mod tests {
             let zone = Zone::of(tz);
             for _ in 0..2_000 {
                 let instant = random.random_range(LOCAL_FIRST..LOCAL_END);
-                let utc = DateTime::from_timestamp(instant, 0).unwrap().naive_utc();
-                let offset = tz.offset_from_utc_datetime(&utc).fix().local_minus_utc();
-                assert_eq!(zone.offset_at(instant), i64::from(offset), "{tz} {utc}");
+                let utc = DateTime::from_timestamp_micros(instant).unwrap();
+                let local = utc.with_timezone(&tz).naive_local().and_utc();
+                let expected = local.timestamp_micros();
+                assert_eq!(zone.local_at(instant), expected, "{tz} {utc}");
             }
             for pair in zone.spans.windows(2) {
                 // The walk that builds a table would miss changes less than a day apart.
                 let length = pair[1].begin.saturating_sub(pair[0].begin);
-                assert!(length > 3 * 86_400, "{tz} {}", pair[1].begin);
+                assert!(length > 3 * DAY, "{tz} {}", pair[1].begin);
                 assert_ne!(pair[0].offset, pair[1].offset);
             }
         }

@@ -1,0 +1,316 @@
+//! What the author of a rule may not have meant.
+
+use std::time::Duration;
+
+use super::cron::CronRule;
+use super::days;
+use super::error::quoted;
+use super::explain::{Naming, days_of_week};
+use super::field::{Field, HOUR, MINUTE};
+use super::text::DayMatch;
+use super::{Fate, Rule, Shape};
+use crate::clock::Timestamp;
+use crate::words::words;
+
+/// How far ahead changes of offset are looked for.
+const AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);
+
+words! {
+    /// What a warning is about.
+    WarningKind {
+        /// Both day fields are restricted, and a day that matches either fires.
+        EitherDay => "either_day",
+        /// A change of offset moves or leaves out a local time of the rule.
+        Gap => "gap",
+        /// Quartz would read the expression otherwise.
+        Quartz => "quartz",
+        /// The steps of a field do not divide it evenly.
+        UnevenStep => "uneven_step",
+        /// Some months lack every day that the rule names.
+        ShortMonth => "short_month",
+        /// Many schedules fire at minute 0.
+        Herd => "herd",
+    }
+}
+
+/// Something that is allowed, and perhaps not meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// What it is about.
+    pub kind: WarningKind,
+    /// One sentence: what will happen.
+    pub message: String,
+    /// What to write if that was not meant.
+    pub hint: String,
+}
+
+impl Warning {
+    fn new(kind: WarningKind, message: impl Into<String>, hint: impl Into<String>) -> Warning {
+        Warning {
+            kind,
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl Rule {
+    /// What the author of the rule may not have meant; changes of offset are looked for in the two
+    /// years after `after`.
+    pub fn warnings(&self, after: Timestamp) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        if let Shape::Cron(cron) = &self.shape {
+            warnings.extend(cron.either_day());
+            warnings.extend(self.quartz(cron));
+            warnings.extend(cron.uneven_steps());
+            warnings.extend(cron.short_month());
+            warnings.extend(cron.herd());
+        }
+        warnings.extend(self.gap(after));
+        warnings
+    }
+
+    /// The first local time that a gap moves or leaves out.
+    fn gap(&self, after: Timestamp) -> Option<Warning> {
+        // A rule of every hour is not hurt by one that the clock does not show.
+        let every_hour = match &self.shape {
+            Shape::Cron(cron) => cron.fields.hour.is_full(&HOUR),
+            _ => false,
+        };
+        let (local, what, hint) = self.touched(after, after.plus(AHEAD)).find_map(|touched| {
+            match touched.fate {
+                Fate::Moved { to } => Some((
+                    touched.local,
+                    format!("it fires at {}", self.local_text(to)),
+                    "choose another time of day; to leave out such slots, set dst_gap to `skip`",
+                )),
+                Fate::Skipped | Fate::NotShown if !every_hour => Some((
+                    touched.local,
+                    "nothing fires for it".to_owned(),
+                    "choose another time of day",
+                )),
+                _ => None,
+            }
+        })?;
+        let local = local.format("%Y-%m-%d %H:%M:%S");
+        let zone = self.timezone();
+        Some(Warning::new(
+            WarningKind::Gap,
+            format!("the clock of {zone} leaves out {local}: {what}"),
+            hint,
+        ))
+    }
+
+    /// Weekdays by number, in an expression as long as those of Quartz.
+    fn quartz(&self, cron: &CronRule) -> Option<Warning> {
+        let mut words = self.written.split_ascii_whitespace();
+        let weekdays = words.nth(5)?;
+        let numbered = weekdays
+            .split(',')
+            .any(|item| item.starts_with(|letter: char| letter.is_ascii_digit()));
+        let by_name = days_of_week(cron.fields.day_of_week, Naming::Together);
+        numbered.then(|| {
+            Warning::new(
+                WarningKind::Quartz,
+                format!(
+                    "weekdays count from 0 for Sunday, so {} is {by_name}; Quartz counts from 1",
+                    quoted(weekdays)
+                ),
+                "write names, which mean the same everywhere",
+            )
+        })
+    }
+}
+
+impl CronRule {
+    fn either_day(&self) -> Option<Warning> {
+        let either = self.day_match == DayMatch::Or && self.fields.restricts_both_days();
+        either.then(|| {
+            Warning::new(
+                WarningKind::EitherDay,
+                format!(
+                    "both day fields are restricted, so that a day which matches either one fires: \
+                     {}",
+                    self.fields.days_text(DayMatch::Or)
+                ),
+                "for days that match both, set day_match to `and`; for one field only, write `*` \
+                 in the other",
+            )
+        })
+    }
+
+    fn uneven_steps(&self) -> impl Iterator<Item = Warning> {
+        let fields = self.fields.with_specs().into_iter();
+        fields.filter_map(|(field, spec)| {
+            let step = field.step(spec)?;
+            let choices = spec.max - spec.min + 1;
+            if choices.is_multiple_of(step) && step < choices {
+                return None;
+            }
+            let numbers: Vec<u8> = field.numbers().collect();
+            let message = match numbers[..] {
+                [only] => format!("`*/{step}` in the {} field is {only} alone", spec.name),
+                _ => format!(
+                    "`*/{step}` in the {} field begins anew at {}, so that its last step is \
+                     shorter",
+                    spec.name, spec.min
+                ),
+            };
+            Some(Warning::new(
+                WarningKind::UnevenStep,
+                message,
+                "for a distance that is always the same, use the kind `every`",
+            ))
+        })
+    }
+
+    /// Days 29 to 31 alone, where a month is shorter.
+    fn short_month(&self) -> Option<Warning> {
+        let days = self.fields.day_of_month;
+        let first = days.numbers().next().filter(|_| days.special == 0)?;
+        let mut months = self.fields.month.numbers();
+        // February has 29 days at most, and mostly 28.
+        let lacking = months.find(|&month| {
+            let longest = days::longest(month);
+            first > longest || first == 29 && longest == 29
+        })?;
+        Some(Warning::new(
+            WarningKind::ShortMonth,
+            format!("month {lacking} does not always have a day {first}, and then has no slot"),
+            "for the last day of every month, write `L` as the day-of-month",
+        ))
+    }
+
+    fn herd(&self) -> Option<Warning> {
+        let fields = &self.fields;
+        let zero = |field: Field| field == Field::only(0);
+        (zero(fields.second) && zero(fields.minute)).then(|| {
+            let mut spread = *fields;
+            spread.minute = Field::any_hashed(&MINUTE);
+            Warning::new(
+                WarningKind::Herd,
+                "many schedules fire at minute 0, all at once",
+                format!(
+                    "write `{}` for a minute of its own for each schedule",
+                    spread.normal_form()
+                ),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    fn warnings(expression: &str, zone: &str) -> Vec<Warning> {
+        let rule = cron(expression, zone).unwrap();
+        rule.warnings(time("2026-06-01T00:00:00Z"))
+    }
+
+    /// The one warning about an expression in UTC.
+    fn only(expression: &str) -> (WarningKind, String, String) {
+        let mut warnings = warnings(expression, "UTC");
+        assert_eq!(warnings.len(), 1, "`{expression}`: {warnings:?}");
+        let warning = warnings.remove(0);
+        (warning.kind, warning.message, warning.hint)
+    }
+
+    #[test]
+    fn what_is_allowed_and_perhaps_not_meant_is_told() {
+        let cases = [
+            (
+                "5 0 13 * FRI",
+                WarningKind::EitherDay,
+                "both day fields are restricted, so that a day which matches either one fires: on \
+                 the 13th and on Friday",
+                "for days that match both, set day_match to `and`; for one field only, write `*` \
+                 in the other",
+            ),
+            (
+                "0 5 9 * * 1-5",
+                WarningKind::Quartz,
+                "weekdays count from 0 for Sunday, so `1-5` is Monday to Friday; Quartz counts \
+                 from 1",
+                "write names, which mean the same everywhere",
+            ),
+            (
+                "*/40 * * * *",
+                WarningKind::UnevenStep,
+                "`*/40` in the minute field begins anew at 0, so that its last step is shorter",
+                "for a distance that is always the same, use the kind `every`",
+            ),
+            (
+                "*/60 * * * *",
+                WarningKind::UnevenStep,
+                "`*/60` in the minute field is 0 alone",
+                "for a distance that is always the same, use the kind `every`",
+            ),
+            (
+                "5 0 31 * *",
+                WarningKind::ShortMonth,
+                "month 2 does not always have a day 31, and then has no slot",
+                "for the last day of every month, write `L` as the day-of-month",
+            ),
+            (
+                "5 0 29 * *",
+                WarningKind::ShortMonth,
+                "month 2 does not always have a day 29, and then has no slot",
+                "for the last day of every month, write `L` as the day-of-month",
+            ),
+            (
+                "0 3 * * MON",
+                WarningKind::Herd,
+                "many schedules fire at minute 0, all at once",
+                "write `H 3 * * 1` for a minute of its own for each schedule",
+            ),
+        ];
+        for (expression, kind, message, hint) in cases {
+            let expected = (kind, message.to_owned(), hint.to_owned());
+            assert_eq!(only(expression), expected, "`{expression}`");
+        }
+    }
+
+    #[test]
+    fn what_is_in_order_has_no_warning() {
+        for expression in [
+            "*/15 * * * *",
+            "H H * * *",
+            "30 9 * * MON-FRI",
+            "5 9 * * 1-5",
+            "0 5 9 * * MON-FRI",
+            "0 5 9 ? * MON",
+            "5 0 1,15,L * *",
+            "5 0 28 * *",
+            "5 0 31 1,12 *",
+            "@every 40m",
+            "@reboot",
+        ] {
+            assert_eq!(warnings(expression, "UTC"), [], "`{expression}`");
+        }
+        assert_eq!(warnings("*/5 * * * *", "Europe/Paris"), []);
+        assert_eq!(warnings("30 3 * * *", "Europe/Paris"), []);
+    }
+
+    #[test]
+    fn a_time_in_a_gap_is_told_with_its_day() {
+        let message = |expression| {
+            let warnings = warnings(expression, "Europe/Paris");
+            let [warning] = &warnings[..] else {
+                panic!("{warnings:?}");
+            };
+            assert_eq!(warning.kind, WarningKind::Gap);
+            warning.message.clone()
+        };
+        assert_eq!(
+            message("30 2 * * *"),
+            "the clock of Europe/Paris leaves out 2027-03-28 02:30:00: it fires at \
+             2027-03-28T03:00:00+02:00[Europe/Paris]"
+        );
+        assert_eq!(
+            message("*/15 2 * * *"),
+            "the clock of Europe/Paris leaves out 2027-03-28 02:00:00: nothing fires for it"
+        );
+    }
+}
