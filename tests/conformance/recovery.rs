@@ -238,6 +238,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         enabled: false,
         deleted_at: None,
         missing_since: Some(at(16)),
+        why: "its host died".to_owned(),
     };
     let removed = Stray {
         launch_id: held[1].launch_id,

@@ -47,17 +47,20 @@ static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     )
 });
 
+/// Under this the help of every command shows what all of them understand.
+const EVERYWHERE: &str = "Everywhere";
+
 /// What every command understands.
 #[derive(Args, Clone)]
 struct Common {
     /// The configuration file [default: campanile.toml, if there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
-    #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
 }
 
@@ -171,8 +174,8 @@ impl Common {
     async fn open_with_clock(&self) -> Result<(Db, Clock), Failure> {
         let db = self.open().await?;
         let clock = Clock::system();
-        if let Some(server) = db.server_time().await? {
-            clock.set_offset_us(server.micros() - clock.now().micros());
+        if let Some(offset_us) = db.clock_offset_us(&clock).await? {
+            clock.set_offset_us(offset_us);
         }
         Ok((db, clock))
     }

@@ -30,22 +30,36 @@ pub(super) enum Schedule {
     /// All schedules
     List,
     /// One schedule with its newest launches
-    Show { name: String },
+    Show {
+        /// The schedule's name
+        name: String,
+    },
     /// The next slots of a schedule
     Next {
+        /// The schedule's name
         name: String,
         /// How many
         #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX as i64))]
         n: u32,
     },
     /// Decide no more slots until it is resumed; what runs, runs on
-    Pause { name: String },
+    Pause {
+        /// The schedule's name
+        name: String,
+    },
     /// Decide slots again, from now on
-    Resume { name: String },
+    Resume {
+        /// The schedule's name
+        name: String,
+    },
     /// End a schedule for good; its launches stay on the record
-    Remove { name: String },
+    Remove {
+        /// The schedule's name
+        name: String,
+    },
     /// Launch a schedule now, besides its slots
     Trigger {
+        /// The schedule's name
         name: String,
         /// Context laid over the schedule's: a JSON object, or @FILE
         #[arg(long, value_name = "JSON|@FILE")]
@@ -300,7 +314,7 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         ["SLOT", "STATUS", "REASON", "MESSAGE"],
         newest.into_iter().map(|launch| {
             [
-                launch.scheduled_local,
+                launch.slots_text(&launch.scheduled_local),
                 launch.status.to_string(),
                 cell(&launch.reason),
                 launch.message.unwrap_or_default(),

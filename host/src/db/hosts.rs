@@ -73,35 +73,29 @@ pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
 
 /// Say that the host lives. False when somebody has buried it meanwhile.
 pub async fn beat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(BEAT)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+    Ok(touch(tx, BEAT, id, now).await? == 1)
 }
 
 /// Come back after having been buried: the process was only silent, for example asleep with its machine.
 pub async fn revive(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(REVIVE)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    touch(tx, REVIVE, id, now).await?;
     Ok(())
 }
 
 /// End a life in order.
 pub async fn end(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(END)
+    touch(tx, END, id, now).await?;
+    Ok(())
+}
+
+/// Run an update of one life; gives how many rows it changed.
+async fn touch(tx: &mut Tx, sql: &'static str, id: HostId, now: Timestamp) -> Result<u64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(sql)
         .bind(id)
         .bind(now)
         .execute(conn)
         .await
-        .map(|_| ()))?;
-    Ok(())
+        .map(|done| done.rows_affected()))?)
 }
 
 /// Bury earlier lives of `name`. Only for the process that holds the lock of that name.

@@ -63,6 +63,16 @@ pub struct LaunchRow {
     pub message: Option<String>,
 }
 
+impl LaunchRow {
+    /// The slot written as `first`, and for a range of dropped slots the last one and their number.
+    pub fn slots_text(&self, first: &str) -> String {
+        match self.slot_count {
+            1 => first.to_owned(),
+            n => format!("{first} … {} ({n} slots)", self.scheduled_last),
+        }
+    }
+}
+
 const INSERT: Batch = Batch {
     head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
         decision, reason, status, package, digest, context, interval_start, fire_time, decided_by, claimed_at, finished_at)

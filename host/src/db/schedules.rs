@@ -219,13 +219,7 @@ pub async fn revise(
 
 /// Decide no more slots. False when it was paused already.
 pub async fn pause(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(PAUSE)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+    Ok(touch(tx, PAUSE, id, now).await? == 1)
 }
 
 /// Decide slots again, those after `cursor_at`. False when it was not paused.
@@ -249,13 +243,22 @@ pub async fn resume(
 
 /// Decide no more slots, for ever. The schedule and its launches stay on the record.
 pub async fn remove(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(REMOVE)
+    Ok(touch(tx, REMOVE, id, now).await? == 1)
+}
+
+/// Run an update of one schedule; gives how many rows it changed.
+async fn touch(
+    tx: &mut Tx,
+    sql: &'static str,
+    id: ScheduleId,
+    now: Timestamp,
+) -> Result<u64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(sql)
         .bind(id)
         .bind(now)
         .execute(conn)
         .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+        .map(|done| done.rows_affected()))?)
 }
 
 /// Correct the next slot of a schedule whose cursor is still `cursor_at`. For the audit.

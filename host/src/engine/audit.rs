@@ -19,7 +19,7 @@ const STALLED_MAX: i64 = 5;
 /// A cursor this far ahead of the clock was written under a clock that was wrong.
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
 /// Offset between this host's clock and the database's that is reported, in microseconds.
-const SKEW_REPORTED_US: i64 = 1_000_000;
+pub(super) const SKEW_REPORTED_US: i64 = 1_000_000;
 /// Launches looked at for the lag.
 const LAGS_MAX: i64 = 10_000;
 
@@ -48,7 +48,7 @@ impl Lag {
     pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
         let mut lags: Vec<f64> = launches
             .into_iter()
-            .map(|(fire_time, started_at)| started_at.since(fire_time).as_secs_f64() * 1e3)
+            .map(|(fire_time, started_at)| started_at.since(fire_time).as_micros() as f64 / 1e3)
             .collect();
         lags.sort_by(f64::total_cmp);
         let at = |share: f64| -> f64 {

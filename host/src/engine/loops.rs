@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::audit::SKEW_REPORTED_US;
 use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
@@ -29,11 +30,8 @@ const CONTENDED_PAUSE: Duration = Duration::from_millis(20);
 const FINISH_BATCH_MAX: usize = 256;
 /// How often the offset between this host's clock and the database's is measured.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// Questions to the database's clock for one measurement.
-const CLOCK_SAMPLES: usize = 5;
 /// With an offset this large the host neither decides nor takes.
 const SKEW_REFUSED_US: i64 = 60_000_000;
-const SKEW_REPORTED_US: i64 = 1_000_000;
 
 /// How long a host that stops waits for the database to take its last words.
 const STOP_WAIT: Duration = Duration::from_secs(10);
@@ -429,37 +427,29 @@ impl Engine {
         }
     }
 
-    /// Measure the offset to the database's clock; the quickest of a few answers is the most exact.
+    /// Follow the database's clock from now on, and stand back while this machine's is too far off.
     async fn measure_clock(&self) -> Result<(), EngineError> {
-        let mut best: Option<(Duration, i64)> = None;
-        for _ in 0..CLOCK_SAMPLES {
-            let before = self.clock.now();
-            let Some(server) = self.db.server_time().await? else {
-                return Ok(());
-            };
-            let round_trip = self.clock.now().since(before);
-            let middle = before.plus(round_trip / 2);
-            let offset = self.clock.offset_us() + server.micros() - middle.micros();
-            if best.is_none_or(|(quickest, _)| round_trip < quickest) {
-                best = Some((round_trip, offset));
-            }
-        }
-        let Some((_, offset_us)) = best else {
+        let Some(offset_us) = self.db.clock_offset_us(&self.clock).await? else {
             return Ok(());
         };
         self.clock.set_offset_us(offset_us);
-        let too_far = offset_us.abs() >= SKEW_REFUSED_US;
-        if self.stands_back.swap(too_far, Ordering::Relaxed) != too_far
+        let stands_back = is_too_far(offset_us);
+        if self.stands_back.swap(stands_back, Ordering::Relaxed) != stands_back
             || offset_us.abs() >= SKEW_REPORTED_US
         {
             tracing::warn!(
                 offset_ms = offset_us / 1_000,
-                stands_back = too_far,
+                stands_back,
                 "this machine's clock and the database's differ; the database's decides"
             );
         }
         Ok(())
     }
+}
+
+/// Pure: whether a host whose clock is `offset_us` off the database's neither decides nor takes.
+fn is_too_far(offset_us: i64) -> bool {
+    offset_us.abs() >= SKEW_REFUSED_US
 }
 
 /// Give up on a database that does not answer within `limit`.
@@ -469,4 +459,23 @@ async fn in_time<T>(
 ) -> Result<T, EngineError> {
     let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
     tokio::time::timeout(limit, step).await.map_err(silent)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_a_minute_off_stands_back() {
+        for (offset_us, stands_back) in [
+            (0, false),
+            (59_999_999, false),
+            (-59_999_999, false),
+            (60_000_000, true),
+            (-60_000_000, true),
+            (i64::from(u32::MAX) * 1_000_000, true),
+        ] {
+            assert_eq!(is_too_far(offset_us), stands_back, "{offset_us}");
+        }
+    }
 }

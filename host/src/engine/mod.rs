@@ -33,6 +33,7 @@ mod run;
 mod spec;
 mod start;
 mod take;
+mod versions;
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -85,7 +86,7 @@ pub struct Engine {
     /// One permit for every run that this host may still take.
     capacity: Arc<Semaphore>,
     specs: spec::Specs,
-    versions: run::Versions,
+    versions: versions::Versions,
     holding: lease::Holding,
     pulse: lease::Pulse,
     wake: Wake,

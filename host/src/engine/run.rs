@@ -7,31 +7,14 @@ use serde_json::{Map, Value};
 
 use super::outcome::{self, FailedCall, Next, RetryPolicy};
 use super::take::Work;
+use super::versions::{CannotBegin, Version};
 use super::workflow::{self, Step, Workflow};
 use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
-use crate::package::Package;
-use crate::wasm::{Artifact, Call, Outcome, Report, RunFacts, StopSignal};
-
-/// What a run calls: the artifact it was decided with, under the grants and limits of now.
-pub(super) struct Version {
-    artifact: Arc<Artifact>,
-    package: Arc<Package>,
-    steps: Vec<Step>,
-    /// Requests of the package that its sidecar does not grant.
-    missing_grants: Vec<String>,
-}
-
-/// A run that cannot begin.
-enum CannotBegin {
-    /// It ends in one sentence.
-    Failed { kind: FailureKind, message: String },
-    /// It was stopped before it was known whether it can.
-    Stopped,
-}
+use crate::wasm::{Call, Outcome, Report, RunFacts, StopSignal};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
@@ -205,7 +188,11 @@ impl Engine {
     /// Try again through passing trouble of the database for as long as the run is this host's.
     ///
     /// None also for trouble that does not pass: the run's lease is left to run out, and recovery takes it.
-    async fn until_stopped<T, F>(&self, stop: &StopSignal, attempt: impl Fn() -> F) -> Option<T>
+    pub(super) async fn until_stopped<T, F>(
+        &self,
+        stop: &StopSignal,
+        attempt: impl Fn() -> F,
+    ) -> Option<T>
     where
         F: Future<Output = Result<T, EngineError>>,
     {
@@ -304,153 +291,3 @@ fn task_run(
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
     }
 }
-
-mod versions {
-    //! Versions of packages that runs of this host call, worked out once each.
-
-    use std::collections::HashMap;
-    use std::sync::{Mutex, PoisonError};
-
-    use super::{
-        Arc, Artifact, CannotBegin, Engine, FailureKind, Package, Step, StopSignal, Version,
-    };
-    use crate::db::packages;
-    use crate::ids::ArtifactDigest;
-    use crate::package::{self, Manifest};
-
-    /// Older versions kept compiled at most; past it the store starts afresh.
-    const OLDER_MAX: usize = 16;
-
-    /// A package and the one task of it that is wanted, if only one is.
-    type Wanted = (String, Option<String>);
-    /// What a digest compiles to, and what it says of itself.
-    type Compiled = (Arc<Artifact>, Arc<Manifest>);
-
-    #[derive(Default)]
-    pub struct Versions {
-        /// Of the packages in the folder, with the package they were worked out from.
-        live: Mutex<HashMap<Wanted, Arc<Version>>>,
-        /// Of digests that are no longer in the folder but that open launches were decided with.
-        older: Mutex<HashMap<ArtifactDigest, Compiled>>,
-    }
-
-    impl Versions {
-        /// What a run of the package as it is in the folder calls.
-        pub(super) fn of(
-            &self,
-            package: &Arc<Package>,
-            only: Option<&str>,
-        ) -> Result<Arc<Version>, CannotBegin> {
-            let key = (package.name.clone(), only.map(str::to_owned));
-            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(version) = live.get(&key)
-                && Arc::ptr_eq(&version.package, package)
-            {
-                return Ok(Arc::clone(version));
-            }
-            let version = Arc::new(version(
-                Arc::clone(&package.artifact),
-                &package.manifest,
-                package,
-                only,
-            )?);
-            live.insert(key, Arc::clone(&version));
-            Ok(version)
-        }
-
-        /// What a run of an older digest calls: its bytes from the database, under the sidecar of now.
-        pub(super) async fn of_digest(
-            &self,
-            engine: &Engine,
-            stop: &StopSignal,
-            package: &Arc<Package>,
-            digest: &ArtifactDigest,
-            only: Option<&str>,
-        ) -> Result<Arc<Version>, CannotBegin> {
-            let known = {
-                let older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-                older.get(digest).cloned()
-            };
-            let (artifact, manifest) = match known {
-                Some(known) => known,
-                None => {
-                    let loaded = load(engine, stop, &package.name, digest).await?;
-                    let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-                    if older.len() >= OLDER_MAX {
-                        older.clear();
-                    }
-                    older.insert(digest.clone(), loaded.clone());
-                    loaded
-                }
-            };
-            Ok(Arc::new(version(artifact, &manifest, package, only)?))
-        }
-    }
-
-    async fn load(
-        engine: &Engine,
-        stop: &StopSignal,
-        name: &str,
-        digest: &ArtifactDigest,
-    ) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
-        let bytes = engine.until_stopped(stop, || async {
-            let mut tx = engine.db.read().await?;
-            Ok(packages::artifact(&mut tx, digest).await?)
-        });
-        let bytes =
-            bytes
-                .await
-                .ok_or(CannotBegin::Stopped)?
-                .ok_or_else(|| CannotBegin::Failed {
-                    kind: FailureKind::HostError,
-                    message: format!("version {} is not kept any more", digest.short()),
-                })?;
-        package::compile(&engine.sandbox, name, bytes)
-            .await
-            .map_err(|message| CannotBegin::Failed {
-                kind: FailureKind::Refused,
-                message,
-            })
-    }
-
-    fn version(
-        artifact: Arc<Artifact>,
-        manifest: &Manifest,
-        package: &Arc<Package>,
-        only: Option<&str>,
-    ) -> Result<Version, CannotBegin> {
-        let Some(tasks) = manifest.order(only) else {
-            return Err(CannotBegin::Failed {
-                kind: FailureKind::Refused,
-                message: format!(
-                    "the package `{}` has no task `{}`; it has {}",
-                    package.name,
-                    only.unwrap_or_default(),
-                    manifest
-                        .tasks
-                        .iter()
-                        .map(|task| format!("`{}`", task.id))
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            });
-        };
-        let place_of = |id: &String| tasks.iter().position(|task| task.id == *id);
-        let steps = tasks
-            .iter()
-            .map(|task| Step {
-                id: task.id.clone(),
-                depends_on: task.depends_on.iter().filter_map(place_of).collect(),
-                limits: package.limits_of(&task.id),
-                attempts_max: i64::from(package.max_attempts_of(&task.id)),
-            })
-            .collect();
-        Ok(Version {
-            artifact,
-            missing_grants: manifest.missing_grants(&package.sidecar.grants),
-            package: Arc::clone(package),
-            steps,
-        })
-    }
-}
-pub(super) use versions::Versions;
