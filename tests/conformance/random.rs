@@ -192,7 +192,15 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     };
     let next = caller.apart(now.plus(PERIOD));
     let next = Some(next).filter(|_| found.state.enabled);
-    let answer = schedules::revise(tx, &says, found.state.origin, now, next).await;
+    let answer = schedules::revise(
+        tx,
+        &says,
+        found.state.enabled,
+        found.state.origin,
+        now,
+        next,
+    )
+    .await;
     caller.did("revised", usize::from(matches!(answer, Ok(true))));
     ("revise", text(&answer), answer.is_ok())
 }

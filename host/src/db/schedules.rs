@@ -92,7 +92,7 @@ const INSERT_REVISION: &str = "INSERT INTO schedule_revision
         (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
-    WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
+    WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
 const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
 const RESUME: &str =
@@ -107,6 +107,10 @@ const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s
     FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
     WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL)
     ORDER BY s.name";
+const LOCK: &str = "SELECT id FROM schedule
+    WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id";
+const LOCK_LOCKED: &str = "SELECT id FROM schedule
+    WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id FOR UPDATE";
 const REVISION: &str = "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
@@ -138,12 +142,13 @@ pub const STATEMENTS: &[&str] = &[
     REMOVE,
     SET_NEXT,
     FIND,
+    LOCK,
     REVISION,
     NEXT_DUE,
     DUE,
 ];
 /// Those that lock the rows they read, on Postgres.
-pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED];
+pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED, LOCK_LOCKED];
 
 /// Add a schedule with its first revision.
 ///
@@ -190,10 +195,12 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Change what a schedule says, from `says.revision - 1` to `says.revision`. False when somebody else changed it first.
+/// Change what a schedule says, from `says.revision - 1` to `says.revision`, if it is still `enabled` or not as given.
+/// False when somebody else changed it first.
 pub async fn revise(
     tx: &mut Tx,
     says: &Revision,
+    enabled: bool,
     origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
@@ -208,6 +215,7 @@ pub async fn revise(
         .bind(next_slot)
         .bind(says.since)
         .bind(origin)
+        .bind(enabled)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
@@ -291,6 +299,18 @@ pub async fn list(
         .bind(package)
         .fetch_all(conn)
         .await)?)
+}
+
+/// Keep everybody else from changing the schedules that [`list`] gives for the same arguments, until this transaction
+/// ends. In a statement of its own and before they are read: what is read afterwards is then how they stand.
+pub async fn lock(tx: &mut Tx, name: Option<&str>, package: Option<&str>) -> Result<(), DbError> {
+    let sql = tx.lock_rows(LOCK, LOCK_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query(sql)
+        .bind(name)
+        .bind(package)
+        .execute(conn)
+        .await
+        .map(|_| ()))?)
 }
 
 /// The schedule of that name.

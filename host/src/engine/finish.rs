@@ -23,7 +23,7 @@ impl Engine {
         if won.len() < ends.len() {
             let won: HashSet<RunId> = won.iter().copied().collect();
             for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
-                tracing::warn!(run = %late.run_id, launch = %late.launch_id, "finished too late: the run had been lost, its outcome is not applied");
+                tracing::warn!(run = %late.run_id, launch = %late.launch_id, "this end of the run is not applied: it was recorded already, or the run had been lost meanwhile");
             }
         }
         Ok(won.len())

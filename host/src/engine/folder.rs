@@ -192,6 +192,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(), ScheduleError> {
         let mut tx = self.db.write().await?;
+        schedules::lock(&mut tx, None, Some(package)).await?;
         for schedule in schedules::list(&mut tx, None, Some(package)).await? {
             let is_wanted = wanted
                 .iter()
@@ -220,6 +221,7 @@ async fn follow(
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(&wanted.name), None).await?;
     let Some(schedule) = schedules::find(tx, &wanted.name).await? else {
         orders::add(tx, wanted, origin, now).await?;
         return Ok(());

@@ -51,7 +51,6 @@ impl Engine {
         watcher: Watch,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<(), EngineError> {
-        self.measure_clock().await?;
         self.scan(&mut folder).await?;
         self.forget_ended_hosts(self.clock.now()).await?;
         while self.recover(self.clock.now()).await?.more {}
@@ -100,7 +99,12 @@ impl Engine {
         drained.send_replace(true);
         // The name is this host's until its last words are on the record.
         let _lock = leases.await;
-        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await
+        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await?;
+        match *shutdown.borrow() {
+            true => Ok(()),
+            // Nobody asked for this end.
+            false => Err(EngineError::NameLost(self.name.clone())),
+        }
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
@@ -239,6 +243,8 @@ impl Engine {
     async fn finisher(self: Arc<Self>, mut ends: mpsc::UnboundedReceiver<Ended>) {
         let mut batch: Vec<Ended> = Vec::new();
         while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+            // In one order with whoever else changes these rows.
+            batch.sort_unstable_by_key(|(end, _)| end.run_id);
             let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
                 batch.drain(..).unzip();
             self.finish_at_last(&finishes).await;
@@ -255,7 +261,7 @@ impl Engine {
         loop {
             match self.finish(finishes).await {
                 Ok(_) => return self.trouble.over(),
-                Err(error) if error.is_passing() => {
+                Err(error) if error.may_pass() => {
                     self.trouble.say("recording ends of runs", &error);
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -289,24 +295,23 @@ impl Engine {
         // A lost lease is noticed at once, not at the next renewal.
         let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut renew_at = self.clock.now();
+        let mut renew_at = tokio::time::Instant::now();
         let mut file_missed = false;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 _ = drained.wait_for(|now| *now) => return lock,
             }
-            let now = self.clock.now();
-            if now >= renew_at {
-                let patience = self.patience(now);
-                match in_time(patience, self.renew(now)).await {
+            let begun = tokio::time::Instant::now();
+            if begun >= renew_at {
+                match in_time(self.patience(), self.renew(self.clock.now())).await {
                     Ok(()) => {
                         self.trouble.over();
-                        renew_at = now.plus(self.settings.renew);
+                        renew_at = begun + self.settings.renew;
                     }
                     Err(error) => self.trouble.say("renewing leases", &error),
                 }
-                match in_time(patience, async { Ok(lock.hold().await?) }).await {
+                match in_time(self.patience(), async { Ok(lock.hold().await?) }).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::error!(host = %self.name, "another process serves under this host's name now; stopping");
@@ -328,11 +333,11 @@ impl Engine {
     }
 
     /// How long the lease keeper waits for one answer: not past the end of the first lease.
-    fn patience(&self, now: Timestamp) -> Duration {
+    fn patience(&self) -> Duration {
         let first_end = self
             .holding
             .first_end()
-            .map_or(self.settings.renew, |end| end.since(now));
+            .map_or(self.settings.renew, |end| end.since(self.clock.now()));
         first_end.clamp(RETRY_PAUSE, self.settings.renew.max(RETRY_PAUSE))
     }
 
@@ -428,7 +433,7 @@ impl Engine {
     }
 
     /// Follow the database's clock from now on, and stand back while this machine's is too far off.
-    async fn measure_clock(&self) -> Result<(), EngineError> {
+    pub(super) async fn measure_clock(&self) -> Result<(), EngineError> {
         let Some(offset_us) = self.db.clock_offset_us(&self.clock).await? else {
             return Ok(());
         };

@@ -1,6 +1,7 @@
 //! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Engine, EngineError};
@@ -74,9 +75,10 @@ impl Engine {
 
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
-        // While this host is full a launch that waits is late, not lost.
-        let has_capacity = self.capacity.available_permits() > 0;
-        let untouched_since = if has_capacity {
+        // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
+        let full_at = Timestamp::from_micros(self.full_at.load(Ordering::Relaxed));
+        let had_room = now.since(full_at) >= limits.lost_threshold;
+        let untouched_since = if had_room && self.capacity.available_permits() > 0 {
             now.minus(limits.lost_threshold)
         } else {
             Timestamp::EPOCH
@@ -160,7 +162,12 @@ impl Engine {
         let mut strays = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX).await?;
         strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
         let done = self.take_up(&mut tx, &strays, now).await?;
-        packages::withdraw_ended(&mut tx).await?;
+        if hosts::live(&mut tx).await?.is_empty() {
+            // Nobody decides while nobody lives; the next host looks into its folder before it judges what is missing.
+            packages::withdraw_ended(&mut tx).await?;
+        } else {
+            forget_packages(&mut tx, now).await?;
+        }
         tx.commit().await?;
         Ok(done.again)
     }

@@ -30,15 +30,20 @@ impl Engine {
             Err(CannotBegin::Stopped) => return None,
         };
         let mut flow = Workflow::new(version.steps.clone());
+        let mut failed = None;
         if work.taken.attempts > 0 {
             // A launch can be lost before it is taken; then no run was lost with it.
             let lost_runs = work.taken.recoveries.min(work.taken.attempts);
-            flow.replay(&self.earlier_calls(work, stop).await?, lost_runs);
+            let calls = self.earlier_calls(work, stop).await?;
+            failed = flow.replay(&calls, lost_runs).map(|call| {
+                let message = call.message.as_deref().unwrap_or_default();
+                let kind = call.failure.unwrap_or(FailureKind::Failed);
+                (kind, flow.said_of(&call.task, message))
+            });
         }
         let base = context::of_user(&version.package.sidecar.context, work);
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
-        let mut failed = None;
         loop {
             for place in flow.ready(self.clock.now()) {
                 match flow.context_for(place, base.clone()) {
@@ -55,7 +60,18 @@ impl Engine {
                     }
                 }
             }
-            let Some((place, number, (started_at, report))) = calls.next().await else {
+            let retry = flow
+                .next_retry()
+                .filter(|_| !calls.is_empty() && !flow.has_failed());
+            let ended = match retry {
+                // A retry does not wait for the tasks beside it.
+                Some(at) => tokio::select! {
+                    ended = calls.next() => ended,
+                    () = self.clock.sleep_until(at) => continue,
+                },
+                None => calls.next().await,
+            };
+            let Some((place, number, (started_at, report))) = ended else {
                 break;
             };
             if stop.is_dropped() {
@@ -76,12 +92,7 @@ impl Engine {
                     call.succeeded = false;
                     call.failure = Some(kind);
                     call.message = Some(message.clone());
-                    let message = if flow.len() == 1 {
-                        message
-                    } else {
-                        format!("task `{}`: {message}", step.id)
-                    };
-                    failed.get_or_insert((kind, message));
+                    failed.get_or_insert((kind, flow.said_of(&step.id, &message)));
                     flow.fail(place);
                 }
             }
@@ -202,7 +213,7 @@ impl Engine {
                 Err(error) => {
                     self.trouble
                         .say("reading or recording the tasks of a run", &error);
-                    if !error.is_passing() {
+                    if !error.may_pass() {
                         return None;
                     }
                     tokio::select! {

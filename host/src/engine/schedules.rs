@@ -151,7 +151,7 @@ pub(super) async fn revise(
         .flatten();
     let revision_number = schedule.state.revision + 1;
     let says = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(tx, &says, origin, cursor_at, next).await? {
+    if !schedules::revise(tx, &says, schedule.state.enabled, origin, cursor_at, next).await? {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
     let detail = format!(
@@ -165,6 +165,7 @@ pub(super) async fn revise(
 
 /// Decide no more slots until it is resumed. What runs, runs on.
 pub async fn pause(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if !schedules::pause(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
@@ -176,6 +177,7 @@ pub async fn pause(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Schedu
 
 /// Decide slots again. Those of the pause are owed to nobody; they go on the record as skipped.
 pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
@@ -193,6 +195,7 @@ pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
 
 /// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if schedule.state.origin != Origin::Operator {
         return Err(ScheduleError::NotTheOperators {
@@ -210,11 +213,15 @@ pub(super) async fn end(
     schedule: &Schedule,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    if schedule.state.enabled {
-        drop_past_slots(tx, schedule, "removed", now).await?;
-    }
-    schedules::remove(tx, schedule.state.id, now).await?;
     let name = &schedule.says.name;
+    let reason = match schedule.state.enabled {
+        true => "removed",
+        false => "paused",
+    };
+    drop_past_slots(tx, schedule, reason, now).await?;
+    if !schedules::remove(tx, schedule.state.id, now).await? {
+        return Err(ScheduleError::Raced(name.clone()));
+    }
     events::record(
         tx,
         now,

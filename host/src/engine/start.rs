@@ -1,7 +1,7 @@
 //! The beginning and the end of a host's life.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -71,9 +71,11 @@ impl Engine {
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
+            full_at: AtomicI64::new(now.micros()),
             stands_back: AtomicBool::new(false),
         };
-        engine.register(now).await?;
+        engine.measure_clock().await?;
+        engine.register(engine.clock.now()).await?;
         Ok((Arc::new(engine), lock))
     }
 
