@@ -283,14 +283,12 @@ async fn open_postgres(url: &str) -> Result<Pools, DbError> {
     match answer.await {
         Ok(Ok(connection)) => connection.close().await?,
         Ok(Err(sqlx::Error::Io(error))) => {
-            return Err(DbError::Unavailable(format!(
-                "{error}; check that the server runs and that the address is right"
-            )));
+            return Err(DbError::Unavailable(error.to_string()));
         }
         Ok(Err(error)) => return Err(error.into()),
         Err(_) => {
             return Err(DbError::Unavailable(format!(
-                "no answer in {ACQUIRE_SECONDS} seconds; check that the address is right and that no firewall is in the way"
+                "no answer in {ACQUIRE_SECONDS} seconds"
             )));
         }
     }

@@ -51,7 +51,15 @@ impl Engine {
         watcher: Watch,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<(), EngineError> {
-        self.scan(&mut folder).await?;
+        let scanned = tokio::select! {
+            scanned = self.scan(&mut folder) => Some(scanned),
+            _ = shutdown.wait_for(|now| *now) => None,
+        };
+        let Some(scanned) = scanned else {
+            tracing::info!("stopped before the plugin folder was looked through");
+            return in_time(STOP_WAIT, self.stop(&[], self.clock.now())).await;
+        };
+        scanned?;
         self.forget_ended_hosts(self.clock.now()).await?;
         while self.recover(self.clock.now()).await?.more {}
         tracing::info!(host = %self.name, database = %self.db.url(), packages = self.packages.all().len(), "serving");
@@ -408,12 +416,26 @@ impl Engine {
         mut watcher: Watch,
         mut stopping: watch::Receiver<bool>,
     ) {
+        let mut again = false;
         loop {
+            let hint = async {
+                match again {
+                    // What could not be recorded does not wait for the folder to change.
+                    true => tokio::time::sleep(RETRY_PAUSE).await,
+                    false => watcher.changed().await,
+                }
+            };
             tokio::select! {
-                () = watcher.changed() => {}
+                () = hint => {}
                 _ = stopping.wait_for(|now| *now) => return,
             }
-            if let Err(error) = self.scan(&mut folder).await {
+            // A scan that compiles may take long.
+            let scanned = tokio::select! {
+                scanned = self.scan(&mut folder) => scanned,
+                _ = stopping.wait_for(|now| *now) => return,
+            };
+            again = scanned.as_ref().is_err_and(EngineError::may_pass);
+            if let Err(error) = scanned {
                 self.trouble.say("following the plugin folder", &error);
             }
         }

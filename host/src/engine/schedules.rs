@@ -43,6 +43,8 @@ pub enum ScheduleError {
         name: String,
         nearest: Option<String>,
     },
+    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
+    PackageRejected { name: String, why: String },
     #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
     UnknownTask {
         package: String,
@@ -330,10 +332,18 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
 
 /// The package of that name, or the nearest name.
 pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, ScheduleError> {
-    if let Some(package) = packages::find(tx, name).await?
-        && package.digest.is_some()
-    {
-        return Ok(package);
+    match packages::find(tx, name).await? {
+        Some(package) if package.digest.is_some() => return Ok(package),
+        Some(PackageRow {
+            rejection: Some(why),
+            ..
+        }) => {
+            return Err(ScheduleError::PackageRejected {
+                name: name.to_owned(),
+                why,
+            });
+        }
+        _ => {}
     }
     let all = packages::list(tx, None).await?;
     let names = all.iter().map(|package| package.name.as_str());

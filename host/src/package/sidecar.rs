@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::context;
 use super::limits::LimitChanges;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use crate::schedule::{Rule, RuleText};
 use crate::strict::{Document, Error, Section};
 use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
 
@@ -122,28 +123,48 @@ fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
         let cron = section.text("cron")?;
         let every = section.text("every")?;
         let at = section.instant("at")?.map(|instant| instant.to_string());
-        let (kind, expression) = match only_rule(cron, every, at) {
+        let anchor = section.instant("anchor")?;
+        let (kind, expression) = match only_rule(cron, every, at, anchor) {
             Ok(rule) => rule,
             Err(what) => return Err(section.error_of_table(what)),
         };
-        let anchor = section.instant("anchor")?;
-        if anchor.is_some() && kind != crate::schedule::RuleKind::Every {
-            return Err(section.error("anchor", "belongs to `every` only: remove it"));
-        }
         let timezone = section.text("timezone")?;
-        let context = context_of(&mut section)?;
-        section.finish()?;
-        specs.push(ScheduleSpec {
+        let spec = ScheduleSpec {
             name,
             task,
             kind,
             expression,
             anchor,
             timezone: timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
-            context,
-        });
+            context: context_of(&mut section)?,
+        };
+        check_rule(&spec, &section)?;
+        section.finish()?;
+        specs.push(spec);
     }
     Ok(specs)
+}
+
+/// A rule that is not understood is a mistake in this file, not in one of its schedules: taken without
+/// it, the file would end the schedule that it means to change.
+fn check_rule(spec: &ScheduleSpec, section: &Section<'_>) -> Result<(), Error> {
+    let rule = spec.rule_text();
+    let Err(error) = Rule::parse(&rule) else {
+        return Ok(());
+    };
+    let in_utc = RuleText {
+        timezone: TIMEZONE_DEFAULT.to_owned(),
+        ..rule
+    };
+    let key = match Rule::parse(&in_utc) {
+        Ok(_) => "timezone",
+        Err(_) => spec.kind.as_str(),
+    };
+    let what = match error.hint() {
+        "" => format!("is refused: {error}"),
+        hint => format!("is refused: {error}; {hint}"),
+    };
+    Err(section.error(key, what))
 }
 
 fn grants(
@@ -282,7 +303,7 @@ fn holds(outer: &Path, inner: &Path) -> bool {
 /// Why `path` cannot be a path inside a task, if it cannot.
 pub(super) fn guest_path_fault(path: &str) -> Option<String> {
     let plain = path.starts_with('/')
-        && !path.contains('\0')
+        && !path.contains(char::is_control)
         && path.split('/').all(|part| part != ".." && part != ".");
     let tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
     if plain && tidy {

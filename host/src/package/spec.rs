@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
-use crate::schedule::RuleKind;
+use crate::schedule::{RuleKind, RuleText};
 
 /// The longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
@@ -27,22 +27,39 @@ pub struct ScheduleSpec {
     pub context: Map<String, Value>,
 }
 
+impl ScheduleSpec {
+    /// The rule as it is written.
+    pub fn rule_text(&self) -> RuleText {
+        RuleText {
+            kind: self.kind,
+            expression: self.expression.clone(),
+            anchor: self.anchor,
+            timezone: self.timezone.clone(),
+        }
+    }
+}
+
 /// The zone of a schedule that names none. Never the machine's.
 pub const TIMEZONE_DEFAULT: &str = "UTC";
 
-/// Choose the one rule out of the three keys that can hold it.
+/// Choose the one rule out of the three keys that can hold it; an `anchor` belongs to one of them.
 pub(super) fn only_rule(
     cron: Option<String>,
     every: Option<String>,
     at: Option<String>,
+    anchor: Option<Timestamp>,
 ) -> Result<(RuleKind, String), &'static str> {
-    match (cron, every, at) {
-        (Some(text), None, None) => Ok((RuleKind::Cron, text)),
-        (None, Some(text), None) => Ok((RuleKind::Every, text)),
-        (None, None, Some(text)) => Ok((RuleKind::At, text)),
-        (None, None, None) => Err("has no rule: give it one of `cron`, `every` or `at`"),
-        _ => Err("has more than one rule: keep one of `cron`, `every` or `at`"),
+    let (kind, text) = match (cron, every, at) {
+        (Some(text), None, None) => (RuleKind::Cron, text),
+        (None, Some(text), None) => (RuleKind::Every, text),
+        (None, None, Some(text)) => (RuleKind::At, text),
+        (None, None, None) => return Err("has no rule: give it one of `cron`, `every` or `at`"),
+        _ => return Err("has more than one rule: keep one of `cron`, `every` or `at`"),
+    };
+    if anchor.is_some() && kind != RuleKind::Every {
+        return Err("has an `anchor`, which belongs to `every` only: remove it");
     }
+    Ok((kind, text))
 }
 
 /// Why `name` cannot name a schedule, if it cannot.
@@ -109,15 +126,22 @@ mod tests {
     fn exactly_one_rule_is_taken() {
         let text = |t: &str| Some(t.to_owned());
         assert_eq!(
-            only_rule(None, text("5m"), None),
+            only_rule(None, text("5m"), None, Some(Timestamp::from_micros(0))),
             Ok((RuleKind::Every, "5m".to_owned()))
         );
-        assert!(only_rule(None, None, None).unwrap_err().contains("no rule"));
-        assert!(
-            only_rule(text("* * * * *"), None, text("2027"))
-                .unwrap_err()
-                .contains("more than one")
-        );
+        for (cron, at, anchor, says) in [
+            (None, None, None, "no rule"),
+            (text("* * * * *"), text("2027"), None, "more than one"),
+            (
+                text("* * * * *"),
+                None,
+                Some(Timestamp::from_micros(0)),
+                "`every` only",
+            ),
+        ] {
+            let error = only_rule(cron, None, at, anchor).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
     }
 
     #[test]

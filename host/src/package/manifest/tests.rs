@@ -53,7 +53,7 @@ fn a_whole_description_is_read() {
         Some(Duration::from_secs(30))
     );
     assert_eq!(manifest.task("collect").unwrap().max_attempts, Some(5));
-    assert_eq!(manifest.dependencies_of("upload"), ["collect"]);
+    assert_eq!(manifest.task("upload").unwrap().depends_on, ["collect"]);
     assert_eq!(manifest.schedules[0].kind, RuleKind::Cron);
     assert_eq!(manifest.schedules[0].timezone, "Europe/Paris");
     assert_eq!(manifest.schedules[0].context["full"], json!(true));
@@ -111,7 +111,13 @@ fn ids_must_be_plain_and_unique_and_dependencies_known() {
         fault(json!({"tasks": [{"id": "a", "timeout": "soon"}]}))
             .contains("`tasks[0].timeout` is \"soon\", which is not a duration")
     );
-    assert!(fault(json!({"tasks": [{"id": "a", "timeout": "0s"}]})).contains("more than nothing"));
+    for timeout in ["0s", "999us", "367d", "18446744073709551615s"] {
+        let error = fault(json!({"tasks": [{"id": "a", "timeout": timeout}]}));
+        assert!(
+            error.contains("`tasks[0].timeout` must be from \"1ms\" to"),
+            "{error}"
+        );
+    }
     assert!(fault(json!({"tasks": [{"id": "a", "max_attempts": 0}]})).contains("from 1"));
 }
 
@@ -175,7 +181,7 @@ fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
     assert!(one(json!({"at": "tomorrow"})).contains("RFC 3339"));
     assert!(
         one(json!({"cron": "* * * * *", "anchor": "2027-01-15T08:00:00Z"}))
-            .contains("`every` only")
+            .contains("`schedules[0]` has an `anchor`, which belongs to `every` only")
     );
     assert!(one(json!({"every": "5m", "context": {"run_id": 1}})).contains("may not set `run_id`"));
     assert!(one(json!({"every": "5m", "context": 3})).contains("must be an object"));
@@ -192,7 +198,7 @@ fn too_many_entries_are_refused() {
 #[test]
 fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
     let manifest = read(json!({"requests": {
-        "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results"}],
+        "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results\nINFO all is well"}],
         "env": ["TOKEN"], "config": ["bucket.name"],
         "http": [{"scheme": "https", "host": "example.com"}],
     }}));
@@ -209,7 +215,7 @@ fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
     assert_eq!(missing.len(), 3);
     assert_eq!(
         missing[0],
-        "the package needs to write the directory /out (results), which is not granted: add to backup.toml\n\
+        "the package needs to write the directory /out (results\\nINFO all is well), which is not granted: add to backup.toml\n\
          [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = \"/out\"\naccess = \"write\""
     );
     assert_eq!(

@@ -166,7 +166,19 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "[[schedules]]\ncron = ''\nanchor = '2027-01-15T08:00:00Z'",
-            "3: `schedules[0].anchor` belongs to `every` only",
+            "1: `schedules[0]` has an `anchor`, which belongs to `every` only: remove it",
+        ),
+        (
+            "[[schedules]]\ncron = '0 0 * * MOO'",
+            "2: `schedules[0].cron` is refused: ",
+        ),
+        (
+            "[[schedules]]\nevery = '0s'",
+            "2: `schedules[0].every` is refused: ",
+        ),
+        (
+            "[[schedules]]\nevery = '5m'\ntimezone = 'Europe/Pris'",
+            "3: `schedules[0].timezone` is refused: timezone `Europe/Pris` is not known; write an IANA name such as ",
         ),
         (
             "[grants]\nenv = ['HOME_OF_NOBODY']",
