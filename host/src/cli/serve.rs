@@ -71,6 +71,7 @@ impl Serve {
             limits: config.limits.clone(),
             memory_bytes_most: config.sandbox.memory_bytes_max,
             env: |name| std::env::var_os(name),
+            own_paths: config.own_paths(),
         };
         let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules)
             .map_err(|error| Failure::refused(error.to_string()))?;

@@ -114,6 +114,7 @@ impl Run {
                 let around = Surroundings {
                     memory_bytes_most: config.sandbox.memory_bytes_max,
                     env: |name| std::env::var_os(name),
+                    own_paths: config.own_paths(),
                 };
                 Sidecar::parse(&path, &text, around).map_err(|error| error.to_string())?
             }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -37,12 +37,14 @@ pub struct Sidecar {
 }
 
 /// What a sidecar is read against.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Surroundings {
     /// The greatest memory limit a sidecar may set.
     pub memory_bytes_most: u64,
     /// The host's environment, out of which variables are granted by name.
     pub env: fn(&str) -> Option<OsString>,
+    /// The host's own files and directories, which no grant may make writable.
+    pub own_paths: Vec<PathBuf>,
 }
 
 impl Sidecar {
@@ -80,7 +82,7 @@ impl Sidecar {
             None => None,
         };
         let grants = match top.table("grants")? {
-            Some(section) => grants(section, folder, around.env)?,
+            Some(section) => grants(section, folder, &around)?,
             None => Grants::default(),
         };
         top.finish()?;
@@ -146,14 +148,10 @@ fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
     Ok(specs)
 }
 
-fn grants(
-    mut section: Section<'_>,
-    folder: &Path,
-    env: fn(&str) -> Option<OsString>,
-) -> Result<Grants, Error> {
+fn grants(mut section: Section<'_>, folder: &Path, around: &Surroundings) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for directory in section.tables("directories")?.unwrap_or_default() {
-        let grant = directory_grant(directory, folder, &grants.directories)?;
+        let grant = directory_grant(directory, folder, around, &grants.directories)?;
         grants.directories.push(grant);
     }
     for http in section.tables("http")?.unwrap_or_default() {
@@ -170,7 +168,7 @@ fn grants(
         let value = match literal {
             Some(value) => value,
             None => {
-                match env(name).map(OsString::into_string) {
+                match (around.env)(name).map(OsString::into_string) {
                     Some(Ok(value)) => value,
                     Some(Err(_)) => {
                         return Err(section.error(
@@ -201,6 +199,7 @@ fn grants(
 fn directory_grant(
     mut section: Section<'_>,
     folder: &Path,
+    around: &Surroundings,
     others: &[DirectoryGrant],
 ) -> Result<DirectoryGrant, Error> {
     let Some(host) = section.text("host")? else {
@@ -232,8 +231,9 @@ fn directory_grant(
     // A relative path is the sidecar's neighbour, wherever the host was started.
     let path = std::path::absolute(folder.join(&host))
         .map_err(|error| section.error("host", format_args!("is \"{host}\": {error}")))?;
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => {}
+    // Where it leads now is what is granted: a link put in its place later is not.
+    let path = match path.canonicalize() {
+        Ok(found) if found.is_dir() => found,
         Ok(_) => {
             return Err(section.error(
                 "host",
@@ -249,13 +249,23 @@ fn directory_grant(
                 ),
             ));
         }
-    }
+    };
     if writable && holds(&path, folder) {
         return Err(section.error(
             "host",
             format_args!(
                 "is {}, which holds the plugins folder itself: a task that can write there could grant itself anything; grant another directory, or only \"read\"",
                 path.display()
+            ),
+        ));
+    }
+    if writable && let Some(own) = around.own_paths.iter().find(|own| reaches(&path, own)) {
+        return Err(section.error(
+            "host",
+            format_args!(
+                "is {}, which holds or lies in {}, one of the host's own: a task that can write there could change what the host does; grant another directory, or only \"read\"",
+                path.display(),
+                own.display()
             ),
         ));
     }
@@ -277,6 +287,20 @@ fn holds(outer: &Path, inner: &Path) -> bool {
         (Ok(outer), Ok(inner)) => inner.starts_with(outer),
         _ => false,
     }
+}
+
+/// Whether `granted` holds `own` or lies in it.
+///
+/// Both by where `own` leads and by its own name: it may not be there yet, and it may be a link, to be replaced.
+fn reaches(granted: &Path, own: &Path) -> bool {
+    let folder = match own.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let named = folder.canonicalize().ok().zip(own.file_name());
+    let named = named.map(|(folder, name)| folder.join(name));
+    let mut places = named.into_iter().chain(own.canonicalize().ok());
+    places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
 }
 
 /// Why `path` cannot be a path inside a task, if it cannot.

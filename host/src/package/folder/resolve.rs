@@ -230,6 +230,7 @@ impl<L: Loader> Folder<L> {
         let around = Surroundings {
             memory_bytes_most: self.rules.memory_bytes_most,
             env: self.rules.env,
+            own_paths: self.rules.own_paths.clone(),
         };
         let work = move || {
             let bytes = listing::read(&path, stamp)?;
