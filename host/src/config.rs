@@ -106,6 +106,14 @@ impl Config {
         }
     }
 
+    /// What no task may be given to write: the configuration, the database, and the compiled code that this
+    /// process runs.
+    pub fn own_paths(&self) -> Vec<PathBuf> {
+        let database = self.database.sqlite_path().map(Path::to_path_buf);
+        let paths = [self.file.clone(), database, self.sandbox.cache_dir.clone()];
+        paths.into_iter().flatten().collect()
+    }
+
     fn read(
         shown: &str,
         text: &str,

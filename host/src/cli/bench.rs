@@ -369,6 +369,7 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |_| None,
+        own_paths: config.own_paths(),
     };
     let folder = Folder::open(dir.path(), Arc::clone(&sandbox), rules)
         .map_err(|error| Failure::failed(error.to_string()))?;

@@ -93,6 +93,7 @@ pub(super) fn rules(config: &Config) -> Rules {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |name| std::env::var_os(name),
+        own_paths: config.own_paths(),
     }
 }
 

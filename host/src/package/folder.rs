@@ -35,6 +35,8 @@ pub struct Rules {
     pub memory_bytes_most: u64,
     /// The host's environment, out of which variables are granted by name.
     pub env: fn(&str) -> Option<OsString>,
+    /// The host's own files and directories, which no grant may make writable.
+    pub own_paths: Vec<PathBuf>,
 }
 
 /// Why the folder cannot be used at all.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::folder::off_thread;
 use super::listing::{self, Reading, Stamp, Unread};
 use super::loader::compile;
-use super::sidecar::{SIDECAR_BYTES_MAX, Surroundings};
+use super::sidecar::SIDECAR_BYTES_MAX;
 use super::{Loader, Manifest, Package, Rules, Sidecar};
 use crate::ids::ArtifactDigest;
 use crate::strict::size_text;
@@ -109,12 +109,8 @@ impl ReadSidecar {
             Err(Unread::Changed) => return None,
             Err(Unread::Failed(why)) => return Some(refused(&why)),
         };
-        let around = Surroundings {
-            memory_bytes_most: rules.memory_bytes_most,
-            env: rules.env,
-        };
         let result = match std::str::from_utf8(&bytes) {
-            Ok(text) => Sidecar::parse(path, text, around)
+            Ok(text) => Sidecar::parse(path, text, rules)
                 .map(Arc::new)
                 .map_err(|error| error.to_string()),
             Err(_) => Err(format!("{}: this is not UTF-8 text", path.display())),

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::context;
 use super::limits::LimitChanges;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use super::{Rules, context};
 use crate::schedule::{Rule, RuleText};
 use crate::strict::{Document, Error, Section};
 use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
@@ -37,21 +37,12 @@ pub struct Sidecar {
     pub grants: Arc<Grants>,
 }
 
-/// What a sidecar is read against.
-#[derive(Clone, Copy)]
-pub struct Surroundings {
-    /// The greatest memory limit a sidecar may set.
-    pub memory_bytes_most: u64,
-    /// The host's environment, out of which variables are granted by name.
-    pub env: fn(&str) -> Option<OsString>,
-}
-
 impl Sidecar {
     /// Read the sidecar at `path`, whose content is `text`.
     ///
     /// Looks at the directories it grants, which must exist, and takes the variables it grants out of
     /// the host's environment: a grant that cannot be given is an error now, not at two in the morning.
-    pub fn parse(path: &Path, text: &str, around: Surroundings) -> Result<Sidecar, Error> {
+    pub fn parse(path: &Path, text: &str, rules: &Rules) -> Result<Sidecar, Error> {
         let shown = path.display().to_string();
         let folder = path.parent().unwrap_or(Path::new(""));
         let document = Document::parse(&shown, text)?;
@@ -65,7 +56,7 @@ impl Sidecar {
         }
         let context = context_of(&mut top)?;
         let limits = match top.table("limits")? {
-            Some(section) => LimitChanges::read(section, around.memory_bytes_most)?,
+            Some(section) => LimitChanges::read(section, rules.memory_bytes_most)?,
             None => LimitChanges::default(),
         };
         let max_attempts = match top.table("retry")? {
@@ -81,7 +72,7 @@ impl Sidecar {
             None => None,
         };
         let grants = match top.table("grants")? {
-            Some(section) => grants(section, folder, around.env)?,
+            Some(section) => grants(section, folder, rules)?,
             None => Grants::default(),
         };
         top.finish()?;
@@ -167,14 +158,10 @@ fn check_rule(spec: &ScheduleSpec, section: &Section<'_>) -> Result<(), Error> {
     Err(section.error(key, what))
 }
 
-fn grants(
-    mut section: Section<'_>,
-    folder: &Path,
-    env: fn(&str) -> Option<OsString>,
-) -> Result<Grants, Error> {
+fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for directory in section.tables("directories")?.unwrap_or_default() {
-        let grant = directory_grant(directory, folder, &grants.directories)?;
+        let grant = directory_grant(directory, folder, rules, &grants.directories)?;
         grants.directories.push(grant);
     }
     for http in section.tables("http")?.unwrap_or_default() {
@@ -191,7 +178,7 @@ fn grants(
         let value = match literal {
             Some(value) => value,
             None => {
-                match env(name).map(OsString::into_string) {
+                match (rules.env)(name).map(OsString::into_string) {
                     Some(Ok(value)) => value,
                     Some(Err(_)) => {
                         return Err(section.error(
@@ -222,6 +209,7 @@ fn grants(
 fn directory_grant(
     mut section: Section<'_>,
     folder: &Path,
+    rules: &Rules,
     others: &[DirectoryGrant],
 ) -> Result<DirectoryGrant, Error> {
     let Some(host) = section.text("host")? else {
@@ -253,8 +241,9 @@ fn directory_grant(
     // A relative path is the sidecar's neighbour, wherever the host was started.
     let path = std::path::absolute(folder.join(&host))
         .map_err(|error| section.error("host", format_args!("is \"{host}\": {error}")))?;
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => {}
+    // Where it leads now is what is granted: a link put in its place later is not.
+    let path = match path.canonicalize() {
+        Ok(found) if found.is_dir() => found,
         Ok(_) => {
             return Err(section.error(
                 "host",
@@ -270,13 +259,23 @@ fn directory_grant(
                 ),
             ));
         }
-    }
+    };
     if writable && holds(&path, folder) {
         return Err(section.error(
             "host",
             format_args!(
                 "is {}, which holds the plugins folder itself: a task that can write there could grant itself anything; grant another directory, or only \"read\"",
                 path.display()
+            ),
+        ));
+    }
+    if writable && let Some(own) = rules.own_paths.iter().find(|own| reaches(&path, own)) {
+        return Err(section.error(
+            "host",
+            format_args!(
+                "is {}, which holds or lies in {}, one of the host's own: a task that can write there could change what the host does; grant another directory, or only \"read\"",
+                path.display(),
+                own.display()
             ),
         ));
     }
@@ -298,6 +297,20 @@ fn holds(outer: &Path, inner: &Path) -> bool {
         (Ok(outer), Ok(inner)) => inner.starts_with(outer),
         _ => false,
     }
+}
+
+/// Whether `granted` holds `own` or lies in it.
+///
+/// Both by where `own` leads and by its own name: it may not be there yet, and it may be a link, to be replaced.
+fn reaches(granted: &Path, own: &Path) -> bool {
+    let folder = match own.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let named = folder.canonicalize().ok().zip(own.file_name());
+    let named = named.map(|(folder, name)| folder.join(name));
+    let mut places = named.into_iter().chain(own.canonicalize().ok());
+    places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
 }
 
 /// Why `path` cannot be a path inside a task, if it cannot.
