@@ -264,10 +264,11 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
     });
     assert_eq!(package_state(&tower, "bad"), Value::Null);
     execute(&tower, "ALTER TABLE elsewhere RENAME TO event").await;
-    eventually(|| match package_state(&tower, "bad") {
+    let package = eventually(|| match package_state(&tower, "bad") {
         Value::Null => Err("no package".to_owned()),
-        package => Ok(assert_eq!(package["state"], "rejected")),
+        package => Ok(package),
     });
+    assert_eq!(package["state"], "rejected");
 }
 
 /// A component that is sound and takes the compiler tens of seconds.

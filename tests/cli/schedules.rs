@@ -1,5 +1,7 @@
 //! `campanile schedule` while a host serves: what is ordered is followed, and the record says so.
 
+use std::time::Duration;
+
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -7,6 +9,7 @@ use crate::tower::{Tower, eventually, keys, list, millis, text};
 
 on_both_empty!(
     a_schedule_lives_from_add_to_remove,
+    slots_missed_while_nobody_served_are_caught_up_with_once,
     rules_of_every_kind_give_their_slots_in_their_zone,
     a_task_is_told_what_its_launch_is,
 );
@@ -19,10 +22,10 @@ fn tower(place: Place, sidecar: &str) -> Tower {
     tower
 }
 
-async fn a_schedule_lives_from_add_to_remove(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
-    let added = tower.json([
+/// Add the schedule `tick`, of every second.
+#[track_caller]
+fn add_tick(tower: &Tower) -> Value {
+    tower.json([
         "schedule",
         "add",
         "tick",
@@ -32,7 +35,13 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
         "ok",
         "--every",
         "1s",
-    ]);
+    ])
+}
+
+async fn a_schedule_lives_from_add_to_remove(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let added = add_tick(&tower);
     let known = [
         "anchor",
         "context",
@@ -116,16 +125,7 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     assert!(count >= 2, "{range:#}");
     let span = millis(&range["scheduled_last"]) - millis(&range["scheduled_time"]);
     assert_eq!(span, (count - 1) * 1_000, "{range:#}");
-    // No second between the first and the last is without its decision, and none has two.
-    let mut slots: Vec<i64> = rows
-        .iter()
-        .filter(|row| row["kind"] != "manual")
-        .flat_map(|row| (0..row["slot_count"].as_i64().unwrap_or(0)).map(move |n| (row, n)))
-        .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
-        .collect();
-    slots.sort_unstable();
-    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
-    assert_eq!(slots, every);
+    every_second_is_decided_once(&rows);
 
     assert_eq!(tower.ok(["schedule", "remove", "tick"]), "removed tick\n");
     tower
@@ -135,24 +135,69 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     let left = tower.launches("tick");
     assert!(left.len() >= rows.len(), "its launches stay");
     // The name is free again, and the new schedule rings.
-    tower.ok([
-        "schedule",
-        "add",
-        "tick",
-        "--package",
-        "guests",
-        "--task",
-        "ok",
-        "--every",
-        "1s",
-    ]);
-    let new = tower.json(["schedule", "show", "tick"]);
+    let new = add_tick(&tower);
     assert_ne!(new["id"], added["id"]);
     eventually(|| {
         let rows = list(tower.json(["schedule", "show", "tick"])["launches"].clone());
         let rung = rows.iter().any(|row| row["status"] == "succeeded");
         rung.then_some(()).ok_or_else(|| format!("{rows:#?}"))
     });
+}
+
+/// No second between the first and the last is without its decision, and none has two.
+#[track_caller]
+fn every_second_is_decided_once(rows: &[Value]) {
+    let mut slots: Vec<i64> = rows
+        .iter()
+        .filter(|row| row["kind"] != "manual")
+        .flat_map(|row| (0..row["slot_count"].as_i64().unwrap_or(0)).map(move |n| (row, n)))
+        .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
+        .collect();
+    slots.sort_unstable();
+    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
+    assert_eq!(slots, every);
+}
+
+async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) {
+    let tower = tower(place, "");
+    let file = tower.folder().join("campanile.toml");
+    std::fs::write(file, "[late]\nmisfire_grace = \"5s\"\n").expect("a configuration");
+    let mut host = tower.serve();
+    add_tick(&tower);
+    tower.launch_where("tick", |row| row["status"] == "succeeded");
+    host.terminate();
+    assert!(host.wait_exit().success());
+    let before = tower.launches("tick").len();
+    // Until three slots at least are older than the grace.
+    std::thread::sleep(Duration::from_secs(9));
+
+    let _host = tower.serve();
+    let caught_up = tower.launch_where("tick", |row| {
+        row["kind"] == "catchup" && row["status"] == "succeeded"
+    });
+    tower.launch_where("tick", |row| {
+        row["status"] == "succeeded"
+            && millis(&row["scheduled_time"]) > millis(&caught_up["scheduled_time"])
+    });
+    tower.ok(["schedule", "pause", "tick"]);
+    let rows = tower.launches("tick");
+    every_second_is_decided_once(&rows);
+    let of = |key: &str, word: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row[key] == word).collect()
+    };
+    assert_eq!(of("kind", "catchup").len(), 1, "{rows:#?}");
+    let dropped = of("decision", "skipped");
+    let [range] = dropped[..] else {
+        panic!("one row for all that is dropped: {rows:#?}")
+    };
+    assert_eq!(range["reason"], "coalesced");
+    assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
+    assert_eq!(rows[before], *range, "what was dropped comes first");
+    assert_eq!(
+        rows[before + 1]["id"],
+        caught_up["id"],
+        "then what stands for it"
+    );
 }
 
 fn next(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {

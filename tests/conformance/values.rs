@@ -2,7 +2,7 @@
 
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
-use campanile::db::packages::{self, Loaded};
+use campanile::db::packages;
 use campanile::db::runs::{self, NewRun, TaskRun};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::{FailureKind, Origin, launches};
@@ -12,7 +12,8 @@ use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, begin, digest, launch, revision, run_id, small_tower, task_run,
+    PACKAGE, add_schedule, at, begin, digest, launch, publish, revision, run_id, small_tower,
+    task_run,
 };
 
 on_both!(
@@ -165,16 +166,7 @@ async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
     ];
     let mut tx = test.write().await;
     for (name, bytes) in &artifacts {
-        let loaded = Loaded {
-            name,
-            digest: &ArtifactDigest::of(bytes),
-            form: "typed_component",
-            bytes,
-            manifest: "{}",
-        };
-        packages::publish(&mut tx, host, &loaded, at(1))
-            .await
-            .unwrap();
+        publish(&mut tx, host, name, bytes, at(1)).await;
     }
     tx.commit().await.unwrap();
     let mut tx = test.read().await;

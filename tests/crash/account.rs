@@ -106,8 +106,12 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             expected = rule.next(slot);
         }
         // A pause moves no cursor; while it is enabled the cursor is the last slot decided.
-        if let Some(last) = last {
-            assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor");
+        match last {
+            Some(last) => assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor"),
+            None => assert!(
+                expected.is_none_or(|slot| slot > schedule.state.cursor_at),
+                "{name}: slots without a row"
+            ),
         }
     }
     for launch in record.all_launches() {

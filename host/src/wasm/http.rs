@@ -220,12 +220,7 @@ mod tests {
     fn gate(host: &str, port: u16) -> HttpGate {
         HttpGate {
             grants: Arc::new(Grants {
-                http: vec![HttpGrant {
-                    scheme: "http".into(),
-                    host: host.into(),
-                    port: Some(port),
-                    methods: vec!["GET".into()],
-                }],
+                http: vec![HttpGrant::get(host, port)],
                 ..Grants::default()
             }),
             stop: StopSignal::default(),

@@ -184,6 +184,19 @@ pub struct HttpGrant {
     pub methods: Vec<String>,
 }
 
+#[cfg(test)]
+impl HttpGrant {
+    /// `GET` at `http://host:port`.
+    pub(crate) fn get(host: &str, port: u16) -> HttpGrant {
+        HttpGrant {
+            scheme: "http".to_owned(),
+            host: host.to_owned(),
+            port: Some(port),
+            methods: vec!["GET".to_owned()],
+        }
+    }
+}
+
 /// All that a task may do beyond computing. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
