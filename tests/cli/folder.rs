@@ -248,6 +248,10 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
     host.wait_for_line("following the plugin folder");
     assert_eq!(package_state(&tower, "noop"), Value::Null);
     execute(&tower, "ALTER TABLE elsewhere RENAME TO schedule_revision").await;
+    eventually(|| match schedule_names(&tower) {
+        names if names == ["noop"] => Ok(()),
+        names => Err(format!("{names:?}")),
+    });
     tower.launch_where("noop", |row| row["status"] == "succeeded");
 
     // A rejection too is found again until it is on the record.
@@ -307,7 +311,7 @@ fn laborious() -> Vec<u8> {
             (alias core export $i "cabi_realloc" (core func $realloc))
             (func $run (param "task" string) (param "context" string)
                 (result (result $completion (error $failure)))
-                (canon lift (core func $i "run") (memory $memory) (realloc (func $realloc))))
+                (canon lift (core func $i "run") (memory $memory) (realloc (core func $realloc))))
             (component $task
                 {types}
                 (import "completion" (type $c (eq $completion)))

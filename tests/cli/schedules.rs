@@ -12,6 +12,7 @@ on_both_empty!(
     slots_missed_while_nobody_served_are_caught_up_with_once,
     rules_of_every_kind_give_their_slots_in_their_zone,
     a_task_is_told_what_its_launch_is,
+    launches_that_wait_behind_others_are_late_and_not_lost,
 );
 
 /// A tower with `guests`, whose sidecar says `sidecar`.
@@ -381,4 +382,46 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
         Value::Null,
         "a success ends the trouble"
     );
+}
+
+async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
+    const LAUNCHES: usize = 12;
+    let tower = tower(place, "");
+    let config =
+        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n";
+    std::fs::write(tower.folder().join("campanile.toml"), config).expect("a configuration");
+    let _host = tower.serve();
+    tower.ok([
+        "schedule",
+        "add",
+        "queue",
+        "--package",
+        "guests",
+        "--task",
+        "sleep",
+        "--at",
+        "2099-01-01T00:00:00Z",
+    ]);
+    for _ in 0..LAUNCHES {
+        tower.trigger("queue", &json!({"ms": 300}));
+    }
+    let rows = eventually(|| {
+        let rows = tower.launches("queue");
+        let ended = rows.iter().filter(|row| !row["finished_at"].is_null());
+        match ended.count() {
+            LAUNCHES => Ok(rows),
+            ended => Err(format!("{ended} ended: {rows:#?}")),
+        }
+    });
+    let waited = |row: &Value| millis(&row["started_at"]) - millis(&row["scheduled_time"]);
+    let longest = rows.iter().map(waited).max();
+    assert!(longest > Some(2_000), "nothing had to wait: {rows:#?}");
+    for row in &rows {
+        let run = tower.run_of(row);
+        assert_eq!(
+            (&row["status"], &row["attempts"], &run["is_recovery"]),
+            (&json!("succeeded"), &json!(1), &json!(false)),
+            "{row:#} {run:#}"
+        );
+    }
 }

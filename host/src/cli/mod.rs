@@ -16,8 +16,10 @@ mod serve;
 mod stats;
 mod task;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -47,6 +49,9 @@ static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     )
 });
 
+/// How long the database may take to let go.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// Under this the help of every command shows what all of them understand.
 const EVERYWHERE: &str = "Everywhere";
 
@@ -62,6 +67,9 @@ struct Common {
     /// Print JSON
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
+    /// What [`Common::open`] opened.
+    #[arg(skip)]
+    opened: OnceCell<Db>,
 }
 
 #[derive(Subcommand)]
@@ -126,7 +134,7 @@ pub fn main() -> ExitCode {
 impl Cli {
     async fn run(self) -> Result<ExitCode, Failure> {
         let common = self.common;
-        match self.command {
+        let done = match self.command {
             Command::Serve(command) => command.run(&common).await,
             Command::Task(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
@@ -139,8 +147,18 @@ impl Cli {
             Command::Db(command) => command.run(&common).await,
             Command::Config(command) => command.run(&common),
             Command::Bench(command) => command.run(&common).await,
+        };
+        if let Some(db) = common.opened.get() {
+            close(db).await;
         }
+        done
     }
+}
+
+/// Let go of the database, which takes a SQLite file's log back into it.
+async fn close(db: &Db) {
+    // One that does not answer any more does not say good-bye either.
+    let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
 }
 
 /// The configuration of this process: its flags, its environment, the file of its working directory.
@@ -165,9 +183,10 @@ impl Common {
         load(&self.flags())
     }
 
-    /// The database, whose tables must be those of this version.
+    /// The database, whose tables must be those of this version. Closed when the command is done.
     async fn open(&self) -> Result<Db, Failure> {
-        Ok(Db::open_current(&self.config()?.database).await?)
+        let db = Db::open_current(&self.config()?.database).await?;
+        Ok(self.opened.get_or_init(|| db).clone())
     }
 
     /// The database and a clock that agrees with it.

@@ -26,9 +26,6 @@ use crate::watch::Watch;
 const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
 const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
 
-/// How long the database may take to let go.
-const CLOSE_WAIT: Duration = Duration::from_secs(5);
-
 #[derive(Args)]
 pub(super) struct Serve {
     /// The folder whose .wasm files are the packages [default: plugins]
@@ -80,8 +77,7 @@ impl Serve {
         )
         .await?;
         let served = engine.serve(lock, folder, watch, stopping).await;
-        // One that does not answer any more does not say good-bye either.
-        let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
+        super::close(&db).await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -17,6 +17,7 @@ use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
 use crate::db::{DbError, HostLock, changes, runs, schedules};
+use crate::ids::RunId;
 use crate::package::Folder;
 use crate::watch::Watch;
 
@@ -42,50 +43,71 @@ type Ended = (Finish, OwnedSemaphorePermit);
 impl Engine {
     /// Serve until `shutdown` says true, then drain.
     ///
-    /// The folder is looked through once before anything is decided, so that no slot is skipped
-    /// for a package that is merely not loaded yet.
+    /// The host's lease is renewed from the first moment to the last: looking through a folder that has to be
+    /// compiled may take longer than one lasts.
     pub async fn serve(
         self: Arc<Self>,
         lock: HostLock,
+        folder: Folder,
+        watcher: Watch,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<(), EngineError> {
+        let (stop, _) = watch::channel(false);
+        let (drained, draining) = watch::channel(false);
+        let leases = tokio::spawn(Arc::clone(&self).lease_keeper(lock, stop.clone(), draining));
+        let asked = tokio::spawn(pass_on(shutdown.clone(), stop.clone()));
+        let rung = self.ring(folder, watcher, &stop).await;
+        asked.abort();
+        drained.send_replace(true);
+        // The name is this host's until its last words are on the record.
+        let _lock = leases.await;
+        let left = rung.as_deref().unwrap_or_default();
+        let stopped = in_time(STOP_WAIT, self.stop(left, self.clock.now())).await;
+        rung?;
+        stopped?;
+        match *shutdown.borrow() {
+            true => Ok(()),
+            // Nobody asked for this end.
+            false => Err(EngineError::NameLost(self.name.clone())),
+        }
+    }
+
+    /// Run every loop until `stop` says true, then drain; gives the runs that did not end.
+    ///
+    /// The folder is looked through once before anything is decided, so that no slot is skipped
+    /// for a package that is merely not loaded yet.
+    async fn ring(
+        self: &Arc<Self>,
         mut folder: Folder,
         watcher: Watch,
-        mut shutdown: watch::Receiver<bool>,
-    ) -> Result<(), EngineError> {
-        let scanned = tokio::select! {
-            scanned = self.scan(&mut folder) => Some(scanned),
-            _ = shutdown.wait_for(|now| *now) => None,
-        };
-        let Some(scanned) = scanned else {
-            tracing::info!("stopped before the plugin folder was looked through");
-            return in_time(STOP_WAIT, self.stop(&[], self.clock.now())).await;
-        };
-        scanned?;
+        stop: &watch::Sender<bool>,
+    ) -> Result<Vec<RunId>, EngineError> {
+        let mut stopping = stop.subscribe();
+        tokio::select! {
+            scanned = self.scan(&mut folder) => scanned?,
+            _ = stopping.wait_for(|now| *now) => {
+                tracing::info!("stopped before the plugin folder was looked through");
+                return Ok(Vec::new());
+            }
+        }
         self.forget_ended_hosts(self.clock.now()).await?;
         while self.recover(self.clock.now()).await?.more {}
         tracing::info!(host = %self.name, database = %self.db.url(), packages = self.packages.all().len(), "serving");
 
         let (ended, ends) = mpsc::unbounded_channel();
-        let (stop, stopping) = watch::channel(false);
         let mut loops = JoinSet::new();
-        let engine = || Arc::clone(&self);
+        let engine = || Arc::clone(self);
         loops.spawn(engine().scheduler(stopping.clone()));
         loops.spawn(engine().dispatcher(ended, stopping.clone()));
         loops.spawn(engine().recovery(stopping.clone()));
         loops.spawn(engine().auditor(stopping.clone()));
         loops.spawn(engine().change_watcher(stopping.clone()));
         loops.spawn(engine().folder_watcher(folder, watcher, stopping.clone()));
-        loops.spawn(engine().clock_keeper(stopping));
-        // These go on while the host drains.
-        let (drained, draining) = watch::channel(false);
-        let leases = tokio::spawn(engine().lease_keeper(lock, stop.clone(), draining));
+        loops.spawn(engine().clock_keeper(stopping.clone()));
+        // This one goes on while the host drains.
         let finisher = tokio::spawn(engine().finisher(ends));
 
-        let mut stopped = stop.subscribe();
-        tokio::select! {
-            _ = shutdown.wait_for(|now| *now) => {}
-            _ = stopped.wait_for(|now| *now) => {}
-        }
-        stop.send_replace(true);
+        let _ = stopping.wait_for(|now| *now).await;
         let until = tokio::time::Instant::now() + STOP_WAIT;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, loops.join_next()).await {
             if let Err(panic) = ended {
@@ -104,15 +126,7 @@ impl Engine {
                 "the database does not answer: ends of runs are not on the record, the next host recovers these runs"
             );
         }
-        drained.send_replace(true);
-        // The name is this host's until its last words are on the record.
-        let _lock = leases.await;
-        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await?;
-        match *shutdown.borrow() {
-            true => Ok(()),
-            // Nobody asked for this end.
-            false => Err(EngineError::NameLost(self.name.clone())),
-        }
+        Ok(left)
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
@@ -236,15 +250,25 @@ impl Engine {
             let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
             match call.await {
                 // The finisher lives as long as anything can be sent to it.
-                Ok(Some(finish)) => drop(ended.send((finish, permit))),
-                Ok(None) => engine.holding.remove(work.run_id, work.token),
+                Ok(Some(finish)) => return drop(ended.send((finish, permit))),
+                Ok(None) => {}
+                // Its lease runs out, and recovery takes it.
                 Err(_) => {
-                    // Its lease runs out, and recovery takes it.
                     tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
-                    engine.holding.remove(work.run_id, work.token);
                 }
             }
+            engine.holding.remove(work.run_id, work.token);
+            engine.give_back(permit);
         });
+    }
+
+    /// Make room for other runs, noting when there was none until now.
+    fn give_back<T>(&self, permits: T) {
+        if self.capacity.available_permits() == 0 {
+            self.full_at
+                .store(self.clock.now().micros(), Ordering::Relaxed);
+        }
+        drop(permits);
     }
 
     /// Put ends on the record, as many in one commit as have come meanwhile.
@@ -259,7 +283,7 @@ impl Engine {
             for finish in &finishes {
                 self.holding.remove(finish.run_id, finish.token);
             }
-            drop(permits);
+            self.give_back(permits);
             self.wake.launches();
         }
     }
@@ -477,6 +501,12 @@ impl Engine {
 /// Pure: whether a host whose clock is `offset_us` off the database's neither decides nor takes.
 fn is_too_far(offset_us: i64) -> bool {
     offset_us.abs() >= SKEW_REFUSED_US
+}
+
+/// Say on `to` that `from` has said true, or that nobody is left to say it.
+async fn pass_on(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
+    let _ = from.wait_for(|now| *now).await;
+    to.send_replace(true);
 }
 
 /// Give up on a database that does not answer within `limit`.

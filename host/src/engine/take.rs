@@ -33,7 +33,6 @@ impl Engine {
     pub async fn take(&self, now: Timestamp) -> Result<Vec<Work>, EngineError> {
         let free = self.capacity.available_permits() as i64;
         if free == 0 {
-            self.full_at.store(now.micros(), Ordering::Relaxed);
             return Ok(Vec::new());
         }
         let lease_until = now.plus(self.settings.lease);
