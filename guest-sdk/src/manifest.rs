@@ -27,6 +27,8 @@ pub(crate) struct Manifest {
 /// Schedule::cron("0 2 * * *").timezone("Europe/Rome").name("nightly");
 /// Schedule::every("10s");
 /// Schedule::at("2027-01-01T00:00:00Z").context(json!({"greeting": "Happy new year"}));
+/// Schedule::after_completion("10m");
+/// Schedule::cron("30 2 13 * FRI").day_match("and").exclude(["12-25", "2026-12-24..2027-01-01"]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[must_use]
@@ -42,15 +44,24 @@ pub struct Schedule {
     #[serde(skip_serializing_if = "Option::is_none")]
     anchor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    day_match: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_gap: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_fold: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exclude: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 enum Rule {
     Cron(String),
     Every(String),
     At(String),
+    AfterCompletion(String),
 }
 
 impl Schedule {
@@ -69,6 +80,11 @@ impl Schedule {
         Schedule::by(Rule::At(time.into()))
     }
 
+    /// Again and again, each launch this long after the one before has ended: `10m`.
+    pub fn after_completion(pause: impl Into<String>) -> Schedule {
+        Schedule::by(Rule::AfterCompletion(pause.into()))
+    }
+
     fn by(rule: Rule) -> Schedule {
         Schedule {
             name: None,
@@ -76,6 +92,10 @@ impl Schedule {
             rule,
             timezone: None,
             anchor: None,
+            day_match: None,
+            dst_gap: None,
+            dst_fold: None,
+            exclude: Vec::new(),
             context: None,
         }
     }
@@ -101,6 +121,31 @@ impl Schedule {
     /// Where the grid of [`Schedule::every`] begins, as RFC 3339.
     pub fn anchor(mut self, anchor: impl Into<String>) -> Schedule {
         self.anchor = Some(anchor.into());
+        self
+    }
+
+    /// Which days match when a cron expression restricts both day fields: `or`, as in every cron, or `and`.
+    pub fn day_match(mut self, days: impl Into<String>) -> Schedule {
+        self.day_match = Some(days.into());
+        self
+    }
+
+    /// What becomes of a time of day that the clock leaves out: `shift` to the end of the gap, the default, or `skip`.
+    pub fn dst_gap(mut self, choice: impl Into<String>) -> Schedule {
+        self.dst_gap = Some(choice.into());
+        self
+    }
+
+    /// In which pass a time of day fires that the clock shows twice: the `first`, the default, the `second` or `both`.
+    pub fn dst_fold(mut self, choice: impl Into<String>) -> Schedule {
+        self.dst_fold = Some(choice.into());
+        self
+    }
+
+    /// Local times that are left out: dates (`2026-12-25`), dates of every year (`12-25`), ranges of days
+    /// (`2026-12-24..2027-01-01`), or cron expressions of 5 fields.
+    pub fn exclude<I: Into<String>>(mut self, times: impl IntoIterator<Item = I>) -> Schedule {
+        self.exclude.extend(times.into_iter().map(Into::into));
         self
     }
 

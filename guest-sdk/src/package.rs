@@ -196,7 +196,7 @@ impl Task {
         self
     }
 
-    /// How long one call may take: a number with a unit, such as `30s`, `5m`, `1h`. The host's default is 5 minutes.
+    /// How long one call may take: a number with a unit, such as `30s`. At most, and by default, what the host gives: 5 minutes.
     pub fn timeout(mut self, timeout: impl Into<String>) -> Task {
         self.manifest.timeout = Some(timeout.into());
         self

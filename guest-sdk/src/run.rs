@@ -62,7 +62,8 @@ impl Run {
         self.host.attempt()
     }
 
-    /// Whether an earlier run of this launch was lost with its host: some of its effects may have happened.
+    /// Whether recovery took this launch up again: an earlier run may have been lost with its host, and some of its
+    /// effects may have happened.
     pub fn is_recovery(&self) -> bool {
         self.host.is_recovery()
     }

@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::sections::{RUNS_MOST, YEAR, host_name_fault};
+use self::sections::{YEAR, host_name_fault};
 use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
 use crate::package::limits::LimitChanges;
+use crate::package::listing::{self, Reading, Unread};
 use crate::strict::{self, Document, size_text};
 use crate::wasm::{Limits, SandboxSettings};
-use crate::watch::Mode;
 
 mod print;
 mod sections;
@@ -50,9 +50,7 @@ pub struct Flags {
     pub database: Option<String>,
     pub plugins: Option<PathBuf>,
     pub name: Option<String>,
-    pub runs_max: Option<u32>,
     pub wait: Option<Duration>,
-    pub watch: Option<Mode>,
 }
 
 /// Why there is no configuration.
@@ -62,11 +60,8 @@ pub enum ConfigError {
     #[error(transparent)]
     File(#[from] strict::Error),
     /// The file cannot be read, or was named and is not there.
-    #[error("the configuration {} cannot be read ({source}): correct the path given with --config", .path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error("the configuration {} cannot be read: {why}", .path.display())]
+    Unreadable { path: PathBuf, why: String },
     /// A flag or a variable.
     #[error("{place} {what}")]
     Value { place: &'static str, what: String },
@@ -111,6 +106,14 @@ impl Config {
         }
     }
 
+    /// What no task may be given to write: the configuration, the database, and the compiled code that this
+    /// process runs.
+    pub fn own_paths(&self) -> Vec<PathBuf> {
+        let database = self.database.sqlite_path().map(Path::to_path_buf);
+        let paths = [self.file.clone(), database, self.sandbox.cache_dir.clone()];
+        paths.into_iter().flatten().collect()
+    }
+
     fn read(
         shown: &str,
         text: &str,
@@ -126,8 +129,7 @@ impl Config {
                 .within(home),
             None => DatabaseUrl::Sqlite(PathBuf::from("campanile.db")),
         };
-        let plugins = match top.text("plugins")? {
-            Some(path) if path.is_empty() => return Err(top.error("plugins", "names no folder")),
+        let plugins = match top.path("plugins", "")? {
             Some(path) => home.join(path),
             None => PathBuf::from("plugins"),
         };
@@ -196,15 +198,7 @@ impl Config {
             }
             self.host.name = Some(name.clone());
         }
-        if let Some(runs) = flags.runs_max {
-            if !(1..=RUNS_MOST).contains(&u64::from(runs)) {
-                let what = format!("must be a whole number from 1 to {RUNS_MOST}");
-                return Err(value("--runs-max", what));
-            }
-            self.host.runs_max = runs;
-        }
         self.host.wait = flags.wait.unwrap_or(self.host.wait).min(YEAR);
-        self.watch.mode = flags.watch.unwrap_or(self.watch.mode);
         Ok(())
     }
 }
@@ -212,12 +206,32 @@ impl Config {
 /// The file's path and text: the one named, else the usual one if it is there.
 fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), ConfigError> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok((Some(path), text)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
-            Ok((None, String::new()))
+    match text_of(&path) {
+        Ok(Some(text)) => Ok((Some(path), text)),
+        Ok(None) if named.is_none() => Ok((None, String::new())),
+        Ok(None) => Err(ConfigError::Unreadable {
+            path,
+            why: "it is not there; correct the path given with --config".to_owned(),
+        }),
+        Err(why) => Err(ConfigError::Unreadable { path, why }),
+    }
+}
+
+/// The text of the file at `path`; none when nothing is there. The error says why there is no text.
+fn text_of(path: &Path) -> Result<Option<String>, String> {
+    let bytes = match listing::look(path) {
+        None => return Ok(None),
+        Some(Reading::Unusable(why)) => return Err(why),
+        Some(Reading::File(stamp)) => {
+            listing::read(path, stamp).map_err(|unread| match unread {
+                Unread::Changed => "it changed while it was read; try again".to_owned(),
+                Unread::Failed(why) => why,
+            })?
         }
-        Err(source) => Err(ConfigError::Unreadable { path, source }),
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err("it is not UTF-8 text; save it as such".to_owned()),
     }
 }
 

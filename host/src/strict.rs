@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -132,12 +133,41 @@ impl<'d> Section<'d> {
         self.error(key, format_args!("must be {want}, not {found}"))
     }
 
-    /// A text.
-    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, Error> {
+    /// One word of a closed set, which `read` knows; the set's default when the key is absent.
+    pub fn word<T: Default>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        match self.text(key)? {
+            None => Ok(T::default()),
+            Some(text) => read(&text).map_err(|what| self.error(key, what)),
+        }
+    }
+
+    /// The text of `key`, which must be `expected`.
+    fn quoted(&mut self, key: &'static str, expected: &str) -> Result<Option<&'d str>, Error> {
         match self.take(key).map(Spanned::get_ref) {
             None => Ok(None),
-            Some(DeValue::String(text)) => Ok(Some(text.clone().into_owned())),
-            Some(other) => Err(self.wrong_type(key, "a text in quotes", other)),
+            Some(DeValue::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong_type(key, expected, other)),
+        }
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, Error> {
+        Ok(self.quoted(key, "a text in quotes")?.map(str::to_owned))
+    }
+
+    /// A path that a file can have; an error about an empty one ends with `instead`.
+    pub fn path(&mut self, key: &'static str, instead: &str) -> Result<Option<PathBuf>, Error> {
+        match self.quoted(key, "a path in quotes")? {
+            None => Ok(None),
+            Some("") => Err(self.error(key, format_args!("names no folder{instead}"))),
+            Some(path) if path.contains('\0') => {
+                Err(self.error(key, "holds a NUL character, which no path can have"))
+            }
+            Some(path) => Ok(Some(PathBuf::from(path))),
         }
     }
 
@@ -179,64 +209,24 @@ impl<'d> Section<'d> {
         least: Duration,
         most: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let text = match self.take(key).map(Spanned::get_ref) {
-            None => return Ok(None),
-            Some(DeValue::String(text)) => text,
-            Some(other) => {
-                return Err(self.wrong_type(
-                    key,
-                    "a duration in quotes with a unit, such as \"30s\" or \"5m\"",
-                    other,
-                ));
-            }
+        let expected = "a duration in quotes with a unit, such as \"30s\" or \"5m\"";
+        let Some(text) = self.quoted(key, expected)? else {
+            return Ok(None);
         };
-        let duration = duration(text).map_err(|what| self.error(key, what))?;
-        if duration < least || duration > most {
-            return Err(self.error(
-                key,
-                format_args!(
-                    "must be from \"{}\" to \"{}\", not \"{text}\"",
-                    duration_text(least),
-                    duration_text(most),
-                ),
-            ));
-        }
-        Ok(Some(duration))
+        let duration = duration_within(text, least, most);
+        duration.map(Some).map_err(|what| self.error(key, what))
     }
 
     /// A number of bytes written as text, such as `"64MiB"`, from `least` to `most`.
     pub fn size(&mut self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, Error> {
-        let text = match self.take(key).map(Spanned::get_ref) {
-            None => return Ok(None),
-            Some(DeValue::String(text)) => text,
-            Some(other) => {
-                return Err(self.wrong_type(
-                    key,
-                    "a size in quotes with a unit, such as \"64MiB\"",
-                    other,
-                ));
-            }
+        let expected = "a size in quotes with a unit, such as \"64MiB\"";
+        let Some(text) = self.quoted(key, expected)? else {
+            return Ok(None);
         };
-        let bytes = match text.trim().parse::<ByteSize>() {
-            Ok(size) => size.0,
-            Err(_) => {
-                return Err(self.error(
-                    key,
-                    format_args!(
-                        "is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\""
-                    ),
-                ));
-            }
-        };
+        let bytes = size(text).map_err(|what| self.error(key, what))?;
         if bytes < least || bytes > most {
-            return Err(self.error(
-                key,
-                format_args!(
-                    "must be from \"{}\" to \"{}\", not \"{text}\"",
-                    size_text(least),
-                    size_text(most),
-                ),
-            ));
+            let (least, most) = (size_text(least), size_text(most));
+            return Err(self.error(key, out_of_bounds(&least, &most, text)));
         }
         Ok(Some(bytes))
     }
@@ -398,13 +388,37 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Read a duration such as `30s`; the error says what is wrong and reads after the key's name.
+/// Read a duration such as `30s`, or a bare `0`; the error says what is wrong and reads after the key's name.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|_| {
         format!(
             "is \"{text}\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\""
         )
     })
+}
+
+/// Read a duration from `least` to `most`, as [`duration`] does.
+pub fn duration_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if (least..=most).contains(&duration) {
+        return Ok(duration);
+    }
+    let (least, most) = (duration_text(least), duration_text(most));
+    Err(out_of_bounds(&least, &most, text))
+}
+
+fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
+    format!("must be from \"{least}\" to \"{most}\", not \"{text}\"")
+}
+
+/// Read a number of bytes such as `64MiB`; the error reads as that of [`duration`] does.
+pub fn size(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<ByteSize>() {
+        Ok(size) => Ok(size.0),
+        Err(_) => Err(format!(
+            "is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\""
+        )),
+    }
 }
 
 /// A duration as [`duration`] reads it, such as `5m`.

@@ -98,6 +98,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// [`printable`] on one line: a newline of a guest's must not begin a log line that seems to be the host's.
+pub fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
 fn hostile(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
@@ -119,6 +124,7 @@ mod tests {
             "\\u{1b}[2Jgone\\u{d}\\u{9b}31m\\u{7}\\u{0}"
         );
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(printable_line("a\nb\r"), "a\\nb\\u{d}");
     }
 
     #[test]

@@ -222,6 +222,8 @@ mod tests {
     use tokio::time::timeout;
 
     const HOUR: Duration = Duration::from_secs(3600);
+    /// For what does come.
+    const PATIENCE_MS: u64 = 10_000;
 
     async fn wakes_within(watch: &mut Watch, wait_ms: u64) -> bool {
         timeout(Duration::from_millis(wait_ms), watch.changed())
@@ -237,12 +239,12 @@ mod tests {
         assert!(!wakes_within(&mut watch, 500).await);
         let file = root.path().join("a.wasm");
         fs::write(&file, "x").unwrap();
-        assert!(wakes_within(&mut watch, 1500).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
         fs::read(&file).unwrap();
         fs::read_dir(root.path()).unwrap().count();
         assert!(!wakes_within(&mut watch, 800).await);
         fs::remove_file(&file).unwrap();
-        assert!(wakes_within(&mut watch, 1500).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
     }
 
     #[tokio::test]
@@ -252,7 +254,7 @@ mod tests {
         for n in 0..50 {
             fs::write(root.path().join(format!("{n}.wasm")), "x").unwrap();
         }
-        assert!(wakes_within(&mut watch, 1500).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
         assert!(!wakes_within(&mut watch, 800).await);
     }
 
@@ -276,7 +278,7 @@ mod tests {
         for _ in 0..5 {
             assert!(!wakes_within(&mut watch, 20).await);
         }
-        assert!(wakes_within(&mut watch, 1000).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
     }
 
     #[tokio::test]
@@ -288,19 +290,19 @@ mod tests {
         fs::rename(&folder, root.path().join("old")).unwrap();
         while wakes_within(&mut watch, 2500).await {}
         fs::create_dir(&folder).unwrap();
-        assert!(wakes_within(&mut watch, 4000).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
         fs::write(folder.join("a.wasm"), "x").unwrap();
-        assert!(wakes_within(&mut watch, 1000).await);
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
     }
 
     #[tokio::test]
     async fn polling_and_the_regular_rescan_need_no_event() {
         let root = tempfile::tempdir().unwrap();
         let mut polled = Watch::start(root.path(), Mode::Poll, HOUR);
-        assert!(wakes_within(&mut polled, 2500).await);
+        assert!(wakes_within(&mut polled, PATIENCE_MS).await);
         let mut off = Watch::start(root.path(), Mode::Off, Duration::from_millis(400));
         fs::write(root.path().join("a.wasm"), "x").unwrap();
         assert!(!wakes_within(&mut off, 200).await);
-        assert!(wakes_within(&mut off, 800).await);
+        assert!(wakes_within(&mut off, PATIENCE_MS).await);
     }
 }

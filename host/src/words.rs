@@ -18,6 +18,14 @@ macro_rules! words {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
+            /// Read what a person wrote; the error is a clause that names the words there are.
+            pub fn read(text: &str) -> Result<$name, String> {
+                text.parse().map_err(|_| {
+                    let words: Vec<String> = $name::ALL.iter().map(|word| format!("`{word}`")).collect();
+                    format!("must be {}", words.join(" or "))
+                })
+            }
+
             /// The word that is stored and printed.
             pub fn as_str(self) -> &'static str {
                 match self {

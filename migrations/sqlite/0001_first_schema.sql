@@ -88,10 +88,15 @@ CREATE TABLE schedule_revision (
     name TEXT NOT NULL,
     package TEXT NOT NULL,
     task TEXT,
-    kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at')),
+    kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at', 'after_completion')),
     expression TEXT NOT NULL,
     anchor TEXT,
     timezone TEXT NOT NULL,
+    day_match TEXT NOT NULL CHECK (day_match IN ('or', 'and')),
+    dst_gap TEXT NOT NULL CHECK (dst_gap IN ('shift', 'skip')),
+    dst_fold TEXT NOT NULL CHECK (dst_fold IN ('first', 'second', 'both')),
+    -- A JSON list.
+    exclude TEXT NOT NULL,
     context TEXT NOT NULL,
     since TEXT NOT NULL,
     PRIMARY KEY (schedule_id, revision)
@@ -102,7 +107,7 @@ CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual')),
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'startup')),
     slot TEXT NOT NULL,
     slot_local TEXT NOT NULL,
     -- The last slot of a range; equal to slot for all others.

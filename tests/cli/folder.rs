@@ -1,5 +1,9 @@
 //! A host and its plugins folder: what is dropped in rings, whatever happens to the file later.
 
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use campanile::db::{Db, probe};
 use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -9,6 +13,11 @@ on_both_empty!(
     a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule,
     the_last_good_version_rings_on_until_a_better_one_comes,
     slots_of_a_deleted_package_are_skipped_until_it_is_back,
+    a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where,
+    no_schedule_is_ended_for_one_that_was_refused,
+    a_new_sidecar_holds_also_while_the_newest_file_is_broken,
+    a_package_and_its_schedules_are_on_the_record_together_or_not_at_all,
+    a_host_that_still_compiles_can_be_stopped,
 );
 
 async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule(place: Place) {
@@ -155,4 +164,194 @@ async fn slots_of_a_deleted_package_are_skipped_until_it_is_back(place: Place) {
         .collect();
     let every: Vec<i64> = (slots[0]..=slots[slots.len() - 1]).collect();
     assert_eq!(slots, every);
+}
+
+fn schedule_names(tower: &Tower) -> Vec<String> {
+    let all = list(tower.json(["schedule", "list"]));
+    all.iter().map(|schedule| text(&schedule["name"])).collect()
+}
+
+async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place) {
+    let (tower, host) = ringing(place);
+    next_success(&tower);
+    tower.sidecar(
+        "noop",
+        "[[schedules]]\nname = 'new'\ncron = '* * * * MOO'\n",
+    );
+    let said = host.wait_for_line("rejected noop");
+    assert!(
+        said.contains("noop.toml:3: `schedules[0].cron` is refused"),
+        "{said}"
+    );
+    next_success(&tower);
+    assert_eq!(schedule_names(&tower), ["noop"]);
+    let rejection = text(&package_state(&tower, "noop")["rejection"]);
+    assert!(rejection.contains("noop.toml:3"), "{rejection}");
+}
+
+async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
+    let (tower, host) = ringing(place);
+    tower.ok([
+        "schedule",
+        "add",
+        "mine",
+        "--package",
+        "noop",
+        "--every",
+        "1h",
+    ]);
+    // A new name for the same schedule, which the operator's has already.
+    tower.sidecar("noop", "[[schedules]]\nname = 'mine'\nevery = '1s'\n");
+    let said = host.wait_for_line("was not taken");
+    assert!(said.contains("`mine` exists already"), "{said}");
+    next_success(&tower);
+    assert_eq!(schedule_names(&tower), ["mine", "noop"]);
+    let events = list(tower.json(["event", "list"]));
+    let refused = events
+        .iter()
+        .find(|event| event["kind"] == "schedule_refused");
+    assert_eq!(refused.expect("an event")["subject"], "mine");
+}
+
+async fn a_new_sidecar_holds_also_while_the_newest_file_is_broken(place: Place) {
+    let (tower, host) = ringing(place);
+    let first = next_success(&tower)["digest"].clone();
+    std::fs::write(tower.plugin("noop.wasm"), "a broken build").expect("a broken file");
+    host.wait_for_line("rejected noop");
+    tower.sidecar("noop", "[[schedules]]\nname = 'other'\nevery = '1s'\n");
+    host.wait_for_line("took over the new settings of noop");
+    let launch = tower.launch_where("other", |row| row["status"] == "succeeded");
+    assert_eq!(launch["digest"], first);
+    assert_eq!(schedule_names(&tower), ["other"]);
+    eventually(|| match &package_state(&tower, "noop")["rejection"] {
+        Value::Null => Err("the rejection is forgotten".to_owned()),
+        _ => Ok(()),
+    });
+}
+
+async fn execute(tower: &Tower, sql: &str) {
+    let db = Db::open(&tower.place().url).await.expect("the database");
+    let mut tx = db.write().await.expect("a transaction");
+    probe::execute(&mut tx, sql).await.expect("a statement");
+    tx.commit().await.expect("a commit");
+    db.close().await;
+}
+
+async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(place: Place) {
+    let tower = Tower::new(place);
+    let often = "[watch]\nrescan = '1s'\n";
+    std::fs::write(tower.folder().join("campanile.toml"), often).expect("a configuration");
+    let host = tower.serve();
+    execute(&tower, "ALTER TABLE schedule_revision RENAME TO elsewhere").await;
+    tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
+    tower.bring("noop");
+    host.wait_for_line("following the plugin folder");
+    assert_eq!(package_state(&tower, "noop"), Value::Null);
+    execute(&tower, "ALTER TABLE elsewhere RENAME TO schedule_revision").await;
+    eventually(|| match schedule_names(&tower) {
+        names if names == ["noop"] => Ok(()),
+        names => Err(format!("{names:?}")),
+    });
+    tower.launch_where("noop", |row| row["status"] == "succeeded");
+
+    // A rejection too is found again until it is on the record.
+    execute(&tower, "ALTER TABLE event RENAME TO elsewhere").await;
+    std::fs::write(tower.plugin("bad.wasm"), "a broken build").expect("a broken file");
+    eventually(|| {
+        let said = host.stderr_lines();
+        let is_it =
+            |line: &String| line.contains("following the plugin folder") && line.contains("event");
+        match said.iter().any(is_it) {
+            true => Ok(()),
+            false => Err(said.join("\n")),
+        }
+    });
+    assert_eq!(package_state(&tower, "bad"), Value::Null);
+    execute(&tower, "ALTER TABLE elsewhere RENAME TO event").await;
+    let package = eventually(|| match package_state(&tower, "bad") {
+        Value::Null => Err("no package".to_owned()),
+        package => Ok(package),
+    });
+    assert_eq!(package["state"], "rejected");
+}
+
+/// A component that is sound and takes the compiler tens of seconds.
+fn laborious() -> Vec<u8> {
+    const FUNCTIONS: usize = 60;
+    const LOCALS: usize = 300;
+    const CHOICES: usize = 2_500;
+    let mut functions = String::new();
+    for function in 0..FUNCTIONS {
+        write!(functions, "(func (local{})", " i64".repeat(LOCALS)).expect("text");
+        for choice in 0..CHOICES {
+            let local = |factor: usize| (choice * factor + function) % LOCALS;
+            write!(
+                functions,
+                "(if (i64.eq (local.get {}) (local.get {})) (then (local.set {} (i64.load (i32.wrap_i64 (local.get {}))))))",
+                local(7), local(13), local(31), local(53),
+            )
+            .expect("text");
+        }
+        functions.push(')');
+    }
+    let types = r#"
+        (type $completion (record (field "output" (option string)) (field "context" (option string))))
+        (type $failure (record (field "message" string) (field "retryable" bool)
+            (field "retry-after-ms" (option u64)) (field "details" (option string))))"#;
+    let component = format!(
+        r#"(component
+            (core module $code
+                (memory (export "memory") 1)
+                (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
+                (func (export "run") (param i32 i32 i32 i32) (result i32) unreachable)
+                {functions})
+            (core instance $i (instantiate $code))
+            {types}
+            (alias core export $i "memory" (core memory $memory))
+            (alias core export $i "cabi_realloc" (core func $realloc))
+            (func $run (param "task" string) (param "context" string)
+                (result (result $completion (error $failure)))
+                (canon lift (core func $i "run") (memory $memory) (realloc (core func $realloc))))
+            (component $task
+                {types}
+                (import "completion" (type $c (eq $completion)))
+                (import "failure" (type $f (eq $failure)))
+                (import "run" (func $run (param "task" string) (param "context" string)
+                    (result (result $c (error $f)))))
+                (export $ec "completion" (type $c))
+                (export $ef "failure" (type $f))
+                (export "run" (func $run) (func (param "task" string) (param "context" string)
+                    (result (result $ec (error $ef))))))
+            (instance $t (instantiate $task (with "run" (func $run))
+                (with "completion" (type $completion)) (with "failure" (type $failure))))
+            (export "campanile:task/task@0.1.0" (instance $t)))"#
+    );
+    wat::parse_str(component).expect("WebAssembly")
+}
+
+async fn a_host_that_still_compiles_can_be_stopped(place: Place) {
+    let tower = Tower::new(place);
+    let anew = "[sandbox]\ncache = false\n";
+    std::fs::write(tower.folder().join("campanile.toml"), anew).expect("a configuration");
+    tower.bring("noop");
+    let mut host = tower.serve();
+    std::fs::write(tower.plugin("slow.wasm"), laborious()).expect("a package");
+    // What needs no compiling does not wait for what does.
+    tower.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
+    host.wait_for_line("took over the new settings of noop");
+    host.terminate();
+    assert!(host.wait_exit_within(Duration::from_secs(10)).success());
+    assert!(!host.stderr_lines().join("\n").contains("slow"));
+
+    // Nor is a stop at the start waited for.
+    let mut host = tower.start(&[]);
+    host.wait_for_line("added noop");
+    host.terminate();
+    assert!(host.wait_exit_within(Duration::from_secs(10)).success());
+    let said = host.stderr_lines().join("\n");
+    assert!(
+        said.contains("stopped before the plugin folder was looked through"),
+        "{said}"
+    );
+    assert!(!said.contains("serving"), "{said}");
 }

@@ -179,7 +179,7 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
         assert!(said.contains(says), "{said}");
         tower
             .run(["schedule", "add", "new", "--package", name, "--every", "1s"])
-            .refused(&[&format!("there is no package named `{name}`")]);
+            .refused(&[&format!("the package `{name}` was rejected"), says]);
     }
     assert_eq!(list(tower.json(["schedule", "list"])).len(), 1);
     // A mended sidecar is all it takes.
@@ -288,6 +288,10 @@ fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
             "`recovery.lease` must be a duration in quotes",
         ),
         ("[host\n", "bad.toml:1"),
+        (
+            "plugins = \"a\\u0000b\"\n",
+            "bad.toml:1: `plugins` holds a NUL character",
+        ),
     ] {
         std::fs::write(here.path().join("bad.toml"), config).expect("a configuration");
         for command in [&["serve"][..], &["config", "check"], &["launch", "list"]] {
@@ -373,6 +377,11 @@ fn a_server_that_is_not_there_is_waited_for_as_long_as_asked() {
         "hint: ",
     ]);
     assert!(!said.stderr.contains("trying again"), "{said:?}");
+    assert_eq!(
+        said.stderr.matches("is right").count(),
+        1,
+        "one hint: {said:?}"
+    );
     assert!(took < Duration::from_secs(4), "{took:?}");
 
     let (said, took) = serve("2s");

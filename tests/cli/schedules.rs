@@ -1,5 +1,7 @@
 //! `campanile schedule` while a host serves: what is ordered is followed, and the record says so.
 
+use std::time::Duration;
+
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -7,8 +9,10 @@ use crate::tower::{Tower, eventually, keys, list, millis, text};
 
 on_both_empty!(
     a_schedule_lives_from_add_to_remove,
+    slots_missed_while_nobody_served_are_caught_up_with_once,
     rules_of_every_kind_give_their_slots_in_their_zone,
     a_task_is_told_what_its_launch_is,
+    launches_that_wait_behind_others_are_late_and_not_lost,
 );
 
 /// A tower with `guests`, whose sidecar says `sidecar`.
@@ -19,10 +23,10 @@ fn tower(place: Place, sidecar: &str) -> Tower {
     tower
 }
 
-async fn a_schedule_lives_from_add_to_remove(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
-    let added = tower.json([
+/// Add the schedule `tick`, of every second.
+#[track_caller]
+fn add_tick(tower: &Tower) -> Value {
+    tower.json([
         "schedule",
         "add",
         "tick",
@@ -32,7 +36,13 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
         "ok",
         "--every",
         "1s",
-    ]);
+    ])
+}
+
+async fn a_schedule_lives_from_add_to_remove(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let added = add_tick(&tower);
     let known = [
         "anchor",
         "context",
@@ -116,16 +126,7 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     assert!(count >= 2, "{range:#}");
     let span = millis(&range["scheduled_last"]) - millis(&range["scheduled_time"]);
     assert_eq!(span, (count - 1) * 1_000, "{range:#}");
-    // No second between the first and the last is without its decision, and none has two.
-    let mut slots: Vec<i64> = rows
-        .iter()
-        .filter(|row| row["kind"] != "manual")
-        .flat_map(|row| (0..row["slot_count"].as_i64().unwrap_or(0)).map(move |n| (row, n)))
-        .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
-        .collect();
-    slots.sort_unstable();
-    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
-    assert_eq!(slots, every);
+    every_second_is_decided_once(&rows);
 
     assert_eq!(tower.ok(["schedule", "remove", "tick"]), "removed tick\n");
     tower
@@ -135,24 +136,69 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     let left = tower.launches("tick");
     assert!(left.len() >= rows.len(), "its launches stay");
     // The name is free again, and the new schedule rings.
-    tower.ok([
-        "schedule",
-        "add",
-        "tick",
-        "--package",
-        "guests",
-        "--task",
-        "ok",
-        "--every",
-        "1s",
-    ]);
-    let new = tower.json(["schedule", "show", "tick"]);
+    let new = add_tick(&tower);
     assert_ne!(new["id"], added["id"]);
     eventually(|| {
         let rows = list(tower.json(["schedule", "show", "tick"])["launches"].clone());
         let rung = rows.iter().any(|row| row["status"] == "succeeded");
         rung.then_some(()).ok_or_else(|| format!("{rows:#?}"))
     });
+}
+
+/// No second between the first and the last is without its decision, and none has two.
+#[track_caller]
+fn every_second_is_decided_once(rows: &[Value]) {
+    let mut slots: Vec<i64> = rows
+        .iter()
+        .filter(|row| row["kind"] != "manual")
+        .flat_map(|row| (0..row["slot_count"].as_i64().unwrap_or(0)).map(move |n| (row, n)))
+        .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
+        .collect();
+    slots.sort_unstable();
+    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
+    assert_eq!(slots, every);
+}
+
+async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) {
+    let tower = tower(place, "");
+    let file = tower.folder().join("campanile.toml");
+    std::fs::write(file, "[late]\nmisfire_grace = \"5s\"\n").expect("a configuration");
+    let mut host = tower.serve();
+    add_tick(&tower);
+    tower.launch_where("tick", |row| row["status"] == "succeeded");
+    host.terminate();
+    assert!(host.wait_exit().success());
+    let before = tower.launches("tick").len();
+    // Until three slots at least are older than the grace.
+    std::thread::sleep(Duration::from_secs(9));
+
+    let _host = tower.serve();
+    let caught_up = tower.launch_where("tick", |row| {
+        row["kind"] == "catchup" && row["status"] == "succeeded"
+    });
+    tower.launch_where("tick", |row| {
+        row["status"] == "succeeded"
+            && millis(&row["scheduled_time"]) > millis(&caught_up["scheduled_time"])
+    });
+    tower.ok(["schedule", "pause", "tick"]);
+    let rows = tower.launches("tick");
+    every_second_is_decided_once(&rows);
+    let of = |key: &str, word: &str| -> Vec<&Value> {
+        rows.iter().filter(|row| row[key] == word).collect()
+    };
+    assert_eq!(of("kind", "catchup").len(), 1, "{rows:#?}");
+    let dropped = of("decision", "skipped");
+    let [range] = dropped[..] else {
+        panic!("one row for all that is dropped: {rows:#?}")
+    };
+    assert_eq!(range["reason"], "coalesced");
+    assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
+    assert_eq!(rows[before], *range, "what was dropped comes first");
+    assert_eq!(
+        rows[before + 1]["id"],
+        caught_up["id"],
+        "then what stands for it"
+    );
 }
 
 fn next(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
@@ -336,4 +382,46 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
         Value::Null,
         "a success ends the trouble"
     );
+}
+
+async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
+    const LAUNCHES: usize = 12;
+    let tower = tower(place, "");
+    let config =
+        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n";
+    std::fs::write(tower.folder().join("campanile.toml"), config).expect("a configuration");
+    let _host = tower.serve();
+    tower.ok([
+        "schedule",
+        "add",
+        "queue",
+        "--package",
+        "guests",
+        "--task",
+        "sleep",
+        "--at",
+        "2099-01-01T00:00:00Z",
+    ]);
+    for _ in 0..LAUNCHES {
+        tower.trigger("queue", &json!({"ms": 300}));
+    }
+    let rows = eventually(|| {
+        let rows = tower.launches("queue");
+        let ended = rows.iter().filter(|row| !row["finished_at"].is_null());
+        match ended.count() {
+            LAUNCHES => Ok(rows),
+            ended => Err(format!("{ended} ended: {rows:#?}")),
+        }
+    });
+    let waited = |row: &Value| millis(&row["started_at"]) - millis(&row["scheduled_time"]);
+    let longest = rows.iter().map(waited).max();
+    assert!(longest > Some(2_000), "nothing had to wait: {rows:#?}");
+    for row in &rows {
+        let run = tower.run_of(row);
+        assert_eq!(
+            (&row["status"], &row["attempts"], &run["is_recovery"]),
+            (&json!("succeeded"), &json!(1), &json!(false)),
+            "{row:#} {run:#}"
+        );
+    }
 }

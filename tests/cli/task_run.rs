@@ -365,6 +365,7 @@ fn limits_that_no_task_could_live_with_are_refused() {
     task_run("noop", &["--timeout", "0s"]).refused(&["--timeout", "1ms"]);
     task_run("noop", &["--timeout", "soon"]).refused(&["--timeout", "soon", "30s"]);
     task_run("noop", &["--memory", "1KiB"]).refused(&["--memory", "64KiB"]);
+    task_run("noop", &["--memory", "abc"]).refused(&["is \"abc\", which is not a size", "64MiB"]);
     task_run("noop", &["--memory", "100GiB"]).refused(&["--memory", "sandbox.memory_max"]);
 }
 
@@ -406,8 +407,74 @@ fn what_is_no_package_is_refused_by_what_it_is_with_exit_code_2() {
         assert_eq!(report["package"]["form"], Value::Null);
     }
     task_run("nowhere", &[]).refused(&["nowhere.wasm"]);
+}
+
+#[test]
+fn a_file_that_could_not_be_read_as_a_package_is_reported_too() {
     let here = folder();
-    run(here.path(), ["task", "run", "."]).refused(&["is not a file"]);
+    std::fs::create_dir(here.path().join("directory.wasm")).expect("a folder");
+    std::fs::File::create(here.path().join("huge.wasm"))
+        .and_then(|file| file.set_len((64 << 20) + 1))
+        .expect("a file with holes");
+    make_fifo(&here.path().join("pipe.wasm"));
+    for (file, says) in [
+        ("directory.wasm", "it is not a regular file"),
+        ("pipe.wasm", "it is not a regular file"),
+        ("huge.wasm", "and a package may have 64MiB"),
+    ] {
+        let said = run(here.path(), ["task", "run", file, "--json"]);
+        assert_eq!((said.code, said.stderr.as_str()), (2, ""), "{said:?}");
+        let report = said.json();
+        assert_failure(&report, "refused", false, says);
+        assert_eq!(report["package"]["digest"], Value::Null);
+    }
+}
+
+fn make_fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo").success());
+}
+
+/// What a sidecar that a host would refuse is refused for here.
+#[track_caller]
+fn assert_refused(here: &TempDir, says: &str) {
+    let (code, report) = in_folder(here.path(), "ok", &json!({}));
+    assert_eq!(code, 2, "{report:#}");
+    assert_failure(&report, "refused", false, says);
+}
+
+#[test]
+fn a_sidecar_is_held_against_the_file_as_a_host_would() {
+    for (sidecar, says) in [
+        (
+            format!("sha256 = '{}'\n", "0".repeat(64)),
+            "and guests.toml pins 0000",
+        ),
+        (
+            "[[schedules]]\ncron = '0 0 * * MOO'\n".to_owned(),
+            "guests.toml:2: `schedules[0].cron` is refused",
+        ),
+        (
+            "[[schedules]]\nevery = '1h'\ntimezone = 'Europe/Pris'\n".to_owned(),
+            "guests.toml:3: `schedules[0].timezone` is refused",
+        ),
+        (
+            "[[schedules]]\nevery = '1h'\ntask = 'ecco'\n".to_owned(),
+            "does not have: did you mean `echo`?",
+        ),
+        (
+            "#".repeat((1 << 20) + 1),
+            "guests.toml: it has more than 1MiB",
+        ),
+    ] {
+        assert_refused(&granted(Some(&sidecar)), says);
+    }
+    let here = granted(None);
+    make_fifo(&here.path().join("guests.toml"));
+    assert_refused(&here, "guests.toml: it is not a regular file");
+    let here = granted(None);
+    std::os::unix::fs::symlink("nothing", here.path().join("guests.toml")).expect("a link");
+    assert_refused(&here, "guests.toml: it is a link to nothing");
 }
 
 #[test]

@@ -10,12 +10,15 @@ use campanile::db::runs::{self, Finish, NewRun, RunEnd, TaskRun};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::{Decision, Origin, Tx};
 use campanile::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile::schedule::RuleKind;
+use campanile::schedule::{RuleKind, RuleText};
 use campanile_tests::TestDb;
 use uuid::Uuid;
 
 /// The package that all schedules here are of.
 pub const PACKAGE: &str = "chimes";
+
+/// The package's bytes.
+pub const BYTES: &[u8] = b"bytes";
 
 /// 2027-01-15T08:00:00Z and so many seconds.
 pub fn at(seconds: u64) -> Timestamp {
@@ -34,9 +37,9 @@ pub fn run_id(number: u128) -> RunId {
     RunId(Uuid::from_u128(0xC000 + number))
 }
 
-/// The digest of the package's bytes.
+/// The digest of [`BYTES`].
 pub fn digest() -> ArtifactDigest {
-    ArtifactDigest::of(b"bytes")
+    ArtifactDigest::of(BYTES)
 }
 
 pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
@@ -58,16 +61,16 @@ pub async fn add_host(tx: &mut Tx, number: u128, now: Timestamp) -> HostId {
     let id = host_id(number);
     let host = host(id, &format!("tower-{number}"), now);
     hosts::register(tx, &host).await.unwrap();
-    publish(tx, id, PACKAGE, now).await;
+    publish(tx, id, PACKAGE, BYTES, now).await;
     id
 }
 
-pub async fn publish(tx: &mut Tx, host: HostId, name: &str, now: Timestamp) {
+pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: Timestamp) {
     let loaded = Loaded {
         name,
-        digest: &digest(),
+        digest: &ArtifactDigest::of(bytes),
         form: "typed_component",
-        bytes: b"bytes",
+        bytes,
         manifest: "{}",
     };
     packages::publish(tx, host, &loaded, now).await.unwrap();
@@ -81,10 +84,10 @@ pub fn revision(number: u128) -> Revision {
         name: format!("bell-{number}"),
         package: PACKAGE.to_owned(),
         task: None,
-        kind: RuleKind::Every,
-        expression: "10 seconds".to_owned(),
-        anchor: Some(at(0)),
-        timezone: "UTC".to_owned(),
+        rule: RuleText {
+            anchor: Some(at(0)),
+            ..RuleText::new(RuleKind::Every, "10 seconds", "UTC")
+        },
         context: "{}".to_owned(),
         since: at(0),
     }

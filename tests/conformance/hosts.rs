@@ -6,7 +6,7 @@ use campanile::db::{Db, DbError, schedules};
 use campanile::ids::ArtifactDigest;
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
 
-use crate::fixtures::{PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};
+use crate::fixtures::{BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};
 
 on_both!(
     a_host_lives_until_it_ends_in_order,
@@ -151,7 +151,7 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
             .unwrap()
             .is_some()
     );
-    publish(&mut tx, host, "a-second", at(6)).await;
+    publish(&mut tx, host, "a-second", BYTES, at(6)).await;
     let all = packages::list(&mut tx, None).await.unwrap();
     let names: Vec<_> = all.iter().map(|package| package.name.as_str()).collect();
     assert_eq!(names, ["a-second", PACKAGE]);
@@ -169,7 +169,7 @@ async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
     assert_eq!(row.rejection.as_deref(), Some("it imports wasi:sockets"));
     assert_eq!((row.loaded_at, row.rejected_at), (at(0), Some(at(5))));
     // A file that is taken puts the rejection away.
-    publish(&mut tx, host, PACKAGE, at(6)).await;
+    publish(&mut tx, host, PACKAGE, BYTES, at(6)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.rejection, row.rejected_at), (None, None));
     // One that was never taken has no version, and is missing.
@@ -222,7 +222,7 @@ async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
     );
     let due = schedules::due(&mut tx, at(10), 9).await.unwrap();
     assert_eq!(due[0].missing_since, Some(at(5)));
-    publish(&mut tx, host_1, PACKAGE, at(7)).await;
+    publish(&mut tx, host_1, PACKAGE, BYTES, at(7)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!(row.missing_since, None, "it came back");
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages::{self, Loaded};
+use campanile::db::packages;
 use campanile::db::recovery::{self, Verdict};
 use campanile::db::runs::{self, NewRun, RunEnd, TaskRun};
 use campanile::db::schedules::{self, Advance, Revision};
 use campanile::db::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
-use campanile::ids::{ArtifactDigest, HostId, LaunchKind, ScheduleId};
+use campanile::ids::{HostId, LaunchKind, ScheduleId};
 use campanile_tests::dump::dump;
 use campanile_tests::{Backend, TestDb, fresh_db};
 use rand::rngs::StdRng;
@@ -22,7 +22,7 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    Held, at, host, host_id, launch, manual, revision, run_id, skipped, task_run,
+    Held, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
 };
 
 /// Operations in one list.
@@ -192,7 +192,15 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     };
     let next = caller.apart(now.plus(PERIOD));
     let next = Some(next).filter(|_| found.state.enabled);
-    let answer = schedules::revise(tx, &says, found.state.origin, now, next).await;
+    let answer = schedules::revise(
+        tx,
+        &says,
+        found.state.enabled,
+        found.state.origin,
+        now,
+        next,
+    )
+    .await;
     caller.did("revised", usize::from(matches!(answer, Ok(true))));
     ("revise", text(&answer), answer.is_ok())
 }
@@ -491,17 +499,6 @@ async fn change_packages(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
     };
     let all = packages::list(tx, None).await;
     ("packages", format!("{answer} {}", text(&all)), true)
-}
-
-async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: Timestamp) {
-    let loaded = Loaded {
-        name,
-        digest: &ArtifactDigest::of(bytes),
-        form: "typed_component",
-        bytes,
-        manifest: "{}",
-    };
-    packages::publish(tx, host, &loaded, now).await.unwrap();
 }
 
 async fn look(tx: &mut Tx, now: Timestamp) -> Done {

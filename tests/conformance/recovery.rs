@@ -8,7 +8,7 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    Held, PACKAGE, add_host, at, begin, host, host_id, launch, publish, run_id, schedule_id,
+    BYTES, Held, PACKAGE, add_host, at, begin, host, host_id, launch, publish, run_id, schedule_id,
     skipped, small_tower, status_of, take, task_run,
 };
 
@@ -238,6 +238,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         enabled: false,
         deleted_at: None,
         missing_since: Some(at(16)),
+        why: "its host died".to_owned(),
     };
     let removed = Stray {
         launch_id: held[1].launch_id,
@@ -495,7 +496,7 @@ async fn two_who_recover_at_once_take_each_stray_once(test: TestDb) {
         )
         .await
         .unwrap();
-        publish(&mut tx, host_id(number), PACKAGE, at(0)).await;
+        publish(&mut tx, host_id(number), PACKAGE, BYTES, at(0)).await;
     }
     tx.commit().await.unwrap();
     let mut recovering = Vec::new();

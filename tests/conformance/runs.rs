@@ -13,7 +13,7 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    Held, PACKAGE, add_schedule, at, begin, digest, host, host_id, launch, publish, run_id,
+    BYTES, Held, PACKAGE, add_schedule, at, begin, digest, host, host_id, launch, publish, run_id,
     schedule_id, small_tower, status_of, task_run,
 };
 
@@ -124,7 +124,7 @@ async fn launches_are_taken_earliest_first_where_their_package_is(test: TestDb) 
     hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
         .await
         .unwrap();
-    publish(&mut tx, host_2, "other", at(0)).await;
+    publish(&mut tx, host_2, "other", BYTES, at(0)).await;
     let other = NewLaunch {
         package: "other".to_owned(),
         ..launch(3, 15)
@@ -165,7 +165,7 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
         hosts::register(&mut tx, &host(id, &format!("tower-{number}"), at(0)))
             .await
             .unwrap();
-        publish(&mut tx, id, PACKAGE, at(0)).await;
+        publish(&mut tx, id, PACKAGE, BYTES, at(0)).await;
     }
     tx.commit().await.unwrap();
     assert_eq!(host_1, host_id(1));
@@ -302,7 +302,7 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         [],
         "it lacks the package"
     );
-    publish(&mut tx, host_2, PACKAGE, at(0)).await;
+    publish(&mut tx, host_2, PACKAGE, BYTES, at(0)).await;
     assert_eq!(
         runs::take_waiting(&mut tx, host_2, at(19), at(50), 9)
             .await

@@ -8,6 +8,7 @@ use campanile::db::launches::{self, NewLaunch};
 use campanile::db::schedules::{self, Advance, Revision};
 use campanile::db::{Db, DbError, Origin};
 use campanile::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile::schedule::{RuleKind, RuleText};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
@@ -63,7 +64,7 @@ async fn a_name_is_taken_until_its_schedule_is_removed(test: TestDb) {
         revision: 2,
         ..revision(3)
     };
-    let refused = schedules::revise(&mut tx, &renamed, Origin::Sidecar, at(0), None).await;
+    let refused = schedules::revise(&mut tx, &renamed, true, Origin::Sidecar, at(0), None).await;
     assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
 }
 
@@ -75,19 +76,26 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         revision: 2,
         name: "angelus".to_owned(),
         package: "other".to_owned(),
-        expression: "1 hour".to_owned(),
+        rule: RuleText::new(RuleKind::Every, "1 hour", "UTC"),
         since: at(7),
         ..revision(1)
     };
     let mut tx = test.write().await;
     assert!(
-        schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), Some(at(3600)))
-            .await
-            .unwrap()
+        schedules::revise(
+            &mut tx,
+            &second,
+            true,
+            Origin::Sidecar,
+            at(7),
+            Some(at(3600))
+        )
+        .await
+        .unwrap()
     );
     // Somebody who still thinks that the first is in force, and somebody from the future.
     assert!(
-        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(8), Some(at(20)))
+        !schedules::revise(&mut tx, &second, true, Origin::Sidecar, at(8), Some(at(20)))
             .await
             .unwrap()
     );
@@ -96,7 +104,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         ..second.clone()
     };
     assert!(
-        !schedules::revise(&mut tx, &fourth, Origin::Sidecar, at(8), Some(at(20)))
+        !schedules::revise(&mut tx, &fourth, true, Origin::Sidecar, at(8), Some(at(20)))
             .await
             .unwrap()
     );
@@ -199,7 +207,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
         ..revision(1)
     };
     assert!(
-        !schedules::revise(&mut tx, &second, Origin::Sidecar, at(7), None)
+        !schedules::revise(&mut tx, &second, true, Origin::Sidecar, at(7), None)
             .await
             .unwrap()
     );

@@ -2,17 +2,18 @@
 
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
-use campanile::db::packages::{self, Loaded};
+use campanile::db::packages;
 use campanile::db::runs::{self, NewRun, TaskRun};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::{FailureKind, Origin, launches};
 use campanile::ids::{ArtifactDigest, LaunchKind, RunId};
-use campanile::schedule::RuleKind;
+use campanile::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, begin, digest, launch, revision, run_id, small_tower, task_run,
+    PACKAGE, add_schedule, at, begin, digest, launch, publish, revision, run_id, small_tower,
+    task_run,
 };
 
 on_both!(
@@ -117,9 +118,9 @@ async fn every_word_comes_back(test: TestDb) {
             .await
             .unwrap();
     }
-    for (number, kind) in (20..).zip([RuleKind::Cron, RuleKind::Every, RuleKind::At]) {
+    for (number, &kind) in (20..).zip(RuleKind::ALL) {
         let says = Revision {
-            kind,
+            rule: RuleText::new(kind, "", "UTC"),
             ..revision(number)
         };
         schedules::insert(&mut tx, &says, Origin::Operator, None)
@@ -147,12 +148,12 @@ async fn every_word_comes_back(test: TestDb) {
             .unwrap();
         assert_eq!(found.state.origin, *origin);
     }
-    for (number, kind) in (20..).zip([RuleKind::Cron, RuleKind::Every, RuleKind::At]) {
+    for (number, &kind) in (20..).zip(RuleKind::ALL) {
         let found = schedules::find(&mut tx, &of(number))
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(found.says.kind, kind);
+        assert_eq!(found.says.rule.kind, kind);
     }
 }
 
@@ -165,16 +166,7 @@ async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
     ];
     let mut tx = test.write().await;
     for (name, bytes) in &artifacts {
-        let loaded = Loaded {
-            name,
-            digest: &ArtifactDigest::of(bytes),
-            form: "typed_component",
-            bytes,
-            manifest: "{}",
-        };
-        packages::publish(&mut tx, host, &loaded, at(1))
-            .await
-            .unwrap();
+        publish(&mut tx, host, name, bytes, at(1)).await;
     }
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
@@ -276,10 +268,13 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
 async fn a_revision_comes_back_whole(test: TestDb) {
     let full = Revision {
         task: Some("ring".to_owned()),
-        kind: RuleKind::Cron,
-        expression: "*/5 * * * *".to_owned(),
-        anchor: None,
-        timezone: "Europe/Zürich".to_owned(),
+        rule: RuleText {
+            day_match: DayMatch::And,
+            dst_gap: DstGap::Skip,
+            dst_fold: DstFold::Both,
+            exclude: vec!["2026-12-24..2027-01-01".to_owned(), "* * * * \"".to_owned()],
+            ..RuleText::new(RuleKind::Cron, "*/5 * * * *", "Europe/Zürich")
+        },
         context: format!(r#"{{"text":"{}"}}"#, "ö".repeat(1 << 19)),
         since: Timestamp::from_micros(1_800_000_000_123_456),
         ..revision(1)

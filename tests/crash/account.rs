@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use campanile::db::{Decision, LaunchStatus, RunState};
-use campanile::schedule::Rule;
+use campanile::schedule::{HashKey, Rule};
 
 use crate::tower::{Effect, Record, is_unfinished};
 
@@ -82,7 +82,8 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
     }
     for schedule in &record.schedules {
         let name = &schedule.says.name;
-        let rule = Rule::parse(&schedule.says.rule_text()).expect("a rule");
+        let rule =
+            Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id)).expect("a rule");
         let rows = record
             .launches
             .get(name)
@@ -106,8 +107,12 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             expected = rule.next(slot);
         }
         // A pause moves no cursor; while it is enabled the cursor is the last slot decided.
-        if let Some(last) = last {
-            assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor");
+        match last {
+            Some(last) => assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor"),
+            None => assert!(
+                expected.is_none_or(|slot| slot > schedule.state.cursor_at),
+                "{name}: slots without a row"
+            ),
         }
     }
     for launch in record.all_launches() {

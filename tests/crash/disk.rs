@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use campanile::db::{DatabaseUrl, Db, probe};
 use campanile_tests::{Backend, HostProcess, campanile_binary};
@@ -286,29 +286,11 @@ fn fill_while_serving(scarce: &Scarce) {
         line.contains("cannot be written") && line.contains("space"),
         "{line}"
     );
-    let until = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < until {
-        assert!(
-            host.try_wait().is_none(),
-            "the host ended:\n{}",
-            host.stderr_lines().join("\n")
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    host.stays_up(Duration::from_secs(3));
     scarce.free(Some(&host));
     let freed = now();
     host.wait_for_line("the database answers again");
-    tower.record_when(
-        "slots after there was space",
-        Duration::from_secs(20),
-        &[&host],
-        |record| {
-            record
-                .schedules
-                .iter()
-                .all(|schedule| schedule.state.cursor_at > freed.plus(Duration::from_secs(2)))
-        },
-    );
+    tower.rings_past(freed.plus(Duration::from_secs(2)), &[&host]);
     let record = tower.quiet(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());

@@ -114,7 +114,8 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
 #[test]
 fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
     const SHORT: u64 = 6_000;
-    const LONG: u64 = 12_000;
+    // Longer than the takeover may ever take, so that it is still asleep when its host goes on.
+    const LONG: u64 = 30_000;
     let tower = Tower::new(Backend::Postgres);
     tower.configure(RECOVERY);
     let slot = now().plus(Duration::from_secs(3));
@@ -142,14 +143,19 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
         &[&takes_over],
         |record| running("short", "takes-over")(record) && running("long", "takes-over")(record),
     );
-    // By now the short one's sleep is over and the long one's is not.
+    // Until the short one's sleep is over and the long one's is not.
     let rest = Duration::from_millis(SHORT).saturating_sub(now().since(slot));
     std::thread::sleep(rest + Duration::from_millis(500));
+    let slept = now().since(slot);
+    assert!(
+        slept < Duration::from_millis(LONG),
+        "too late: after {slept:?}"
+    );
     still.signal(Signal::CONT);
     still.wait_for_line("this host had been silent for so long");
     let record = tower.record_when(
         "both succeeded",
-        Duration::from_secs(30),
+        Duration::from_secs(60),
         &[&still, &takes_over],
         |record| record.count(LaunchStatus::Succeeded) == 2,
     );

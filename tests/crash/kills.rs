@@ -151,13 +151,13 @@ fn nothing_is_lost_or_doubled_by_random_kills_on_postgres() {
     kill_at_random(Backend::Postgres);
 }
 
-/// `CAMPANILE_SEED` replays the moments of an earlier run.
+/// `CAMPANILE_TEST_SEED` replays the moments of an earlier run.
 fn kill_at_random(backend: Backend) {
-    let seed: u64 = match std::env::var("CAMPANILE_SEED") {
-        Ok(text) => text.parse().expect("CAMPANILE_SEED is a number"),
+    let seed: u64 = match std::env::var("CAMPANILE_TEST_SEED") {
+        Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
         Err(_) => rand::random(),
     };
-    println!("CAMPANILE_SEED={seed} on {}", backend.name());
+    println!("CAMPANILE_TEST_SEED={seed} on {}", backend.name());
     let mut rng = StdRng::seed_from_u64(seed);
     let tower = Tower::new(backend);
     tower.install_bells(SCHEDULES, "{ after_ms = 30 }");
@@ -178,17 +178,7 @@ fn kill_at_random(backend: Backend) {
     }
     let mut host = tower.start("tower");
     let settled = now();
-    tower.record_when(
-        "a slot of every schedule after the last start",
-        Duration::from_secs(20),
-        &[&host],
-        |record| {
-            record
-                .schedules
-                .iter()
-                .all(|schedule| schedule.state.cursor_at > settled)
-        },
-    );
+    tower.rings_past(settled, &[&host]);
     let record = tower.quiet(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());

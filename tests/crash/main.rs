@@ -5,7 +5,7 @@
 //! | `points`   | it dies at a named point of a launch's path; the documented guarantee             |
 //! | `kills`    | `kill -9` in the middle of a backup, and at random moments over and over           |
 //! | `hosts`    | one of two hosts dies, or stands still for longer than its lease                   |
-//! | `outage`   | the Postgres server goes away and comes back                                       |
+//! | `outage`   | the Postgres server goes away or falls silent, and comes back                      |
 //! | `disk`     | the SQLite file cannot be written, the disk is full, the file is not what it was   |
 //! | `stop`     | it is told to stop at an awkward moment                                            |
 //!
@@ -18,6 +18,7 @@ mod account;
 mod disk;
 mod hosts;
 mod kills;
+mod line;
 mod outage;
 mod points;
 mod stop;

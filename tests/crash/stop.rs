@@ -8,6 +8,8 @@ use campanile_tests::{Backend, Cluster, HostProcess, cluster};
 use rustix::process::Signal;
 
 use crate::account;
+use crate::line::Line;
+use crate::outage::LOST;
 use crate::tower::{Tower, now};
 
 /// Moments after the start, in milliseconds.
@@ -51,28 +53,28 @@ fn a_host_that_is_told_to_stop_while_it_starts_leaves_nothing_behind() {
             "told to stop {MOMENTS_MS:?} ms after the start on {}: {ends:?}",
             backend.name()
         );
-        assert_eq!(ends.last(), Some(&"in order"));
+        let mut host = tower.start("tower");
+        host.terminate();
+        assert!(host.wait_exit_within(Duration::from_secs(10)).success());
         let mut host = tower.start("tower");
         let since = now();
-        tower.record_when("new slots", Duration::from_secs(20), &[&host], |record| {
-            record.schedules.len() == 3
-                && record
-                    .schedules
-                    .iter()
-                    .all(|schedule| schedule.state.cursor_at > since)
-        });
+        tower.rings_past(since, &[&host]);
         let record = tower.quiet(Duration::from_secs(20), &[&host]);
         host.terminate();
         assert!(host.wait_exit().success());
         let account = account::check(&record, &tower.effects(), 3);
+        assert_eq!(account.schedules, 3, "{account}");
         assert_eq!(account.succeeded, account.launched, "{account}");
     }
 }
 
+/// Little time to end in.
+const SHORT_DRAIN: &str = "[host]\ndrain = \"1s\"\n";
+
 /// A tower on which one task sleeps for as long as the test may take.
-fn busy(tower: &Tower, drain: &str) -> HostProcess {
-    tower.configure(&format!("[host]\ndrain = \"{drain}\"\n"));
-    let slot = now().plus(Duration::from_secs(2));
+fn busy(tower: &Tower, configuration: &str) -> HostProcess {
+    tower.configure(configuration);
+    let slot = now().plus(Duration::from_secs(3));
     tower.install_append(&format!(
         "[[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {{ before_ms = 60000 }}\n"
     ));
@@ -86,35 +88,21 @@ fn busy(tower: &Tower, drain: &str) -> HostProcess {
 #[test]
 fn a_host_that_is_told_twice_ends_at_once() {
     let tower = Tower::new(Backend::Sqlite);
-    let mut host = busy(&tower, "30s");
+    let mut host = busy(&tower, "");
     host.terminate();
     host.wait_for_line("stopping: no new launches");
     host.terminate();
     let status = host.wait_exit_within(Duration::from_secs(3));
     assert_eq!(status.code(), Some(1));
     host.wait_for_line("told to stop twice");
-    // What ran is recovered by the next life.
-    let host = tower.start("tower");
-    tower.record_when(
-        "it runs again",
-        Duration::from_secs(10),
-        &[&host],
-        |record| {
-            let states: Vec<_> = record
-                .runs
-                .iter()
-                .map(|run| (run.state, run.is_recovery))
-                .collect();
-            states == [(RunState::Lost, false), (RunState::Running, true)]
-        },
-    );
+    runs_again(&tower);
 }
 
 #[test]
 fn a_host_hands_back_what_does_not_end_in_time() {
     for backend in Backend::ALL {
         let tower = Tower::new(backend);
-        let mut host = busy(&tower, "1s");
+        let mut host = busy(&tower, SHORT_DRAIN);
         host.terminate();
         assert!(host.wait_exit_within(Duration::from_secs(8)).success());
         let line = host.wait_for_line("stopped");
@@ -122,18 +110,7 @@ fn a_host_hands_back_what_does_not_end_in_time() {
         let record = tower.record();
         assert_eq!(record.count(LaunchStatus::Open), 1, "{}", record.shown());
         assert_eq!(record.runs[0].state, RunState::Lost);
-        let host = tower.start("tower");
-        tower.record_when(
-            "it runs again",
-            Duration::from_secs(10),
-            &[&host],
-            |record| {
-                record
-                    .runs
-                    .iter()
-                    .any(|run| run.state == RunState::Running && run.is_recovery)
-            },
-        );
+        runs_again(&tower);
     }
 }
 
@@ -141,34 +118,53 @@ fn a_host_hands_back_what_does_not_end_in_time() {
 fn a_host_whose_database_is_away_stops_when_told() {
     let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let tower = Tower::on(cluster.url().clone());
-    let mut host = busy(&tower, "1s");
+    let mut host = busy(&tower, SHORT_DRAIN);
     cluster.stop().expect("the server ends");
-    host.wait_for_line("trying again until it works");
+    host.wait_for_line(LOST);
+    ends_without_last_words(&mut host);
+    cluster.start_again().expect("the server starts again");
+    runs_again(&tower);
+}
+
+/// No error comes: what the host is in the middle of would wait for ever.
+#[test]
+fn a_host_whose_database_is_silent_stops_when_told() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let line = Line::to(&cluster);
+    let tower = Tower::on(line.url.clone());
+    let recovery = "[recovery]\nlease = \"4s\"\nrenew = \"1s\"\n";
+    let mut host = busy(&tower, &format!("{SHORT_DRAIN}{recovery}"));
+    line.fall_silent();
+    host.wait_for_line(LOST);
+    ends_without_last_words(&mut host);
+    line.speak();
+    runs_again(&tower);
+}
+
+/// Told to stop, it ends within its drain and what it waits for the database, and says that it could not do all.
+fn ends_without_last_words(host: &mut HostProcess) {
     host.terminate();
     let told = Instant::now();
     let status = host.wait_exit_within(Duration::from_secs(40));
-    println!(
-        "with its database away it ended after {:.1} s",
-        told.elapsed().as_secs_f64()
-    );
-    // Its last words did not reach the record.
-    assert_eq!(status.code(), Some(1), "{}", host.stderr_lines().join("\n"));
+    let took = told.elapsed().as_secs_f64();
     let said = host.stderr_lines();
-    assert!(
-        said.last().is_some_and(|line| line.starts_with("error: ")),
-        "{said:?}"
-    );
-    cluster.start_again().expect("the server starts again");
+    let last = said.last().map_or("", String::as_str);
+    println!("without its database it ended after {took:.1} s: {last}");
+    assert_eq!(status.code(), Some(1), "{}", said.join("\n"));
+    assert!(last.starts_with("error: "), "{}", said.join("\n"));
+}
+
+/// The next life recovers the one run that the last one left.
+fn runs_again(tower: &Tower) {
     let host = tower.start("tower");
     tower.record_when(
         "it runs again",
-        Duration::from_secs(10),
+        Duration::from_secs(20),
         &[&host],
         |record| {
-            record
-                .runs
-                .iter()
-                .any(|run| run.state == RunState::Running && run.is_recovery)
+            let runs = record.runs.iter();
+            let states: Vec<_> = runs.map(|run| (run.state, run.is_recovery)).collect();
+            states == [(RunState::Lost, false), (RunState::Running, true)]
         },
     );
 }

@@ -69,6 +69,8 @@ impl Tower {
         for name in ["plugins", "out"] {
             std::fs::create_dir(folder.join(name)).expect("a folder");
         }
+        // Built before anybody computes a slot that is soon.
+        campanile_binary();
         let tower = Tower {
             runtime,
             url,
@@ -197,6 +199,15 @@ impl Tower {
                 said.join("\n")
             )
         })
+    }
+
+    /// Wait until every schedule has decided a slot after `at`.
+    pub fn rings_past(&self, at: Timestamp, hosts: &[&HostProcess]) {
+        let limit = Duration::from_secs(20);
+        self.record_when(&format!("slots after {at}"), limit, hosts, |record| {
+            let mut schedules = record.schedules.iter();
+            schedules.len() > 0 && schedules.all(|schedule| schedule.state.cursor_at > at)
+        });
     }
 
     /// Look at the newest runs again and again, up to `limit`, until they are as wanted.

@@ -183,6 +183,22 @@ impl HostProcess {
         self.child.try_wait().expect("a child process")
     }
 
+    /// Wait for `span`, in which it must not end.
+    ///
+    /// # Panics
+    ///
+    /// When it does, with all that it said.
+    pub fn stays_up(&mut self, span: Duration) {
+        let until = Instant::now() + span;
+        while Instant::now() < until {
+            if let Some(status) = self.try_wait() {
+                let said = self.stderr_lines().join("\n");
+                panic!("campanile ended with {status}; it said:\n{said}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// Wait until it has ended, up to [`WAIT_SECONDS`].
     ///
     /// # Panics

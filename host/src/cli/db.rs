@@ -25,6 +25,7 @@ impl DbCommand {
             DbCommand::Status => Db::open(&url).await?,
         };
         let steps = db.migrations().await?;
+        super::close(&db).await;
         let current = steps.iter().all(|step| step.applied);
         if common.json {
             output::json_out(&json!({

@@ -50,16 +50,9 @@ impl Launch {
                 "SLOT", "SCHEDULE", "STATUS", "REASON", "KIND", "TAKEN", "RUN", "MESSAGE",
             ],
             rows.into_iter().map(|row| {
-                let slots = match row.slot_count {
-                    1 => row.scheduled_time.to_string(),
-                    n => format!(
-                        "{} … {} ({n} slots)",
-                        row.scheduled_time, row.scheduled_last
-                    ),
-                };
                 let failure = row.failure.map(|kind| kind.to_string());
                 [
-                    slots,
+                    row.slots_text(&row.scheduled_time.to_string()),
                     row.schedule,
                     row.status.to_string(),
                     cell(&row.reason.or(failure)),

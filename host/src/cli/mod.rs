@@ -10,14 +10,17 @@ mod event;
 mod launch;
 mod output;
 mod package;
+mod rule;
 mod run;
 mod schedule;
 mod serve;
 mod stats;
 mod task;
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -47,18 +50,27 @@ static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     )
 });
 
+/// How long the database may take to let go.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// Under this the help of every command shows what all of them understand.
+const EVERYWHERE: &str = "Everywhere";
+
 /// What every command understands.
 #[derive(Args, Clone)]
 struct Common {
     /// The configuration file [default: campanile.toml, if there is one]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
-    #[arg(long, global = true, value_name = "URL", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
     /// Print JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     json: bool,
+    /// What [`Common::open`] opened.
+    #[arg(skip)]
+    opened: OnceCell<Db>,
 }
 
 #[derive(Subcommand)]
@@ -123,7 +135,7 @@ pub fn main() -> ExitCode {
 impl Cli {
     async fn run(self) -> Result<ExitCode, Failure> {
         let common = self.common;
-        match self.command {
+        let done = match self.command {
             Command::Serve(command) => command.run(&common).await,
             Command::Task(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
@@ -136,8 +148,18 @@ impl Cli {
             Command::Db(command) => command.run(&common).await,
             Command::Config(command) => command.run(&common),
             Command::Bench(command) => command.run(&common).await,
+        };
+        if let Some(db) = common.opened.get() {
+            close(db).await;
         }
+        done
     }
+}
+
+/// Let go of the database, which takes a SQLite file's log back into it.
+async fn close(db: &Db) {
+    // One that does not answer any more does not say good-bye either.
+    let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
 }
 
 /// The configuration of this process: its flags, its environment, the file of its working directory.
@@ -162,17 +184,18 @@ impl Common {
         load(&self.flags())
     }
 
-    /// The database, whose tables must be those of this version.
+    /// The database, whose tables must be those of this version. Closed when the command is done.
     async fn open(&self) -> Result<Db, Failure> {
-        Ok(Db::open_current(&self.config()?.database).await?)
+        let db = Db::open_current(&self.config()?.database).await?;
+        Ok(self.opened.get_or_init(|| db).clone())
     }
 
     /// The database and a clock that agrees with it.
     async fn open_with_clock(&self) -> Result<(Db, Clock), Failure> {
         let db = self.open().await?;
         let clock = Clock::system();
-        if let Some(server) = db.server_time().await? {
-            clock.set_offset_us(server.micros() - clock.now().micros());
+        if let Some(offset_us) = db.clock_offset_us(&clock).await? {
+            clock.set_offset_us(offset_us);
         }
         Ok((db, clock))
     }

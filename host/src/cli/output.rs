@@ -57,8 +57,9 @@ impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {
         match error {
             DbError::Unexpected(_) => Failure::failed(error.to_string()),
-            DbError::Unavailable(_) => Failure::refused(error.to_string())
-                .hint("check that it runs, and that its address is right"),
+            DbError::Unavailable(_) => Failure::refused(error.to_string()).hint(
+                "check that it runs, that its address is right, and that no firewall is in the way",
+            ),
             // Nothing was done, and the operator has to do something about it.
             _ => Failure::refused(error.to_string()),
         }

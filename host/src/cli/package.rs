@@ -17,7 +17,10 @@ pub(super) enum Package {
     /// All packages that were ever seen
     List,
     /// One package: what it says of itself, and its schedules
-    Show { name: String },
+    Show {
+        /// The package's name: that of its file without .wasm
+        name: String,
+    },
 }
 
 impl Package {

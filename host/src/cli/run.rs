@@ -25,9 +25,15 @@ pub(super) enum Run {
         limit: i64,
     },
     /// One run with every call of its tasks
-    Show { id: RunId },
+    Show {
+        /// The run's id, as `launch list` and `run list` print it
+        id: RunId,
+    },
     /// What the tasks of one run logged and printed
-    Logs { id: RunId },
+    Logs {
+        /// The run's id, as `launch list` and `run list` print it
+        id: RunId,
+    },
 }
 
 /// One run with its calls.

@@ -10,12 +10,13 @@ use serde_json::{Map, Value, json};
 
 use super::Common;
 use super::output::{self, Failure, cell};
+use super::rule::RuleOptions;
 use crate::clock::Timestamp;
 use crate::db::launches;
 use crate::db::schedules::{self, Schedule as Row};
 use crate::db::{Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
-use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
+use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable;
 
 /// Launches shown with a schedule.
@@ -30,22 +31,36 @@ pub(super) enum Schedule {
     /// All schedules
     List,
     /// One schedule with its newest launches
-    Show { name: String },
+    Show {
+        /// The schedule's name
+        name: String,
+    },
     /// The next slots of a schedule
     Next {
+        /// The schedule's name
         name: String,
         /// How many
         #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX as i64))]
         n: u32,
     },
     /// Decide no more slots until it is resumed; what runs, runs on
-    Pause { name: String },
+    Pause {
+        /// The schedule's name
+        name: String,
+    },
     /// Decide slots again, from now on
-    Resume { name: String },
+    Resume {
+        /// The schedule's name
+        name: String,
+    },
     /// End a schedule for good; its launches stay on the record
-    Remove { name: String },
+    Remove {
+        /// The schedule's name
+        name: String,
+    },
     /// Launch a schedule now, besides its slots
     Trigger {
+        /// The schedule's name
         name: String,
         /// Context laid over the schedule's: a JSON object, or @FILE
         #[arg(long, value_name = "JSON|@FILE")]
@@ -54,7 +69,7 @@ pub(super) enum Schedule {
 }
 
 #[derive(Args)]
-#[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at"]))]
+#[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at", "after_completion"]))]
 pub(super) struct Add {
     /// Its name, of your choice
     name: String,
@@ -64,21 +79,11 @@ pub(super) struct Add {
     /// One task with those it depends on, instead of the whole package
     #[arg(long)]
     task: Option<String>,
-    /// Five fields: minute hour day-of-month month day-of-week
+    /// Five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
-    /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
-    #[arg(long, value_name = "PERIOD")]
-    every: Option<String>,
-    /// One instant, such as 2026-11-21T08:00:00Z
-    #[arg(long, value_name = "TIME")]
-    at: Option<String>,
-    /// The instant from which periods are counted
-    #[arg(long, value_name = "TIME", requires = "every")]
-    anchor: Option<Timestamp>,
-    /// The time zone whose clock the rule follows, such as Europe/Paris
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    tz: String,
+    #[command(flatten)]
+    rule: RuleOptions,
     /// Context for the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
@@ -108,24 +113,11 @@ pub(super) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
 
 impl Add {
     fn wanted(self) -> Result<Wanted, Failure> {
-        let (kind, expression) = match (self.cron, self.every, self.at) {
-            (Some(cron), _, _) => (RuleKind::Cron, cron),
-            (_, Some(every), _) => (RuleKind::Every, every),
-            (_, _, Some(at)) => (RuleKind::At, at),
-            (None, None, None) => {
-                return Err(Failure::refused(
-                    "one of --cron, --every and --at is needed",
-                ));
-            }
-        };
         Ok(Wanted {
             name: self.name,
             package: self.package,
             task: self.task,
-            rule: RuleText {
-                anchor: self.anchor,
-                ..RuleText::new(kind, expression, self.tz)
-            },
+            rule: self.rule.rule(self.cron)?,
             context: read_context(self.context.as_deref())?.unwrap_or_default(),
         })
     }
@@ -178,8 +170,8 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     output::line(&format!(
         "added {}: {} {}, next at {}",
         row.says.name,
-        row.says.kind,
-        row.says.expression,
+        row.says.rule.kind,
+        row.says.rule.expression,
         cell(&row.state.next_slot)
     ))
 }
@@ -220,10 +212,10 @@ fn value(row: &Row) -> Value {
         "name": row.says.name,
         "package": row.says.package,
         "task": row.says.task,
-        "kind": row.says.kind,
-        "expression": row.says.expression,
-        "anchor": row.says.anchor,
-        "timezone": row.says.timezone,
+        "kind": row.says.rule.kind,
+        "expression": row.says.rule.expression,
+        "anchor": row.says.rule.anchor,
+        "timezone": row.says.rule.timezone,
         "context": context,
         "origin": row.state.origin,
         "enabled": row.state.enabled,
@@ -251,8 +243,8 @@ async fn list(common: &Common) -> Result<(), Failure> {
                 row.says.name,
                 row.says.package,
                 cell(&row.says.task),
-                format!("{} {}", row.says.kind, row.says.expression),
-                row.says.timezone,
+                format!("{} {}", row.says.rule.kind, row.says.rule.expression),
+                row.says.rule.timezone,
                 row.state.origin.to_string(),
                 if row.state.enabled {
                     "enabled"
@@ -281,9 +273,12 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         ("id", row.state.id.to_string()),
         ("package", row.says.package.clone()),
         ("task", cell(&row.says.task)),
-        ("rule", format!("{} {}", row.says.kind, row.says.expression)),
-        ("anchor", cell(&row.says.anchor)),
-        ("timezone", row.says.timezone.clone()),
+        (
+            "rule",
+            format!("{} {}", row.says.rule.kind, row.says.rule.expression),
+        ),
+        ("anchor", cell(&row.says.rule.anchor)),
+        ("timezone", row.says.rule.timezone.clone()),
         ("context", row.says.context.clone()),
         ("from", row.state.origin.to_string()),
         ("enabled", row.state.enabled.to_string()),
@@ -298,7 +293,7 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         ["SLOT", "STATUS", "REASON", "MESSAGE"],
         newest.into_iter().map(|launch| {
             [
-                launch.scheduled_local,
+                launch.slots_text(&launch.scheduled_local),
                 launch.status.to_string(),
                 cell(&launch.reason),
                 launch.message.unwrap_or_default(),
@@ -312,7 +307,7 @@ async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, name).await?;
     let key = HashKey::of(row.state.id);
-    let rule = Rule::parse(&row.says.rule_text(), key).map_err(ScheduleError::from)?;
+    let rule = Rule::parse(&row.says.rule, key).map_err(ScheduleError::from)?;
     let mut slots = Vec::new();
     let mut after = row.state.cursor_at.max(clock.now());
     while let Some(slot) = rule.next(after).filter(|_| slots.len() < n as usize) {

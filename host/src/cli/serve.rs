@@ -17,6 +17,7 @@ use crate::db::{Db, DbError};
 use crate::engine::{Engine, RecoveryLimits, Settings};
 use crate::package::{Folder, Packages, Rules};
 use crate::schedule::late::LatePolicy;
+use crate::strict;
 use crate::telemetry::{self, LogFormat};
 use crate::wasm::Sandbox;
 use crate::watch::Watch;
@@ -24,9 +25,6 @@ use crate::watch::Watch;
 /// The first pause between two tries to reach the database, and the longest.
 const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
 const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
-
-/// How long the database may take to let go.
-const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(super) struct Serve {
@@ -36,20 +34,12 @@ pub(super) struct Serve {
     /// The name under which this host keeps its place after a restart [default: the machine's]
     #[arg(long)]
     name: Option<String>,
-    /// How long to wait for the database at the start; 0 fails at once [default: 60s]
-    #[arg(long, value_name = "SPAN", value_parser = span)]
+    /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
+    #[arg(long, value_name = "SPAN", value_parser = strict::duration)]
     wait: Option<Duration>,
     /// How log lines look on stderr
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-}
-
-/// A span of time; a bare 0 needs no unit.
-pub(super) fn span(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    crate::strict::duration(text)
 }
 
 impl Serve {
@@ -67,12 +57,7 @@ impl Serve {
         let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
-        let rules = Rules {
-            limits: config.limits.clone(),
-            memory_bytes_most: config.sandbox.memory_bytes_max,
-            env: |name| std::env::var_os(name),
-        };
-        let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules)
+        let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
             .map_err(|error| Failure::refused(error.to_string()))?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
         let db = tokio::select! {
@@ -92,10 +77,19 @@ impl Serve {
         )
         .await?;
         let served = engine.serve(lock, folder, watch, stopping).await;
-        // One that does not answer any more does not say good-bye either.
-        let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
+        super::close(&db).await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What packages are read against.
+pub(super) fn rules(config: &Config) -> Rules {
+    Rules {
+        limits: config.limits.clone(),
+        memory_bytes_most: config.sandbox.memory_bytes_max,
+        env: |name| std::env::var_os(name),
+        own_paths: config.own_paths(),
     }
 }
 

@@ -8,11 +8,12 @@ use clap::Args;
 use super::Common;
 use super::output::{self, Failure};
 use crate::engine::audit;
+use crate::strict;
 
 #[derive(Args)]
 pub(super) struct Stats {
     /// How far to look back, such as 30m or 7days
-    #[arg(long, default_value = "24h", value_parser = humantime::parse_duration, value_name = "SPAN")]
+    #[arg(long, default_value = "24h", value_parser = strict::duration, value_name = "SPAN")]
     since: Duration,
 }
 

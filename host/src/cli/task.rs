@@ -1,6 +1,6 @@
 //! `campanile task`: run a task once in the real sandbox, without a database.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,19 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::Common;
 use super::output::{self, Failure};
 use super::schedule::read_context;
+use super::{Common, serve};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::context::{self, Facts};
 use crate::engine::workflow;
-use crate::ids::{ArtifactDigest, LaunchId, LaunchKind, RunId, ScheduleId};
-use crate::package::limits::{MEMORY_BYTES_LEAST, TIMEOUT_LEAST, TIMEOUT_MOST};
-use crate::package::sidecar::Surroundings;
-use crate::package::{self, FILE_BYTES_MAX, Manifest, Sidecar};
+use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::package::limits::{self, MEMORY_BYTES_LEAST};
+use crate::package::{self, Manifest, Package, Refused};
 use crate::strict;
 use crate::telemetry::printable;
-use crate::wasm::{Artifact, Call, Limits, Outcome, Report, RunFacts, Sandbox, StopSignal};
+use crate::wasm::{Call, Limits, Outcome, Report, RunFacts, Sandbox, StopSignal};
 
 #[derive(Subcommand)]
 pub(super) enum Task {
@@ -39,12 +38,12 @@ pub(super) struct Run {
     /// The task's context: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
-    /// Wall-clock limit, such as 5s [default: the package's, else 5m]
-    #[arg(long, value_name = "SPAN", value_parser = strict::duration)]
+    /// Wall-clock limit, such as 5s [default: the sidecar's, else the host's (5m) or the package's, if that is less]
+    #[arg(long, value_name = "SPAN", value_parser = limits::timeout)]
     timeout: Option<Duration>,
-    /// Limit of all memories together, such as 64MiB [default: the sidecar's, else 64MiB]
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<bytesize::ByteSize>,
+    /// Limit of all memories together, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
+    #[arg(long, value_name = "SIZE", value_parser = strict::size)]
+    memory: Option<u64>,
 }
 
 impl Task {
@@ -55,76 +54,48 @@ impl Task {
     }
 }
 
-/// A file made ready to be called.
-struct Ready {
-    artifact: Arc<Artifact>,
-    manifest: Arc<Manifest>,
-    sidecar: Sidecar,
-}
-
 impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
         let own = read_context(self.context.as_deref())?.unwrap_or_default();
         package::context::check(&own)
             .map_err(|error| Failure::refused(format!("--context: {error}")))?;
-        let bytes = read(&self.file)?;
-        let digest = ArtifactDigest::of(&bytes);
-        let name = stem(&self.file);
+        std::fs::metadata(&self.file)
+            .map_err(|error| Failure::refused(format!("{}: {error}", self.file.display())))?;
         let clock = Clock::system();
         let mut settings = config.sandbox_settings();
         settings.calls_max = 1;
         let sandbox = Sandbox::new(settings, clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
-        let ready = match self.load(&sandbox, &name, bytes, config).await {
-            Ok(ready) => ready,
-            Err(refusal) => {
-                let report = Report::without_call(Outcome::Refused, refusal);
-                print(common, &report, &name, &digest, None)?;
+        let package = match package::open(&sandbox, &self.file, &serve::rules(config)).await {
+            Ok(package) => package,
+            Err(Refused { digest, message }) => {
+                let report = Report::without_call(Outcome::Refused, message);
+                let of =
+                    json!({ "name": package::name_of(&self.file), "digest": digest, "form": null });
+                print(common, &report, of)?;
                 return Ok(ExitCode::from(2));
             }
         };
-        let task = self.task(&ready.manifest)?;
-        let limits = self.limits(&ready, &task, config)?;
-        let missing = ready.manifest.missing_grants(&ready.sidecar.grants);
+        let task = self.task(&package.manifest)?;
+        let limits = self.limits(&package, &task, config)?;
+        let missing = package.manifest.missing_grants(&package.sidecar.grants);
         let report = if missing.is_empty() {
             let now = clock.now();
-            let call = call(&ready, task, own, limits, now);
+            let call = call(&package, task, own, limits, now);
             as_a_launch(sandbox.run(call).await)
         } else {
             Report::without_call(Outcome::Denied, missing.join("; "))
         };
-        print(common, &report, &name, &digest, Some(&ready.artifact))?;
+        let of = json!({
+            "name": package.name,
+            "digest": package.digest,
+            "form": package.artifact.form,
+        });
+        print(common, &report, of)?;
         Ok(match report.outcome {
             Outcome::Succeeded => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
-        })
-    }
-
-    async fn load(
-        &self,
-        sandbox: &Arc<Sandbox>,
-        name: &str,
-        bytes: Vec<u8>,
-        config: &Config,
-    ) -> Result<Ready, String> {
-        let path = self.file.with_extension("toml");
-        let sidecar = match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let around = Surroundings {
-                    memory_bytes_most: config.sandbox.memory_bytes_max,
-                    env: |name| std::env::var_os(name),
-                };
-                Sidecar::parse(&path, &text, around).map_err(|error| error.to_string())?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Sidecar::default(),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-        };
-        let (artifact, manifest) = package::compile(sandbox, name, bytes).await?;
-        Ok(Ready {
-            artifact,
-            manifest,
-            sidecar,
         })
     }
 
@@ -157,39 +128,27 @@ impl Run {
         }
     }
 
-    fn limits(&self, ready: &Ready, task: &str, config: &Config) -> Result<Limits, Failure> {
-        let mut limits = ready.sidecar.limits.over(&config.limits);
-        let proposed = ready.manifest.task(task).and_then(|task| task.timeout);
-        if let Some(timeout) = proposed.filter(|_| ready.sidecar.limits.timeout.is_none()) {
-            limits.timeout = timeout;
-        }
-        if let Some(timeout) = self.timeout {
-            if !(TIMEOUT_LEAST..=TIMEOUT_MOST).contains(&timeout) {
-                return Err(Failure::refused(format!(
-                    "--timeout must be from {} to {}, not {}",
-                    strict::duration_text(TIMEOUT_LEAST),
-                    strict::duration_text(TIMEOUT_MOST),
-                    strict::duration_text(timeout)
-                )));
-            }
-            limits.timeout = timeout;
-        }
+    fn limits(&self, package: &Package, task: &str, config: &Config) -> Result<Limits, Failure> {
+        let mut limits = package.limits_of(task);
+        limits.timeout = self.timeout.unwrap_or(limits.timeout);
         if let Some(memory) = self.memory {
             let most = config.sandbox.memory_bytes_max;
-            if memory.as_u64() > most {
+            if memory > most {
                 return Err(Failure::refused(format!(
-                    "--memory {memory} is more than this host allows, {}",
-                    bytesize::ByteSize::b(most)
+                    "--memory {} is more than this host allows, {}",
+                    strict::size_text(memory),
+                    strict::size_text(most)
                 ))
                 .hint("raise `sandbox.memory_max` in the configuration"));
             }
-            if memory.as_u64() < MEMORY_BYTES_LEAST {
+            if memory < MEMORY_BYTES_LEAST {
                 return Err(Failure::refused(format!(
-                    "--memory must be at least {}, not {memory}",
-                    strict::size_text(MEMORY_BYTES_LEAST)
+                    "--memory must be at least {}, not {}",
+                    strict::size_text(MEMORY_BYTES_LEAST),
+                    strict::size_text(memory)
                 )));
             }
-            limits.memory_bytes_max = memory.as_u64();
+            limits.memory_bytes_max = memory;
         }
         Ok(limits)
     }
@@ -210,34 +169,9 @@ fn as_a_launch(report: Report) -> Report {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
-    let cannot = |error: std::io::Error| Failure::refused(format!("{}: {error}", file.display()));
-    let found = std::fs::metadata(file).map_err(cannot)?;
-    if !found.is_file() {
-        return Err(Failure::refused(format!(
-            "{} is not a file",
-            file.display()
-        )));
-    }
-    if found.len() > FILE_BYTES_MAX {
-        return Err(Failure::refused(format!(
-            "{} has {}, and a package may have {}",
-            file.display(),
-            bytesize::ByteSize::b(found.len()),
-            bytesize::ByteSize::b(FILE_BYTES_MAX)
-        )));
-    }
-    std::fs::read(file).map_err(cannot)
-}
-
-fn stem(file: &Path) -> String {
-    file.file_stem()
-        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
-}
-
 /// The call that a manual launch at `now` would make.
 fn call(
-    ready: &Ready,
+    package: &Package,
     task: String,
     own: Map<String, Value>,
     limits: Limits,
@@ -257,9 +191,9 @@ fn call(
         last_result: Value::Null,
         last_failure: Value::Null,
     };
-    let user = package::context::merge(&ready.sidecar.context, &own);
+    let user = package::context::merge(&package.sidecar.context, &own);
     Call {
-        artifact: Arc::clone(&ready.artifact),
+        artifact: Arc::clone(&package.artifact),
         task,
         context: context::of_call(user, &facts),
         facts: RunFacts {
@@ -270,26 +204,17 @@ fn call(
             scheduled_for: now,
             original_scheduled_time: now,
         },
-        grants: Arc::clone(&ready.sidecar.grants),
+        grants: package.grants(),
         limits,
         stop: StopSignal::default(),
     }
 }
 
-fn print(
-    common: &Common,
-    report: &Report,
-    name: &str,
-    digest: &ArtifactDigest,
-    artifact: Option<&Arc<Artifact>>,
-) -> Result<(), Failure> {
+/// Print a report; `of` says of which package.
+fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
     if common.json {
         let mut value = json!(report);
-        value["package"] = json!({
-            "name": name,
-            "digest": digest,
-            "form": artifact.map(|artifact| artifact.form),
-        });
+        value["package"] = of;
         return output::json_out(&value);
     }
     for entry in &report.logs {

@@ -16,7 +16,7 @@ pub struct Host {
     /// Runs at once.
     pub runs_max: u32,
     pub guest_threads: usize,
-    /// For the database at the start; zero fails at once.
+    /// For the database at the start; zero tries once.
     pub wait: Duration,
     /// For running runs at the end.
     pub drain: Duration,
@@ -71,7 +71,7 @@ pub struct Sandbox {
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
-pub(super) const RUNS_MOST: u64 = 10_000;
+const RUNS_MOST: u64 = 10_000;
 const GUEST_THREADS_MOST: u64 = 1024;
 
 /// Why `name` cannot name a host, if it cannot.
@@ -203,13 +203,8 @@ impl Sandbox {
         // 4 GiB is what a 32-bit memory can have.
         let memory = section.size("memory_max", 64 << 10, 4 << 30)?;
         let cache = section.boolean("cache")?.unwrap_or(true);
-        let cache_dir = match section.text("cache_dir")? {
-            Some(path) if path.is_empty() => {
-                return Err(section.error(
-                    "cache_dir",
-                    "names no folder; to keep nothing, write cache = false",
-                ));
-            }
+        let instead = "; to keep nothing, write cache = false";
+        let cache_dir = match section.path("cache_dir", instead)? {
             Some(path) => Some(home.join(path)),
             None => user_cache(env),
         };

@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::watch::Mode;
 
 fn no_env(_: &str) -> Option<OsString> {
     None
@@ -81,9 +82,7 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
         database: Some("sqlite:flag.db".to_owned()),
         plugins: Some("flag".into()),
         name: Some("flag".to_owned()),
-        runs_max: Some(5),
         wait: Some(Duration::ZERO),
-        watch: Some(Mode::Off),
         ..Flags::default()
     };
     let env = |name: &str| match name {
@@ -114,11 +113,7 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
     assert_eq!(by_flag.database.to_string(), "sqlite:flag.db");
     assert_eq!(by_flag.plugins, Path::new("flag"));
     assert_eq!(by_flag.host.name.as_deref(), Some("flag"));
-    assert_eq!(
-        (by_flag.host.runs_max, by_flag.host.wait),
-        (5, Duration::ZERO)
-    );
-    assert_eq!(by_flag.watch.mode, Mode::Off);
+    assert_eq!(by_flag.host.wait, Duration::ZERO);
 }
 
 #[test]
@@ -140,6 +135,32 @@ fn a_named_file_must_be_there_and_its_paths_start_at_its_folder() {
     assert_eq!(config.plugins, folder.path().join("etc/p"));
     assert_eq!(config.database.to_string(), "sqlite:/abs.db");
     assert_eq!(config.sandbox.cache_dir, Some(folder.path().join("etc/c")));
+}
+
+#[test]
+fn what_is_no_text_file_is_said_to_be_what_it_is_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(FILE_NAME);
+    let error = || {
+        Config::load(&Flags::default(), &no_env, folder.path())
+            .unwrap_err()
+            .to_string()
+    };
+    fs::write(&path, b"plugins = '\xff'").unwrap();
+    let says = error();
+    assert!(
+        says.ends_with("campanile.toml cannot be read: it is not UTF-8 text; save it as such"),
+        "{says}"
+    );
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("nothing", &path).unwrap();
+    let says = error();
+    assert!(says.ends_with("it is a link to nothing"), "{says}");
+    fs::remove_file(&path).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let says = error();
+    assert!(says.ends_with("it is not a regular file"), "{says}");
 }
 
 #[test]
@@ -205,6 +226,18 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
             "plugins = ''",
             "DIR/campanile.toml:1: `plugins` names no folder",
         ),
+        (
+            "plugins = \"a\\u0000b\"",
+            "DIR/campanile.toml:1: `plugins` holds a NUL character, which no path can have",
+        ),
+        (
+            "[sandbox]\ncache_dir = \"a\\u0000b\"",
+            "DIR/campanile.toml:2: `sandbox.cache_dir` holds a NUL character, which no path can have",
+        ),
+        (
+            "[sandbox]\ncache_dir = ''",
+            "DIR/campanile.toml:2: `sandbox.cache_dir` names no folder; to keep nothing, write cache = false",
+        ),
     ] {
         assert_eq!(read(text).unwrap_err(), want);
     }
@@ -221,14 +254,6 @@ fn flags_and_variables_are_checked_as_the_file_is() {
     let env = |_: &str| Some(OsString::from("oracle:secret"));
     assert!(
         load(&Flags::default(), &env).starts_with("CAMPANILE_DATABASE_URL begins with \"oracle\"")
-    );
-    let flags = Flags {
-        runs_max: Some(0),
-        ..Flags::default()
-    };
-    assert_eq!(
-        load(&flags, &no_env),
-        "--runs-max must be a whole number from 1 to 10000"
     );
     let flags = Flags {
         name: Some(String::new()),

@@ -90,7 +90,7 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
     if code.len() == 5 {
         return match (&code[..2], code) {
             ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => DbError::Unavailable(message),
-            (_, "40001" | "40P01" | "55P03") => DbError::Busy(message),
+            (_, "40001" | "40P01" | "55P03" | "57014") => DbError::Busy(message),
             (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
             (_, "53100" | "53200" | "58030") => DbError::NotWritable(message),
             ("28", _) => DbError::Refused(format!(

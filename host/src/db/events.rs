@@ -26,6 +26,7 @@ words! {
         ScheduleRemoved => "schedule_removed",
         ScheduleRefused => "schedule_refused",
         ScheduleReconciled => "schedule_reconciled",
+        TzdataChanged => "tzdata_changed",
         LaunchRecovered => "launch_recovered",
         LaunchAbandoned => "launch_abandoned",
         HealthChanged => "health_changed",

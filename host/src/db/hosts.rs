@@ -52,9 +52,20 @@ const BURY_SILENT: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
     WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
 const LIST: &str = "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
     FROM host WHERE ended_at IS NULL ORDER BY started_at";
+const TZDATA_BEFORE: &str =
+    "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
 
 /// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[REGISTER, BEAT, REVIVE, END, BURY_NAME, BURY_SILENT, LIST];
+pub const STATEMENTS: &[&str] = &[
+    REGISTER,
+    BEAT,
+    REVIVE,
+    END,
+    BURY_NAME,
+    BURY_SILENT,
+    LIST,
+    TZDATA_BEFORE,
+];
 
 /// Put a new life on the record.
 pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
@@ -73,35 +84,29 @@ pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
 
 /// Say that the host lives. False when somebody has buried it meanwhile.
 pub async fn beat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(BEAT)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+    Ok(touch(tx, BEAT, id, now).await? == 1)
 }
 
 /// Come back after having been buried: the process was only silent, for example asleep with its machine.
 pub async fn revive(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(REVIVE)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    touch(tx, REVIVE, id, now).await?;
     Ok(())
 }
 
 /// End a life in order.
 pub async fn end(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(END)
+    touch(tx, END, id, now).await?;
+    Ok(())
+}
+
+/// Run an update of one life; gives how many rows it changed.
+async fn touch(tx: &mut Tx, sql: &'static str, id: HostId, now: Timestamp) -> Result<u64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(sql)
         .bind(id)
         .bind(now)
         .execute(conn)
         .await
-        .map(|_| ()))?;
-    Ok(())
+        .map(|done| done.rows_affected()))?)
 }
 
 /// Bury earlier lives of `name`. Only for the process that holds the lock of that name.
@@ -123,6 +128,14 @@ pub async fn bury_silent(
         .bind(silent_since)
         .bind(now)
         .fetch_all(conn)
+        .await)?)
+}
+
+/// The time zone database of the host that began before `host` did, if one did.
+pub async fn tzdata_before(tx: &mut Tx, host: HostId) -> Result<Option<String>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(TZDATA_BEFORE)
+        .bind(host)
+        .fetch_optional(conn)
         .await)?)
 }
 

@@ -61,6 +61,18 @@ pub struct LaunchRow {
     pub finished_at: Option<Timestamp>,
     pub failure: Option<FailureKind>,
     pub message: Option<String>,
+    /// Of the time zone database by which its host decided it; none when no host did.
+    pub tzdata_version: Option<String>,
+}
+
+impl LaunchRow {
+    /// The slot written as `first`, and for a range of dropped slots the last one and their number.
+    pub fn slots_text(&self, first: &str) -> String {
+        match self.slot_count {
+            1 => first.to_owned(),
+            n => format!("{first} … {} ({n} slots)", self.scheduled_last),
+        }
+    }
 }
 
 const INSERT: Batch = Batch {
@@ -73,17 +85,19 @@ const INSERT: Batch = Batch {
 };
 const LIST: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
         l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
-        l.started_at, l.finished_at, l.failure, l.message
-    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $2";
 const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
         l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
-        l.started_at, l.finished_at, l.failure, l.message
-    FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
+    FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE l.schedule_id = $1 ORDER BY l.slot DESC LIMIT $2";
+const NEWEST_END: &str = "SELECT finished_at FROM launch
+    WHERE schedule_id = $1 AND kind <> 'manual' ORDER BY slot DESC LIMIT 1";
 
 /// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE];
+pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END];
 
 /// Put decisions on the record.
 pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
@@ -133,6 +147,17 @@ pub async fn list(
         .bind(schedule)
         .bind(limit)
         .fetch_all(conn)
+        .await)?)
+}
+
+/// When the launch of the newest slot of a schedule ended: none inside while it has not, none at all without a slot.
+pub async fn newest_end(
+    tx: &mut Tx,
+    schedule: ScheduleId,
+) -> Result<Option<Option<Timestamp>>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(NEWEST_END)
+        .bind(schedule)
+        .fetch_optional(conn)
         .await)?)
 }
 

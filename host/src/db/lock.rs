@@ -45,7 +45,11 @@ impl Db {
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>, DbError> {
         match &self.pools {
             Pools::Sqlite { .. } => {
-                let mut path = OsString::from(self.url.sqlite_path().unwrap_or(Path::new("")));
+                let database = self.url.sqlite_path().unwrap_or(Path::new(""));
+                // One file has one lock, by whatever link it is reached.
+                let database =
+                    std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
+                let mut path = OsString::from(&database);
                 path.push(".lock");
                 let path = PathBuf::from(path);
                 let mut file = File::options()
@@ -61,7 +65,6 @@ impl Db {
                         // For a person who wonders whose lock it is.
                         let _ = file.set_len(0);
                         let _ = write!(file, "{}", std::process::id());
-                        let database = self.url.sqlite_path().unwrap_or(Path::new("")).to_owned();
                         let inode = inode(&database);
                         Ok(Some(HostLock(Lock::File {
                             file,

@@ -34,6 +34,8 @@ pub mod runs;
 pub mod schedules;
 pub mod stats;
 
+use std::time::Duration;
+
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 pub use error::DbError;
@@ -42,10 +44,13 @@ pub use open::MigrationState;
 pub use types::{Decision, FailureKind, LaunchStatus, Origin, RunState};
 pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 
 /// How much of the driver's own log is shown when nobody asks for more.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
+
+/// Questions to the database's clock for one measurement.
+const CLOCK_SAMPLES: usize = 5;
 
 /// An open database. Cheap to clone.
 #[derive(Clone)]
@@ -127,6 +132,26 @@ impl Db {
                 Ok(Some(now))
             }
         }
+    }
+
+    /// How far the database's clock is ahead of this machine's, in microseconds; none where it has no clock of its own.
+    ///
+    /// The quickest of a few answers is the most exact: it came in the middle of its round trip, or near.
+    pub async fn clock_offset_us(&self, clock: &Clock) -> Result<Option<i64>, DbError> {
+        let mut best: Option<(Duration, i64)> = None;
+        for _ in 0..CLOCK_SAMPLES {
+            let before = clock.now();
+            let Some(server) = self.server_time().await? else {
+                return Ok(None);
+            };
+            let round_trip = clock.now().since(before);
+            let middle = before.plus(round_trip / 2);
+            let offset = clock.offset_us() + server.micros() - middle.micros();
+            if best.is_none_or(|(quickest, _)| round_trip < quickest) {
+                best = Some((round_trip, offset));
+            }
+        }
+        Ok(best.map(|(_, offset_us)| offset_us))
     }
 
     /// Give all connections back. A database that is closed answers every call with an error.

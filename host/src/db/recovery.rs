@@ -21,6 +21,8 @@ pub struct Stray {
     pub deleted_at: Option<Timestamp>,
     /// Since when no live host has the package.
     pub missing_since: Option<Timestamp>,
+    /// Why nobody carries it out, as a clause: `its host died`.
+    pub why: String,
 }
 
 /// What recovery makes of a stray launch.
@@ -33,14 +35,18 @@ pub struct Verdict {
 }
 
 const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
-        s.enabled, s.deleted_at, p.missing_since
+        s.enabled, s.deleted_at, p.missing_since,
+        CASE WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+            WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
         OR (r.state = 'waiting' AND r.retry_at <= $2)
     ORDER BY l.fire_time LIMIT $3";
 const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
-        s.enabled, s.deleted_at, p.missing_since
+        s.enabled, s.deleted_at, p.missing_since,
+        CASE WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+            WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
@@ -49,14 +55,16 @@ const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name
 // Decided by a host that died, or waiting since before $1 although there was capacity where its package
 // is. Those that can only wait for their package come last: they must not hold up the others.
 const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
-        s.enabled, s.deleted_at, p.missing_since
+        s.enabled, s.deleted_at, p.missing_since,
+        CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
 const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
-        s.enabled, s.deleted_at, p.missing_since
+        s.enabled, s.deleted_at, p.missing_since,
+        CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)

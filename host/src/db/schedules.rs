@@ -1,5 +1,6 @@
 //! Schedules: their state, which moves with time, and their revisions, which are only added to.
 
+use serde_json::json;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
@@ -7,7 +8,7 @@ use super::types::Origin;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ScheduleId};
-use crate::schedule::{RuleKind, RuleText};
+use crate::schedule::RuleText;
 
 /// What a schedule says at one revision.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -18,23 +19,11 @@ pub struct Revision {
     pub package: String,
     /// One task with what it depends on; none is the whole workflow.
     pub task: Option<String>,
-    pub kind: RuleKind,
-    pub expression: String,
-    pub anchor: Option<Timestamp>,
-    pub timezone: String,
+    #[sqlx(flatten)]
+    pub rule: RuleText,
     /// A JSON object.
     pub context: String,
     pub since: Timestamp,
-}
-
-impl Revision {
-    /// The rule as it was written.
-    pub fn rule_text(&self) -> RuleText {
-        RuleText {
-            anchor: self.anchor,
-            ..RuleText::new(self.kind, &self.expression, &self.timezone)
-        }
-    }
 }
 
 /// Where a schedule stands.
@@ -87,10 +76,10 @@ const INSERT: &str = "INSERT INTO schedule
         (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
     VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $8, $8)";
 const INSERT_REVISION: &str = "INSERT INTO schedule_revision
-        (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+        (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, context, since)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
 const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
-    WHERE id = $1 AND revision = $2 AND deleted_at IS NULL";
+    WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
 const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
 const RESUME: &str =
@@ -101,11 +90,21 @@ const REMOVE: &str = "UPDATE schedule SET next_slot = NULL, deleted_at = $2, upd
 const SET_NEXT: &str = "UPDATE schedule SET next_slot = $3, updated_at = $4
     WHERE id = $1 AND cursor_at = $2 AND deleted_at IS NULL AND enabled";
 const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.created_at, s.updated_at, s.deleted_at,
-        r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone, r.context, r.since
+        r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
+        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.context, r.since
     FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
     WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL)
     ORDER BY s.name";
-const REVISION: &str = "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone, context, since
+const LOCK: &str = "SELECT id FROM schedule
+    WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id";
+const LOCK_LOCKED: &str = "SELECT id FROM schedule
+    WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id FOR UPDATE";
+const STATE: &str =
+    "SELECT id, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at, deleted_at
+    FROM schedule WHERE id = $1";
+const REVISION: &str =
+    "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone,
+        day_match, dst_gap, dst_fold, exclude, context, since
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
 
@@ -136,12 +135,14 @@ pub const STATEMENTS: &[&str] = &[
     REMOVE,
     SET_NEXT,
     FIND,
+    LOCK,
+    STATE,
     REVISION,
     NEXT_DUE,
     DUE,
 ];
 /// Those that lock the rows they read, on Postgres.
-pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED];
+pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED, LOCK_LOCKED];
 
 /// Add a schedule with its first revision.
 ///
@@ -176,10 +177,14 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
         .bind(&says.name)
         .bind(&says.package)
         .bind(&says.task)
-        .bind(says.kind)
-        .bind(&says.expression)
-        .bind(says.anchor)
-        .bind(&says.timezone)
+        .bind(says.rule.kind)
+        .bind(&says.rule.expression)
+        .bind(says.rule.anchor)
+        .bind(&says.rule.timezone)
+        .bind(says.rule.day_match)
+        .bind(says.rule.dst_gap)
+        .bind(says.rule.dst_fold)
+        .bind(json!(says.rule.exclude).to_string())
         .bind(&says.context)
         .bind(says.since)
         .execute(conn)
@@ -188,10 +193,12 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Change what a schedule says, from `says.revision - 1` to `says.revision`. False when somebody else changed it first.
+/// Change what a schedule says, from `says.revision - 1` to `says.revision`, if it is still `enabled` or not as given.
+/// False when somebody else changed it first.
 pub async fn revise(
     tx: &mut Tx,
     says: &Revision,
+    enabled: bool,
     origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
@@ -206,6 +213,7 @@ pub async fn revise(
         .bind(next_slot)
         .bind(says.since)
         .bind(origin)
+        .bind(enabled)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
@@ -217,13 +225,7 @@ pub async fn revise(
 
 /// Decide no more slots. False when it was paused already.
 pub async fn pause(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(PAUSE)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+    Ok(touch(tx, PAUSE, id, now).await? == 1)
 }
 
 /// Decide slots again, those after `cursor_at`. False when it was not paused.
@@ -247,16 +249,25 @@ pub async fn resume(
 
 /// Decide no more slots, for ever. The schedule and its launches stay on the record.
 pub async fn remove(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(REMOVE)
+    Ok(touch(tx, REMOVE, id, now).await? == 1)
+}
+
+/// Run an update of one schedule; gives how many rows it changed.
+async fn touch(
+    tx: &mut Tx,
+    sql: &'static str,
+    id: ScheduleId,
+    now: Timestamp,
+) -> Result<u64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(sql)
         .bind(id)
         .bind(now)
         .execute(conn)
         .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+        .map(|done| done.rows_affected()))?)
 }
 
-/// Correct the next slot of a schedule whose cursor is still `cursor_at`. For the audit.
+/// Set the next slot of a schedule whose cursor is still `cursor_at`. False when it is not, or when it is paused.
 pub async fn set_next(
     tx: &mut Tx,
     id: ScheduleId,
@@ -288,9 +299,29 @@ pub async fn list(
         .await)?)
 }
 
+/// Keep everybody else from changing the schedules that [`list`] gives for the same arguments, until this transaction
+/// ends. In a statement of its own and before they are read: what is read afterwards is then how they stand.
+pub async fn lock(tx: &mut Tx, name: Option<&str>, package: Option<&str>) -> Result<(), DbError> {
+    let sql = tx.lock_rows(LOCK, LOCK_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query(sql)
+        .bind(name)
+        .bind(package)
+        .execute(conn)
+        .await
+        .map(|_| ()))?)
+}
+
 /// The schedule of that name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>, DbError> {
     Ok(list(tx, Some(name), None).await?.pop())
+}
+
+/// Where a schedule stands, also when it is deleted.
+pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<State>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(STATE)
+        .bind(id)
+        .fetch_optional(conn)
+        .await)?)
 }
 
 /// What a schedule said at a revision, also when it is deleted.

@@ -11,14 +11,14 @@ use std::borrow::Cow;
 use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
-use sqlx::{Database, Decode, Encode, Postgres, Sqlite, Type};
+use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite, Type};
 use uuid::Uuid;
 
 use super::events::EventKind;
 use super::hosts::EndReason;
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use crate::schedule::RuleKind;
+use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::words::words;
 
 /// Store an id as its UUID.
@@ -98,6 +98,9 @@ macro_rules! word_column {
 
 word_column!(
     RuleKind,
+    DayMatch,
+    DstGap,
+    DstFold,
     LaunchKind,
     LaunchStatus,
     Decision,
@@ -182,6 +185,35 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
         Cow::Owned(text.replace('\0', "\u{FFFD}"))
     } else {
         Cow::Borrowed(text)
+    }
+}
+
+/// The columns of a rule, of which the exclusions are a JSON list.
+impl<'r, R: Row> FromRow<'r, R> for RuleText
+where
+    &'static str: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+    Option<Timestamp>: Decode<'r, R::Database> + Type<R::Database>,
+    RuleKind: Decode<'r, R::Database> + Type<R::Database>,
+    DayMatch: Decode<'r, R::Database> + Type<R::Database>,
+    DstGap: Decode<'r, R::Database> + Type<R::Database>,
+    DstFold: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<RuleText, sqlx::Error> {
+        let exclude: String = row.try_get("exclude")?;
+        Ok(RuleText {
+            kind: row.try_get("kind")?,
+            expression: row.try_get("expression")?,
+            anchor: row.try_get("anchor")?,
+            timezone: row.try_get("timezone")?,
+            day_match: row.try_get("day_match")?,
+            dst_gap: row.try_get("dst_gap")?,
+            dst_fold: row.try_get("dst_fold")?,
+            exclude: serde_json::from_str(&exclude).map_err(|error| sqlx::Error::ColumnDecode {
+                index: "exclude".to_owned(),
+                source: Box::new(error),
+            })?,
+        })
     }
 }
 

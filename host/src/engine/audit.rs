@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::schedules as orders;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
+use crate::db::hosts::{self, Host};
 use crate::db::stats::{self, Counts, Signs};
 use crate::db::{DbError, Tx, schedules};
+use crate::schedule::tzdata_version;
 
 /// A slot this much past and still undecided, or a launch still untaken, is a sign of ill health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -19,7 +22,7 @@ const STALLED_MAX: i64 = 5;
 /// A cursor this far ahead of the clock was written under a clock that was wrong.
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
 /// Offset between this host's clock and the database's that is reported, in microseconds.
-const SKEW_REPORTED_US: i64 = 1_000_000;
+pub(super) const SKEW_REPORTED_US: i64 = 1_000_000;
 /// Launches looked at for the lag.
 const LAGS_MAX: i64 = 10_000;
 
@@ -48,7 +51,7 @@ impl Lag {
     pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
         let mut lags: Vec<f64> = launches
             .into_iter()
-            .map(|(fire_time, started_at)| started_at.since(fire_time).as_secs_f64() * 1e3)
+            .map(|(fire_time, started_at)| started_at.since(fire_time).as_micros() as f64 / 1e3)
             .collect();
         lags.sort_by(f64::total_cmp);
         let at = |share: f64| -> f64 {
@@ -174,8 +177,13 @@ impl Engine {
     /// Give every enabled schedule the one next slot that follows from its cursor; gives how many were wrong.
     ///
     /// Never decides a slot and never looks back.
-    async fn reconcile(&self, now: Timestamp) -> Result<usize, EngineError> {
+    pub(super) async fn reconcile(&self, now: Timestamp) -> Result<usize, EngineError> {
         let mut tx = self.db.write().await?;
+        // Two hosts that know different changes of the clocks would correct each other for ever.
+        let newer = |host: &Host| host.tzdata_version.as_str() > tzdata_version();
+        if hosts::live(&mut tx).await?.iter().any(newer) {
+            return Ok(0);
+        }
         let mut corrected = 0;
         for schedule in schedules::list(&mut tx, None, None).await? {
             let state = &schedule.state;
@@ -183,7 +191,11 @@ impl Engine {
             let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
                 continue;
             };
-            let next = rule.next(state.cursor_at);
+            let next = match rule.delay_after_completion() {
+                // Made once, when a launch ended: only one that is missing is wrong.
+                Some(_) if state.next_slot.is_some() => continue,
+                _ => orders::next_slot(&mut tx, state.id, rule, state.cursor_at).await?,
+            };
             if next == state.next_slot {
                 continue;
             }

@@ -50,8 +50,8 @@ impl Facts {
             schedule: json!({
                 "id": taken.schedule_id,
                 "name": says.name,
-                "expression": says.expression,
-                "timezone": says.timezone,
+                "expression": says.rule.expression,
+                "timezone": says.rule.timezone,
             }),
             scheduled_local: taken.slot_local.clone(),
             interval_start: taken.interval_start,
@@ -61,7 +61,8 @@ impl Facts {
     }
 }
 
-/// The user's part: the sidecar's, the schedule's over it, the trigger's on top.
+/// The user's part: the sidecar's as it is now, the schedule's over it as it was when the launch was decided, the
+/// trigger's on top.
 pub(super) fn of_user(sidecar: &Map<String, Value>, work: &Work) -> Map<String, Value> {
     let mut context = sidecar.clone();
     context.extend(work.spec.context.clone());

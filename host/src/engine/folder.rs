@@ -1,4 +1,4 @@
-//! The plugin folder's changes: on the record first, then in force, then the schedules follow.
+//! The plugin folder's changes: on the record first, the package with its schedules, and then in force.
 
 use super::schedules::{self as orders, ScheduleError, Wanted};
 use super::{Engine, EngineError, recover};
@@ -6,77 +6,120 @@ use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::packages::{self, Loaded};
 use crate::db::{Origin, Tx, schedules};
-use crate::ids::ArtifactDigest;
 use crate::package::{Change, Folder, Package};
-use crate::schedule::RuleText;
+use crate::telemetry::printable_line;
+
+/// A schedule that was not taken, and why.
+type Refusals = Vec<(String, String)>;
+
+/// What is new of a package, if it is not merely what the record has already.
+#[derive(Clone, Copy)]
+struct News<'a> {
+    bytes: &'a [u8],
+    /// The event, in one sentence.
+    said: &'a str,
+}
 
 impl Engine {
-    /// Look through the folder once and take over what changed.
+    /// Look through the folder once and take over what changed, each change as it is found.
     ///
-    /// A change that cannot be recorded now is found again by the next scan.
+    /// A change that cannot be recorded is found again by the next scan. If that is because the
+    /// database is away the others wait for it too; otherwise they do not.
     pub async fn scan(&self, folder: &mut Folder) -> Result<(), EngineError> {
-        for change in folder.scan(&self.packages).await {
-            let now = self.clock.now();
-            match &change {
-                Change::Added(new) => self.publish(new, &change, now).await?,
-                Change::Updated { new, .. } => self.publish(new, &change, now).await?,
-                Change::Removed(old) => {
-                    let mut tx = self.db.write().await?;
-                    packages::withdraw(&mut tx, self.host, &old.name).await?;
-                    recover::mark_missing(&mut tx, now).await?;
-                    tx.commit().await?;
-                    self.packages.apply(&change);
-                    tracing::info!("{change}");
+        let Some(mut scan) = folder.scan(&self.packages).await else {
+            return Ok(());
+        };
+        let mut failed = Ok(());
+        while let Some(change) = folder.next_change(&mut scan, &self.packages).await {
+            let taken = match &change {
+                Change::Added(new) | Change::Updated { new, .. } => {
+                    self.publish(new, &change).await
                 }
-                Change::Rejected {
-                    name, error, kept, ..
-                } => {
-                    tracing::warn!("{change}");
-                    let mut tx = self.db.write().await?;
-                    packages::reject(&mut tx, name, error, now).await?;
-                    events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
-                    tx.commit().await?;
-                    if kept.is_none() {
-                        self.bring_back(folder, name).await?;
+                Change::Removed(old) => self.withdraw(old, &change).await,
+                Change::Rejected { name, .. } => {
+                    let rejected = self.reject(folder, &change).await;
+                    if rejected.is_err() {
+                        folder.forget(name);
                     }
+                    rejected
                 }
+            };
+            match taken {
+                Err(error) if error.may_pass() => return Err(error),
+                Err(error) => failed = Err(error),
+                Ok(()) => {}
             }
         }
-        Ok(())
+        failed
     }
 
-    async fn publish(
-        &self,
-        new: &Package,
-        change: &Change,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let bytes = match tokio::fs::read(&new.path).await {
-            Ok(bytes) if ArtifactDigest::of(&bytes) == new.digest => bytes,
-            // It changed again since it was compiled; the next scan has the newer one.
-            _ => return Ok(()),
-        };
+    async fn withdraw(&self, old: &Package, change: &Change) -> Result<(), EngineError> {
         let mut tx = self.db.write().await?;
-        self.record_package(&mut tx, new, &bytes, now).await?;
-        events::record(
-            &mut tx,
-            now,
-            EventKind::PackageLoaded,
-            &new.name,
-            &change.to_string(),
-        )
-        .await?;
+        packages::withdraw(&mut tx, self.host, &old.name).await?;
+        recover::mark_missing(&mut tx, self.clock.now()).await?;
         tx.commit().await?;
         self.packages.apply(change);
         tracing::info!("{change}");
-        self.follow_schedules(new, now).await?;
+        Ok(())
+    }
+
+    async fn reject(&self, folder: &Folder, change: &Change) -> Result<(), EngineError> {
+        let Change::Rejected {
+            name, error, kept, ..
+        } = change
+        else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        let mut tx = self.db.write().await?;
+        packages::reject(&mut tx, name, error, now).await?;
+        events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
+        tx.commit().await?;
+        tracing::warn!("{change}");
+        match kept {
+            None => self.bring_back(folder, name).await,
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Put a package and its schedules on the record in one transaction, and then in force.
+    async fn publish(&self, new: &Package, change: &Change) -> Result<(), EngineError> {
+        let Some(bytes) = self.bytes_of(new, change).await? else {
+            return Ok(());
+        };
+        let said = change.to_string();
+        let news = News {
+            bytes: &bytes,
+            said: &said,
+        };
+        let refusals = self.record_package(new, Some(news)).await?;
+        self.packages.apply(change);
+        tracing::info!("{change}");
+        tell(&refusals);
         self.wake.schedules();
         self.wake.launches();
         Ok(())
     }
 
+    /// The bytes of a package that is to be recorded; none when the file has changed again since it
+    /// was compiled: the next scan has the newer one.
+    async fn bytes_of(
+        &self,
+        new: &Package,
+        change: &Change,
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        match change {
+            // Only the settings are new, and the file may be broken: the record has the bytes.
+            Change::Updated { old, .. } if old.digest == new.digest => {
+                let mut tx = self.db.read().await?;
+                Ok(packages::artifact(&mut tx, &new.digest).await?)
+            }
+            _ => Ok(new.read_again().await),
+        }
+    }
+
     /// The file in the folder cannot be used, and this host has no earlier version of it: perhaps the record has.
-    async fn bring_back(&self, folder: &mut Folder, name: &str) -> Result<(), EngineError> {
+    async fn bring_back(&self, folder: &Folder, name: &str) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
         let Some(digest) = packages::find(&mut tx, name)
             .await?
@@ -92,10 +135,11 @@ impl Engine {
             return Ok(());
         };
         tracing::warn!(package = %name, digest = digest.short(), "the last good version goes on, from the record");
-        let mut tx = self.db.write().await?;
-        packages::publish_host(&mut tx, self.host, name, &digest).await?;
-        tx.commit().await?;
+        let refusals = self.record_package(&package, None).await?;
         self.packages.apply(&Change::Added(package));
+        tell(&refusals);
+        self.wake.schedules();
+        self.wake.launches();
         Ok(())
     }
 
@@ -107,108 +151,120 @@ impl Engine {
         Ok(())
     }
 
+    /// Put on the record that this host has `package`, and make its schedules follow, in one transaction.
     async fn record_package(
         &self,
-        tx: &mut Tx,
         package: &Package,
-        bytes: &[u8],
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let manifest = package.manifest.description.to_string();
-        let loaded = Loaded {
-            name: &package.name,
-            digest: &package.digest,
-            form: package.artifact.form.as_str(),
-            bytes,
-            manifest: &manifest,
-        };
-        packages::publish(tx, self.host, &loaded, now).await?;
-        Ok(())
-    }
-
-    /// Make the schedules of a package those that its sidecar orders, or else those that it proposes.
-    async fn follow_schedules(&self, package: &Package, now: Timestamp) -> Result<(), EngineError> {
-        let origin = match package.sidecar.schedules {
-            Some(_) => Origin::Sidecar,
-            None => Origin::Package,
-        };
-        let wanted: Vec<Wanted> = package
-            .schedules()
-            .into_iter()
-            .map(|(name, spec)| Wanted {
-                name,
-                package: package.name.clone(),
-                task: spec.task,
-                rule: RuleText {
-                    anchor: spec.anchor,
-                    ..RuleText::new(spec.kind, spec.expression, spec.timezone)
-                },
-                context: spec.context,
-            })
-            .collect();
-        for wanted in &wanted {
-            match self.follow_schedule(wanted, origin, now).await {
-                Ok(()) => {}
-                Err(ScheduleError::Db(error)) => return Err(error.into()),
-                Err(refused) => self.refuse(&wanted.name, &refused.to_string(), now).await?,
-            }
-        }
-        match self.end_others(&package.name, &wanted, now).await {
-            Ok(()) => Ok(()),
-            Err(ScheduleError::Db(error)) => Err(error.into()),
-            Err(other) => Err(EngineError::Bug(other.to_string())),
-        }
-    }
-
-    async fn follow_schedule(
-        &self,
-        wanted: &Wanted,
-        origin: Origin,
-        now: Timestamp,
-    ) -> Result<(), ScheduleError> {
+        news: Option<News<'_>>,
+    ) -> Result<Refusals, EngineError> {
+        let now = self.clock.now();
         let mut tries = 0;
         loop {
             let mut tx = self.db.write().await?;
-            let done = match follow(&mut tx, wanted, origin, now).await {
-                Ok(()) => tx.commit().await.map_err(ScheduleError::from),
+            let done = match self.record_package_in(&mut tx, package, news, now).await {
+                Ok(refusals) => tx.commit().await.map(|()| refusals).map_err(Into::into),
                 Err(error) => Err(error),
             };
             tries += 1;
             match done {
                 // Another host has the same file and was quicker.
                 Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
-                done => return done,
+                Err(ScheduleError::Db(error)) => return Err(error.into()),
+                Err(other) => return Err(EngineError::Bug(other.to_string())),
+                Ok(refusals) => return Ok(refusals),
             }
         }
     }
 
-    /// End the schedules of a package that neither its sidecar orders nor it proposes any more.
-    async fn end_others(
+    async fn record_package_in(
         &self,
-        package: &str,
-        wanted: &[Wanted],
+        tx: &mut Tx,
+        package: &Package,
+        news: Option<News<'_>>,
         now: Timestamp,
-    ) -> Result<(), ScheduleError> {
-        let mut tx = self.db.write().await?;
-        for schedule in schedules::list(&mut tx, None, Some(package)).await? {
-            let is_wanted = wanted
-                .iter()
-                .any(|wanted| wanted.name == schedule.says.name);
-            if schedule.state.origin != Origin::Operator && !is_wanted {
-                orders::end(&mut tx, &schedule, now).await?;
+    ) -> Result<Refusals, ScheduleError> {
+        let (name, digest) = (&package.name, &package.digest);
+        let Some(News { bytes, said }) = news else {
+            packages::publish_host(tx, self.host, name, digest).await?;
+            return follow_schedules(tx, package, now).await;
+        };
+        let loaded = Loaded {
+            name,
+            digest,
+            form: package.artifact.form.as_str(),
+            bytes,
+            manifest: &package.manifest.description.to_string(),
+        };
+        packages::publish(tx, self.host, &loaded, now).await?;
+        events::record(tx, now, EventKind::PackageLoaded, name, said).await?;
+        follow_schedules(tx, package, now).await
+    }
+}
+
+fn tell(refusals: &Refusals) {
+    for (schedule, why) in refusals {
+        let why = printable_line(why);
+        tracing::warn!(%schedule, "the package's schedule was not taken: {why}");
+    }
+}
+
+/// Make the schedules of a package those that its sidecar orders, or else those that it proposes.
+///
+/// Gives those that were refused. They are on the record too, and then no schedule is ended: one of
+/// them may be meant to go on under the name that was refused.
+async fn follow_schedules(
+    tx: &mut Tx,
+    package: &Package,
+    now: Timestamp,
+) -> Result<Refusals, ScheduleError> {
+    let origin = match package.sidecar.schedules {
+        Some(_) => Origin::Sidecar,
+        None => Origin::Package,
+    };
+    let wanted = package.schedules().into_iter().map(|(name, spec)| Wanted {
+        name,
+        package: package.name.clone(),
+        rule: spec.rule,
+        task: spec.task,
+        context: spec.context,
+    });
+    let wanted: Vec<Wanted> = wanted.collect();
+    schedules::lock(tx, None, Some(&package.name)).await?;
+    let mut refusals = Refusals::new();
+    for wanted in &wanted {
+        match follow(tx, wanted, origin, now).await {
+            Ok(()) => {}
+            // Nothing of this transaction can be kept.
+            Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => return Err(error),
+            Err(refused) => {
+                let why = refused.to_string();
+                events::record(tx, now, EventKind::ScheduleRefused, &wanted.name, &why).await?;
+                refusals.push((wanted.name.clone(), why));
             }
         }
-        tx.commit().await?;
-        Ok(())
     }
+    if refusals.is_empty() {
+        end_others(tx, &package.name, &wanted, now).await?;
+    }
+    Ok(refusals)
+}
 
-    async fn refuse(&self, name: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {
-        tracing::warn!(schedule = %name, "the package's schedule was not taken: {why}");
-        let mut tx = self.db.write().await?;
-        events::record(&mut tx, now, EventKind::ScheduleRefused, name, why).await?;
-        tx.commit().await?;
-        Ok(())
+/// End the schedules of a package that neither its sidecar orders nor it proposes any more.
+async fn end_others(
+    tx: &mut Tx,
+    package: &str,
+    wanted: &[Wanted],
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    for schedule in schedules::list(tx, None, Some(package)).await? {
+        let is_wanted = wanted
+            .iter()
+            .any(|wanted| wanted.name == schedule.says.name);
+        if schedule.state.origin != Origin::Operator && !is_wanted {
+            orders::end(tx, &schedule, now).await?;
+        }
     }
+    Ok(())
 }
 
 /// Add or change one schedule of a package, or leave it when it says that already.
@@ -218,6 +274,7 @@ async fn follow(
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(&wanted.name), None).await?;
     let Some(schedule) = schedules::find(tx, &wanted.name).await? else {
         orders::add(tx, wanted, origin, now).await?;
         return Ok(());
@@ -227,7 +284,7 @@ async fn follow(
     }
     let says = &schedule.says;
     let context: serde_json::Value = serde_json::from_str(&says.context).unwrap_or_default();
-    let same = says.rule_text() == wanted.rule
+    let same = says.rule == wanted.rule
         && says.task == wanted.task
         && context.as_object() == Some(&wanted.context)
         && schedule.state.origin == origin;

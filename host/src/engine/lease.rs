@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Engine, EngineError, Work};
 use crate::clock::Timestamp;
@@ -15,8 +15,10 @@ struct Held {
     /// The fence that proves the holding.
     token: i64,
     stop: StopSignal,
-    /// Until when the holding is proven.
+    /// Until when the holding is proven, on the clock of the record.
     lease_until: Timestamp,
+    /// The same on the monotonic clock. Both are asked: the one may be set back, the other stands still while the machine sleeps.
+    proven_until: Instant,
 }
 
 /// The runs that this host holds.
@@ -26,15 +28,22 @@ pub(super) struct Holding(Mutex<HashMap<RunId, Held>>);
 impl Holding {
     /// Hold what was taken, for as long as it was taken for.
     pub(super) fn add(&self, work: &Work) -> StopSignal {
-        self.hold(work.run_id, work.token, work.lease_until)
+        self.hold(work.run_id, work.token, work.lease_until, work.proven_until)
     }
 
-    fn hold(&self, run: RunId, token: i64, lease_until: Timestamp) -> StopSignal {
+    fn hold(
+        &self,
+        run: RunId,
+        token: i64,
+        lease_until: Timestamp,
+        proven_until: Instant,
+    ) -> StopSignal {
         let stop = StopSignal::default();
         let held = Held {
             token,
             stop: stop.clone(),
             lease_until,
+            proven_until,
         };
         self.lock().insert(run, held);
         stop
@@ -93,13 +102,22 @@ impl Holding {
     /// Note what a renewal proved, and drop the runs that were held when it began and are no longer.
     ///
     /// Among these are runs whose end went on the record meanwhile; to them dropping does nothing.
-    fn renewed(&self, before: &[(RunId, i64)], held: &[RunId], lease_until: Timestamp) {
+    fn renewed(
+        &self,
+        before: &[(RunId, i64)],
+        held: &[RunId],
+        lease_until: Timestamp,
+        proven_until: Instant,
+    ) {
         let held: HashSet<&RunId> = held.iter().collect();
         let mut runs = self.lock();
         for (run, token) in before {
             match runs.get_mut(run) {
                 Some(entry) if entry.token != *token => {}
-                Some(entry) if held.contains(run) => entry.lease_until = lease_until,
+                Some(entry) if held.contains(run) => {
+                    entry.lease_until = lease_until;
+                    entry.proven_until = proven_until;
+                }
                 Some(entry) => entry.stop.drop_now(),
                 None => {}
             }
@@ -107,10 +125,11 @@ impl Holding {
     }
 
     /// Drop the runs whose lease has run out: another host may hold them now. Gives how many those are.
-    fn drop_expired(&self, now: Timestamp) -> usize {
+    fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
         let runs = self.lock();
         runs.values()
-            .filter(|held| held.lease_until <= now && !held.stop.is_dropped())
+            .filter(|held| held.lease_until <= now || held.proven_until <= instant)
+            .filter(|held| !held.stop.is_dropped())
             .inspect(|held| held.stop.drop_now())
             .count()
     }
@@ -157,6 +176,7 @@ impl Engine {
     /// A run that is no longer this host's is dropped at once, and whatever it still tries is refused.
     pub async fn renew(&self, now: Timestamp) -> Result<(), EngineError> {
         let lease_until = now.plus(self.settings.lease);
+        let proven_until = Instant::now() + self.settings.lease;
         let before = self.holding.to_renew();
         let mut tx = self.db.write().await?;
         if !hosts::beat(&mut tx, self.host, now).await? {
@@ -167,13 +187,14 @@ impl Engine {
         let held = runs::renew(&mut tx, &before, lease_until).await?;
         tx.commit().await?;
         self.pulse.beat(now, self.settings.lease);
-        self.holding.renewed(&before, &held, lease_until);
+        self.holding
+            .renewed(&before, &held, lease_until, proven_until);
         Ok(())
     }
 
     /// Drop the runs whose lease has run out because it could not be renewed.
     pub fn drop_expired(&self, now: Timestamp) {
-        let dropped = self.holding.drop_expired(now);
+        let dropped = self.holding.drop_expired(now, Instant::now());
         if dropped > 0 {
             tracing::warn!(
                 runs = dropped,
@@ -215,18 +236,20 @@ mod tests {
     #[test]
     fn a_lost_run_is_dropped_and_a_run_taken_anew_is_not() {
         let holding = Holding::default();
+        let start = Instant::now();
+        let later = start + LEASE * 2;
         let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
         let stops: Vec<StopSignal> = runs
             .iter()
-            .map(|run| holding.hold(*run, 1, at(30)))
+            .map(|run| holding.hold(*run, 1, at(30), later))
             .collect();
         let before = holding.to_renew();
         assert_eq!(before.len(), 3);
         // The third one's retry was taken while the renewal was under way.
         holding.remove(runs[2], 1);
-        let anew = holding.hold(runs[2], 2, at(40));
+        let anew = holding.hold(runs[2], 2, at(40), start + LEASE);
         holding.remove(runs[2], 1);
-        holding.renewed(&before, &[runs[0]], at(60));
+        holding.renewed(&before, &[runs[0]], at(60), later);
         assert_eq!(
             [&stops[0], &stops[1], &anew].map(StopSignal::is_dropped),
             [false, true, false]
@@ -234,7 +257,10 @@ mod tests {
         // What is dropped is not renewed: its lease must run out.
         assert_eq!(holding.to_renew(), [(runs[0], 1), (runs[2], 2)]);
         assert_eq!(holding.first_end(), Some(at(40)));
-        assert_eq!(holding.drop_expired(at(40)), 1);
+        assert_eq!(holding.drop_expired(at(40), start), 1);
         assert!(anew.is_dropped() && !stops[0].is_dropped());
+        // The clock was set back; time passed all the same.
+        assert_eq!(holding.drop_expired(at(0), later), 1);
+        assert!(stops[0].is_dropped());
     }
 }

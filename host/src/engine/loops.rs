@@ -12,10 +12,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::audit::SKEW_REPORTED_US;
 use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
 use crate::db::{DbError, HostLock, changes, runs, schedules};
+use crate::ids::RunId;
 use crate::package::Folder;
 use crate::watch::Watch;
 
@@ -29,11 +31,8 @@ const CONTENDED_PAUSE: Duration = Duration::from_millis(20);
 const FINISH_BATCH_MAX: usize = 256;
 /// How often the offset between this host's clock and the database's is measured.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// Questions to the database's clock for one measurement.
-const CLOCK_SAMPLES: usize = 5;
 /// With an offset this large the host neither decides nor takes.
 const SKEW_REFUSED_US: i64 = 60_000_000;
-const SKEW_REPORTED_US: i64 = 1_000_000;
 
 /// How long a host that stops waits for the database to take its last words.
 const STOP_WAIT: Duration = Duration::from_secs(10);
@@ -44,43 +43,73 @@ type Ended = (Finish, OwnedSemaphorePermit);
 impl Engine {
     /// Serve until `shutdown` says true, then drain.
     ///
-    /// The folder is looked through once before anything is decided, so that no slot is skipped
-    /// for a package that is merely not loaded yet.
+    /// The host's lease is renewed from the first moment to the last: looking through a folder that has to be
+    /// compiled may take longer than one lasts.
     pub async fn serve(
         self: Arc<Self>,
         lock: HostLock,
+        folder: Folder,
+        watcher: Watch,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<(), EngineError> {
+        let (stop, _) = watch::channel(false);
+        let (drained, draining) = watch::channel(false);
+        let leases = tokio::spawn(Arc::clone(&self).lease_keeper(lock, stop.clone(), draining));
+        let asked = tokio::spawn(pass_on(shutdown.clone(), stop.clone()));
+        let rung = self.ring(folder, watcher, &stop).await;
+        asked.abort();
+        drained.send_replace(true);
+        // The name is this host's until its last words are on the record.
+        let _lock = leases.await;
+        let left = rung.as_deref().unwrap_or_default();
+        let stopped = in_time(STOP_WAIT, self.stop(left, self.clock.now())).await;
+        rung?;
+        stopped?;
+        match *shutdown.borrow() {
+            true => Ok(()),
+            // Nobody asked for this end.
+            false => Err(EngineError::NameLost(self.name.clone())),
+        }
+    }
+
+    /// Run every loop until `stop` says true, then drain; gives the runs that did not end.
+    ///
+    /// The folder is looked through once before anything is decided, so that no slot is skipped
+    /// for a package that is merely not loaded yet.
+    async fn ring(
+        self: &Arc<Self>,
         mut folder: Folder,
         watcher: Watch,
-        mut shutdown: watch::Receiver<bool>,
-    ) -> Result<(), EngineError> {
-        self.measure_clock().await?;
-        self.scan(&mut folder).await?;
+        stop: &watch::Sender<bool>,
+    ) -> Result<Vec<RunId>, EngineError> {
+        let mut stopping = stop.subscribe();
+        tokio::select! {
+            scanned = self.scan(&mut folder) => scanned?,
+            _ = stopping.wait_for(|now| *now) => {
+                tracing::info!("stopped before the plugin folder was looked through");
+                return Ok(Vec::new());
+            }
+        }
         self.forget_ended_hosts(self.clock.now()).await?;
         while self.recover(self.clock.now()).await?.more {}
+        self.follow_tzdata(self.clock.now()).await?;
+        self.launch_at_start(self.clock.now()).await?;
         tracing::info!(host = %self.name, database = %self.db.url(), packages = self.packages.all().len(), "serving");
 
         let (ended, ends) = mpsc::unbounded_channel();
-        let (stop, stopping) = watch::channel(false);
         let mut loops = JoinSet::new();
-        let engine = || Arc::clone(&self);
+        let engine = || Arc::clone(self);
         loops.spawn(engine().scheduler(stopping.clone()));
         loops.spawn(engine().dispatcher(ended, stopping.clone()));
         loops.spawn(engine().recovery(stopping.clone()));
         loops.spawn(engine().auditor(stopping.clone()));
         loops.spawn(engine().change_watcher(stopping.clone()));
         loops.spawn(engine().folder_watcher(folder, watcher, stopping.clone()));
-        loops.spawn(engine().clock_keeper(stopping));
-        // These go on while the host drains.
-        let (drained, draining) = watch::channel(false);
-        let leases = tokio::spawn(engine().lease_keeper(lock, stop.clone(), draining));
+        loops.spawn(engine().clock_keeper(stopping.clone()));
+        // This one goes on while the host drains.
         let finisher = tokio::spawn(engine().finisher(ends));
 
-        let mut stopped = stop.subscribe();
-        tokio::select! {
-            _ = shutdown.wait_for(|now| *now) => {}
-            _ = stopped.wait_for(|now| *now) => {}
-        }
-        stop.send_replace(true);
+        let _ = stopping.wait_for(|now| *now).await;
         let until = tokio::time::Instant::now() + STOP_WAIT;
         while let Ok(Some(ended)) = tokio::time::timeout_at(until, loops.join_next()).await {
             if let Err(panic) = ended {
@@ -99,10 +128,7 @@ impl Engine {
                 "the database does not answer: ends of runs are not on the record, the next host recovers these runs"
             );
         }
-        drained.send_replace(true);
-        // The name is this host's until its last words are on the record.
-        let _lock = leases.await;
-        in_time(STOP_WAIT, self.stop(&left, self.clock.now())).await
+        Ok(left)
     }
 
     /// Wait for the runs that are held, at most as long as the settings say.
@@ -226,28 +252,40 @@ impl Engine {
             let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
             match call.await {
                 // The finisher lives as long as anything can be sent to it.
-                Ok(Some(finish)) => drop(ended.send((finish, permit))),
-                Ok(None) => engine.holding.remove(work.run_id, work.token),
+                Ok(Some(finish)) => return drop(ended.send((finish, permit))),
+                Ok(None) => {}
+                // Its lease runs out, and recovery takes it.
                 Err(_) => {
-                    // Its lease runs out, and recovery takes it.
                     tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
-                    engine.holding.remove(work.run_id, work.token);
                 }
             }
+            engine.holding.remove(work.run_id, work.token);
+            engine.give_back(permit);
         });
+    }
+
+    /// Make room for other runs, noting when there was none until now.
+    fn give_back<T>(&self, permits: T) {
+        if self.capacity.available_permits() == 0 {
+            self.full_at
+                .store(self.clock.now().micros(), Ordering::Relaxed);
+        }
+        drop(permits);
     }
 
     /// Put ends on the record, as many in one commit as have come meanwhile.
     async fn finisher(self: Arc<Self>, mut ends: mpsc::UnboundedReceiver<Ended>) {
         let mut batch: Vec<Ended> = Vec::new();
         while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+            // In one order with whoever else changes these rows.
+            batch.sort_unstable_by_key(|(end, _)| end.run_id);
             let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
                 batch.drain(..).unzip();
             self.finish_at_last(&finishes).await;
             for finish in &finishes {
                 self.holding.remove(finish.run_id, finish.token);
             }
-            drop(permits);
+            self.give_back(permits);
             self.wake.launches();
         }
     }
@@ -257,7 +295,7 @@ impl Engine {
         loop {
             match self.finish(finishes).await {
                 Ok(_) => return self.trouble.over(),
-                Err(error) if error.is_passing() => {
+                Err(error) if error.may_pass() => {
                     self.trouble.say("recording ends of runs", &error);
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -291,24 +329,23 @@ impl Engine {
         // A lost lease is noticed at once, not at the next renewal.
         let mut tick = tokio::time::interval(self.settings.renew.min(Duration::from_secs(1)));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut renew_at = self.clock.now();
+        let mut renew_at = tokio::time::Instant::now();
         let mut file_missed = false;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 _ = drained.wait_for(|now| *now) => return lock,
             }
-            let now = self.clock.now();
-            if now >= renew_at {
-                let patience = self.patience(now);
-                match in_time(patience, self.renew(now)).await {
+            let begun = tokio::time::Instant::now();
+            if begun >= renew_at {
+                match in_time(self.patience(), self.renew(self.clock.now())).await {
                     Ok(()) => {
                         self.trouble.over();
-                        renew_at = now.plus(self.settings.renew);
+                        renew_at = begun + self.settings.renew;
                     }
                     Err(error) => self.trouble.say("renewing leases", &error),
                 }
-                match in_time(patience, async { Ok(lock.hold().await?) }).await {
+                match in_time(self.patience(), async { Ok(lock.hold().await?) }).await {
                     Ok(true) => {}
                     Ok(false) => {
                         tracing::error!(host = %self.name, "another process serves under this host's name now; stopping");
@@ -330,11 +367,11 @@ impl Engine {
     }
 
     /// How long the lease keeper waits for one answer: not past the end of the first lease.
-    fn patience(&self, now: Timestamp) -> Duration {
+    fn patience(&self) -> Duration {
         let first_end = self
             .holding
             .first_end()
-            .map_or(self.settings.renew, |end| end.since(now));
+            .map_or(self.settings.renew, |end| end.since(self.clock.now()));
         first_end.clamp(RETRY_PAUSE, self.settings.renew.max(RETRY_PAUSE))
     }
 
@@ -405,12 +442,26 @@ impl Engine {
         mut watcher: Watch,
         mut stopping: watch::Receiver<bool>,
     ) {
+        let mut again = false;
         loop {
+            let hint = async {
+                match again {
+                    // What could not be recorded does not wait for the folder to change.
+                    true => tokio::time::sleep(RETRY_PAUSE).await,
+                    false => watcher.changed().await,
+                }
+            };
             tokio::select! {
-                () = watcher.changed() => {}
+                () = hint => {}
                 _ = stopping.wait_for(|now| *now) => return,
             }
-            if let Err(error) = self.scan(&mut folder).await {
+            // A scan that compiles may take long.
+            let scanned = tokio::select! {
+                scanned = self.scan(&mut folder) => scanned,
+                _ = stopping.wait_for(|now| *now) => return,
+            };
+            again = scanned.as_ref().is_err_and(EngineError::may_pass);
+            if let Err(error) = scanned {
                 self.trouble.say("following the plugin folder", &error);
             }
         }
@@ -429,37 +480,35 @@ impl Engine {
         }
     }
 
-    /// Measure the offset to the database's clock; the quickest of a few answers is the most exact.
-    async fn measure_clock(&self) -> Result<(), EngineError> {
-        let mut best: Option<(Duration, i64)> = None;
-        for _ in 0..CLOCK_SAMPLES {
-            let before = self.clock.now();
-            let Some(server) = self.db.server_time().await? else {
-                return Ok(());
-            };
-            let round_trip = self.clock.now().since(before);
-            let middle = before.plus(round_trip / 2);
-            let offset = self.clock.offset_us() + server.micros() - middle.micros();
-            if best.is_none_or(|(quickest, _)| round_trip < quickest) {
-                best = Some((round_trip, offset));
-            }
-        }
-        let Some((_, offset_us)) = best else {
+    /// Follow the database's clock from now on, and stand back while this machine's is too far off.
+    pub(super) async fn measure_clock(&self) -> Result<(), EngineError> {
+        let Some(offset_us) = self.db.clock_offset_us(&self.clock).await? else {
             return Ok(());
         };
         self.clock.set_offset_us(offset_us);
-        let too_far = offset_us.abs() >= SKEW_REFUSED_US;
-        if self.stands_back.swap(too_far, Ordering::Relaxed) != too_far
+        let stands_back = is_too_far(offset_us);
+        if self.stands_back.swap(stands_back, Ordering::Relaxed) != stands_back
             || offset_us.abs() >= SKEW_REPORTED_US
         {
             tracing::warn!(
                 offset_ms = offset_us / 1_000,
-                stands_back = too_far,
+                stands_back,
                 "this machine's clock and the database's differ; the database's decides"
             );
         }
         Ok(())
     }
+}
+
+/// Pure: whether a host whose clock is `offset_us` off the database's neither decides nor takes.
+fn is_too_far(offset_us: i64) -> bool {
+    offset_us.abs() >= SKEW_REFUSED_US
+}
+
+/// Say on `to` that `from` has said true, or that nobody is left to say it.
+async fn pass_on(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
+    let _ = from.wait_for(|now| *now).await;
+    to.send_replace(true);
 }
 
 /// Give up on a database that does not answer within `limit`.
@@ -469,4 +518,23 @@ async fn in_time<T>(
 ) -> Result<T, EngineError> {
     let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
     tokio::time::timeout(limit, step).await.map_err(silent)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_a_minute_off_stands_back() {
+        for (offset_us, stands_back) in [
+            (0, false),
+            (59_999_999, false),
+            (-59_999_999, false),
+            (60_000_000, true),
+            (-60_000_000, true),
+            (i64::from(u32::MAX) * 1_000_000, true),
+        ] {
+            assert_eq!(is_too_far(offset_us), stands_back, "{offset_us}");
+        }
+    }
 }

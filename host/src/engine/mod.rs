@@ -33,9 +33,10 @@ mod run;
 mod spec;
 mod start;
 mod take;
+mod versions;
 
 use std::collections::HashSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,12 +86,14 @@ pub struct Engine {
     /// One permit for every run that this host may still take.
     capacity: Arc<Semaphore>,
     specs: spec::Specs,
-    versions: run::Versions,
+    versions: versions::Versions,
     holding: lease::Holding,
     pulse: lease::Pulse,
     wake: Wake,
     trouble: Trouble,
     last_health: AtomicBool,
+    /// When this host last had no room for a launch that it could have taken, in microseconds; at first its start.
+    full_at: AtomicI64,
     /// Set while the clock is too far off the database's to decide or take anything.
     stands_back: AtomicBool,
 }
@@ -159,6 +162,8 @@ impl Engine {
 pub enum EngineError {
     #[error(transparent)]
     Db(#[from] DbError),
+    #[error("another process serves under the name `{0}` now; give each host a name of its own")]
+    NameLost(String),
     /// What must not be; nothing was changed.
     #[error("a bug in Campanile: {0}")]
     Bug(String),
@@ -169,8 +174,13 @@ impl EngineError {
     fn is_passing(&self) -> bool {
         match self {
             EngineError::Db(error) => error.is_passing(),
-            EngineError::Bug(_) => false,
+            EngineError::NameLost(_) | EngineError::Bug(_) => false,
         }
+    }
+
+    /// Whether the database may take the same later, if only because somebody lets this host in again.
+    fn may_pass(&self) -> bool {
+        self.is_passing() || matches!(self, EngineError::Db(DbError::Refused(_)))
     }
 }
 

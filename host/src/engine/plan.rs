@@ -30,6 +30,16 @@ pub fn plan(
     now: Timestamp,
     slots_max: usize,
 ) -> Plan {
+    let delay = rule.delay_after_completion();
+    let waited_for;
+    let rule = match delay {
+        // It counts from ends: there is the one slot that the last end made.
+        Some(_) => {
+            waited_for = rule.only(due.next_slot);
+            &waited_for
+        }
+        None => rule,
+    };
     let judgement = late::judge(rule, due.cursor_at, now, policy, slots_max);
     let missing = due.digest.is_none() || due.missing_since.is_some();
     let mut interval_start = due.cursor_at;
@@ -66,6 +76,12 @@ pub fn plan(
         });
         interval_start = decision.last;
     }
+    let launched = |launch: &NewLaunch| launch.decision == Decision::Launched;
+    let next_slot = match delay {
+        // Without a launch there is no end from which to count.
+        Some(delay) if !launches.iter().any(launched) => Some(now.plus(delay)),
+        _ => judgement.next,
+    };
     Plan {
         launches,
         advance: Advance {
@@ -73,7 +89,7 @@ pub fn plan(
             revision: due.revision,
             from: due.cursor_at,
             to: judgement.cursor.unwrap_or(due.cursor_at),
-            next_slot: judgement.next,
+            next_slot,
         },
     }
 }

@@ -1,5 +1,7 @@
 //! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Engine, EngineError};
@@ -73,9 +75,10 @@ impl Engine {
 
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
-        // While this host is full a launch that waits is late, not lost.
-        let has_capacity = self.capacity.available_permits() > 0;
-        let untouched_since = if has_capacity {
+        // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
+        let full_at = Timestamp::from_micros(self.full_at.load(Ordering::Relaxed));
+        let had_room = now.since(full_at) >= limits.lost_threshold;
+        let untouched_since = if had_room && self.capacity.available_permits() > 0 {
             now.minus(limits.lost_threshold)
         } else {
             Timestamp::EPOCH
@@ -85,11 +88,8 @@ impl Engine {
         let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
 
         let mut done = Recovered::default();
-        for (strays, why) in [
-            (runs, "its host died"),
-            (launches, "the host that decided it died"),
-        ] {
-            let taken_up = self.take_up(&mut tx, &strays, why, now).await?;
+        for strays in [runs, launches] {
+            let taken_up = self.take_up(&mut tx, &strays, now).await?;
             done.again += taken_up.again;
             done.abandoned += taken_up.abandoned;
         }
@@ -102,6 +102,10 @@ impl Engine {
             crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
         }
+        if done.abandoned > 0 {
+            // A schedule that counts from ends goes on after this end too.
+            self.reconcile(now).await?;
+        }
         done.more = more && found;
         Ok(done)
     }
@@ -111,12 +115,11 @@ impl Engine {
         &self,
         tx: &mut Tx,
         strays: &[Stray],
-        why: &str,
         now: Timestamp,
     ) -> Result<Recovered, EngineError> {
         let limits = &self.settings.recovery;
         let mut done = Recovered::default();
-        let mut verdicts = Vec::with_capacity(strays.len());
+        let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
         for stray in strays {
             let Some(verdict) = verdict(stray, limits, now) else {
                 continue;
@@ -129,10 +132,11 @@ impl Engine {
                 None => (
                     EventKind::LaunchRecovered,
                     format!(
-                        "slot {} is run again, recovery {} of {}: {why}",
+                        "slot {} is run again, recovery {} of {}: {}",
                         stray.slot,
                         stray.recoveries + 1,
-                        limits.attempts_max
+                        limits.attempts_max,
+                        stray.why
                     ),
                 ),
             };
@@ -141,9 +145,11 @@ impl Engine {
                 Some(_) => done.abandoned += 1,
                 None => done.again += 1,
             }
-            verdicts.push(verdict);
+            verdicts.entry(&stray.why).or_default().push(verdict);
         }
-        recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+        for (why, verdicts) in verdicts {
+            recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+        }
         Ok(done)
     }
 
@@ -159,10 +165,13 @@ impl Engine {
         let retry_before = now.minus(self.settings.recovery.age_max);
         let mut strays = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX).await?;
         strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
-        let done = self
-            .take_up(&mut tx, &strays, "its host was stopped", now)
-            .await?;
-        packages::withdraw_ended(&mut tx).await?;
+        let done = self.take_up(&mut tx, &strays, now).await?;
+        if hosts::live(&mut tx).await?.is_empty() {
+            // Nobody decides while nobody lives; the next host looks into its folder before it judges what is missing.
+            packages::withdraw_ended(&mut tx).await?;
+        } else {
+            forget_packages(&mut tx, now).await?;
+        }
         tx.commit().await?;
         Ok(done.again)
     }
@@ -223,6 +232,7 @@ mod tests {
             enabled: true,
             deleted_at: None,
             missing_since: None,
+            why: "its host died".to_owned(),
         }
     }
 

@@ -7,31 +7,14 @@ use serde_json::{Map, Value};
 
 use super::outcome::{self, FailedCall, Next, RetryPolicy};
 use super::take::Work;
+use super::versions::{CannotBegin, Version};
 use super::workflow::{self, Step, Workflow};
 use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
-use crate::package::Package;
-use crate::wasm::{Artifact, Call, Outcome, Report, RunFacts, StopSignal};
-
-/// What a run calls: the artifact it was decided with, under the grants and limits of now.
-pub(super) struct Version {
-    artifact: Arc<Artifact>,
-    package: Arc<Package>,
-    steps: Vec<Step>,
-    /// Requests of the package that its sidecar does not grant.
-    missing_grants: Vec<String>,
-}
-
-/// A run that cannot begin.
-enum CannotBegin {
-    /// It ends in one sentence.
-    Failed { kind: FailureKind, message: String },
-    /// It was stopped before it was known whether it can.
-    Stopped,
-}
+use crate::wasm::{Call, Outcome, Report, RunFacts, StopSignal};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
@@ -47,15 +30,20 @@ impl Engine {
             Err(CannotBegin::Stopped) => return None,
         };
         let mut flow = Workflow::new(version.steps.clone());
+        let mut failed = None;
         if work.taken.attempts > 0 {
             // A launch can be lost before it is taken; then no run was lost with it.
             let lost_runs = work.taken.recoveries.min(work.taken.attempts);
-            flow.replay(&self.earlier_calls(work, stop).await?, lost_runs);
+            let calls = self.earlier_calls(work, stop).await?;
+            failed = flow.replay(&calls, lost_runs).map(|call| {
+                let message = call.message.as_deref().unwrap_or_default();
+                let kind = call.failure.unwrap_or(FailureKind::Failed);
+                (kind, flow.said_of(&call.task, message))
+            });
         }
         let base = context::of_user(&version.package.sidecar.context, work);
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
-        let mut failed = None;
         loop {
             for place in flow.ready(self.clock.now()) {
                 match flow.context_for(place, base.clone()) {
@@ -72,7 +60,18 @@ impl Engine {
                     }
                 }
             }
-            let Some((place, number, (started_at, report))) = calls.next().await else {
+            let retry = flow
+                .next_retry()
+                .filter(|_| !calls.is_empty() && !flow.has_failed());
+            let ended = match retry {
+                // A retry does not wait for the tasks beside it.
+                Some(at) => tokio::select! {
+                    ended = calls.next() => ended,
+                    () = self.clock.sleep_until(at) => continue,
+                },
+                None => calls.next().await,
+            };
+            let Some((place, number, (started_at, report))) = ended else {
                 break;
             };
             if stop.is_dropped() {
@@ -93,12 +92,7 @@ impl Engine {
                     call.succeeded = false;
                     call.failure = Some(kind);
                     call.message = Some(message.clone());
-                    let message = if flow.len() == 1 {
-                        message
-                    } else {
-                        format!("task `{}`: {message}", step.id)
-                    };
-                    failed.get_or_insert((kind, message));
+                    failed.get_or_insert((kind, flow.said_of(&step.id, &message)));
                     flow.fail(place);
                 }
             }
@@ -205,7 +199,11 @@ impl Engine {
     /// Try again through passing trouble of the database for as long as the run is this host's.
     ///
     /// None also for trouble that does not pass: the run's lease is left to run out, and recovery takes it.
-    async fn until_stopped<T, F>(&self, stop: &StopSignal, attempt: impl Fn() -> F) -> Option<T>
+    pub(super) async fn until_stopped<T, F>(
+        &self,
+        stop: &StopSignal,
+        attempt: impl Fn() -> F,
+    ) -> Option<T>
     where
         F: Future<Output = Result<T, EngineError>>,
     {
@@ -215,7 +213,7 @@ impl Engine {
                 Err(error) => {
                     self.trouble
                         .say("reading or recording the tasks of a run", &error);
-                    if !error.is_passing() {
+                    if !error.may_pass() {
                         return None;
                     }
                     tokio::select! {
@@ -304,153 +302,3 @@ fn task_run(
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
     }
 }
-
-mod versions {
-    //! Versions of packages that runs of this host call, worked out once each.
-
-    use std::collections::HashMap;
-    use std::sync::{Mutex, PoisonError};
-
-    use super::{
-        Arc, Artifact, CannotBegin, Engine, FailureKind, Package, Step, StopSignal, Version,
-    };
-    use crate::db::packages;
-    use crate::ids::ArtifactDigest;
-    use crate::package::{self, Manifest};
-
-    /// Older versions kept compiled at most; past it the store starts afresh.
-    const OLDER_MAX: usize = 16;
-
-    /// A package and the one task of it that is wanted, if only one is.
-    type Wanted = (String, Option<String>);
-    /// What a digest compiles to, and what it says of itself.
-    type Compiled = (Arc<Artifact>, Arc<Manifest>);
-
-    #[derive(Default)]
-    pub struct Versions {
-        /// Of the packages in the folder, with the package they were worked out from.
-        live: Mutex<HashMap<Wanted, Arc<Version>>>,
-        /// Of digests that are no longer in the folder but that open launches were decided with.
-        older: Mutex<HashMap<ArtifactDigest, Compiled>>,
-    }
-
-    impl Versions {
-        /// What a run of the package as it is in the folder calls.
-        pub(super) fn of(
-            &self,
-            package: &Arc<Package>,
-            only: Option<&str>,
-        ) -> Result<Arc<Version>, CannotBegin> {
-            let key = (package.name.clone(), only.map(str::to_owned));
-            let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(version) = live.get(&key)
-                && Arc::ptr_eq(&version.package, package)
-            {
-                return Ok(Arc::clone(version));
-            }
-            let version = Arc::new(version(
-                Arc::clone(&package.artifact),
-                &package.manifest,
-                package,
-                only,
-            )?);
-            live.insert(key, Arc::clone(&version));
-            Ok(version)
-        }
-
-        /// What a run of an older digest calls: its bytes from the database, under the sidecar of now.
-        pub(super) async fn of_digest(
-            &self,
-            engine: &Engine,
-            stop: &StopSignal,
-            package: &Arc<Package>,
-            digest: &ArtifactDigest,
-            only: Option<&str>,
-        ) -> Result<Arc<Version>, CannotBegin> {
-            let known = {
-                let older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-                older.get(digest).cloned()
-            };
-            let (artifact, manifest) = match known {
-                Some(known) => known,
-                None => {
-                    let loaded = load(engine, stop, &package.name, digest).await?;
-                    let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-                    if older.len() >= OLDER_MAX {
-                        older.clear();
-                    }
-                    older.insert(digest.clone(), loaded.clone());
-                    loaded
-                }
-            };
-            Ok(Arc::new(version(artifact, &manifest, package, only)?))
-        }
-    }
-
-    async fn load(
-        engine: &Engine,
-        stop: &StopSignal,
-        name: &str,
-        digest: &ArtifactDigest,
-    ) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
-        let bytes = engine.until_stopped(stop, || async {
-            let mut tx = engine.db.read().await?;
-            Ok(packages::artifact(&mut tx, digest).await?)
-        });
-        let bytes =
-            bytes
-                .await
-                .ok_or(CannotBegin::Stopped)?
-                .ok_or_else(|| CannotBegin::Failed {
-                    kind: FailureKind::HostError,
-                    message: format!("version {} is not kept any more", digest.short()),
-                })?;
-        package::compile(&engine.sandbox, name, bytes)
-            .await
-            .map_err(|message| CannotBegin::Failed {
-                kind: FailureKind::Refused,
-                message,
-            })
-    }
-
-    fn version(
-        artifact: Arc<Artifact>,
-        manifest: &Manifest,
-        package: &Arc<Package>,
-        only: Option<&str>,
-    ) -> Result<Version, CannotBegin> {
-        let Some(tasks) = manifest.order(only) else {
-            return Err(CannotBegin::Failed {
-                kind: FailureKind::Refused,
-                message: format!(
-                    "the package `{}` has no task `{}`; it has {}",
-                    package.name,
-                    only.unwrap_or_default(),
-                    manifest
-                        .tasks
-                        .iter()
-                        .map(|task| format!("`{}`", task.id))
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ),
-            });
-        };
-        let place_of = |id: &String| tasks.iter().position(|task| task.id == *id);
-        let steps = tasks
-            .iter()
-            .map(|task| Step {
-                id: task.id.clone(),
-                depends_on: task.depends_on.iter().filter_map(place_of).collect(),
-                limits: package.limits_of(&task.id),
-                attempts_max: i64::from(package.max_attempts_of(&task.id)),
-            })
-            .collect();
-        Ok(Version {
-            artifact,
-            missing_grants: manifest.missing_grants(&package.sidecar.grants),
-            package: Arc::clone(package),
-            steps,
-        })
-    }
-}
-pub(super) use versions::Versions;

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::plan::PACKAGE_MISSING;
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
@@ -14,7 +15,7 @@ use crate::db::{Db, DbError, Decision, Origin, Tx, changes};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context::{self, ReservedKey};
 use crate::package::{Manifest, spec};
-use crate::schedule::{HashKey, Rule, RuleError, RuleText};
+use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,8 @@ pub enum ScheduleError {
         name: String,
         nearest: Option<String>,
     },
+    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
+    PackageRejected { name: String, why: String },
     #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
     UnknownTask {
         package: String,
@@ -108,9 +111,8 @@ pub async fn add(
     if schedules::find(tx, &wanted.name).await?.is_some() {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let next = rule.next(now);
-    if origin == Origin::Operator && next.is_none() {
-        // A cron expression that never fires is refused by its parser: this is a single instant.
+    let next = next_slot(tx, id, &rule, now).await?;
+    if origin == Origin::Operator && wanted.rule.kind == RuleKind::At && next.is_none() {
         return Err(ScheduleError::Past(
             wanted.rule.expression.parse().unwrap_or(now),
         ));
@@ -119,9 +121,9 @@ pub async fn add(
     schedules::insert(tx, &says, origin, next).await?;
     let detail = format!(
         "{} {} {}, {}",
-        says.kind,
-        says.expression,
-        says.timezone,
+        says.rule.kind,
+        says.rule.expression,
+        says.rule.timezone,
         origin_is(origin)
     );
     events::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
@@ -138,26 +140,25 @@ pub(super) async fn revise(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let rule = check(tx, wanted, schedule.state.id).await?;
-    let same_timing = schedule.says.rule_text() == wanted.rule;
+    let same_timing = schedule.says.rule == wanted.rule;
     let cursor_at = if same_timing {
         schedule.state.cursor_at
     } else {
         drop_past_slots(tx, schedule, "edited", now).await?;
         now
     };
-    let next = schedule
-        .state
-        .enabled
-        .then(|| rule.next(cursor_at))
-        .flatten();
+    let next = match schedule.state.enabled {
+        true => next_slot(tx, schedule.state.id, &rule, cursor_at).await?,
+        false => None,
+    };
     let revision_number = schedule.state.revision + 1;
     let says = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(tx, &says, origin, cursor_at, next).await? {
+    if !schedules::revise(tx, &says, schedule.state.enabled, origin, cursor_at, next).await? {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
     let detail = format!(
         "revision {revision_number}: {} {}",
-        says.kind, says.expression
+        says.rule.kind, says.rule.expression
     );
     events::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
     changes::bump(tx).await?;
@@ -166,6 +167,7 @@ pub(super) async fn revise(
 
 /// Decide no more slots until it is resumed. What runs, runs on.
 pub async fn pause(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if !schedules::pause(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
@@ -177,13 +179,14 @@ pub async fn pause(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Schedu
 
 /// Decide slots again. Those of the pause are owed to nobody; they go on the record as skipped.
 pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
     let rule = rule_of(&schedule)?;
     let cursor_at = drop_past_slots(tx, &schedule, "paused", now).await?;
-    let next = rule.next(cursor_at.max(now));
+    let next = next_slot(tx, schedule.state.id, &rule, cursor_at.max(now)).await?;
     if !schedules::resume(tx, schedule.state.id, now, cursor_at, next).await? {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
@@ -194,6 +197,7 @@ pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
 
 /// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if schedule.state.origin != Origin::Operator {
         return Err(ScheduleError::NotTheOperators {
@@ -211,11 +215,15 @@ pub(super) async fn end(
     schedule: &Schedule,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    if schedule.state.enabled {
-        drop_past_slots(tx, schedule, "removed", now).await?;
-    }
-    schedules::remove(tx, schedule.state.id, now).await?;
     let name = &schedule.says.name;
+    let reason = match schedule.state.enabled {
+        true => "removed",
+        false => "paused",
+    };
+    drop_past_slots(tx, schedule, reason, now).await?;
+    if !schedules::remove(tx, schedule.state.id, now).await? {
+        return Err(ScheduleError::Raced(name.clone()));
+    }
     events::record(
         tx,
         now,
@@ -244,29 +252,73 @@ pub async fn trigger(
         return Err(ScheduleError::PackageMissing(package.name));
     }
     let rule = rule_of(&schedule)?;
-    let id = LaunchId::of(schedule.state.id, now, LaunchKind::Manual);
     let launch = NewLaunch {
-        id,
+        context: own.map(|own| Value::Object(own.clone()).to_string()),
+        ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
+    };
+    let id = launch.id;
+    launches::insert(tx, &[launch]).await?;
+    changes::bump(tx).await?;
+    Ok(id)
+}
+
+/// The launch of a schedule besides its slots, or the record that there was no package to launch.
+pub(super) fn at_once(
+    schedule: &Schedule,
+    rule: &Rule,
+    package: Option<PackageRow>,
+    kind: LaunchKind,
+    now: Timestamp,
+) -> NewLaunch {
+    let package = package.filter(|package| package.missing_since.is_none());
+    let digest = package.and_then(|package| package.digest);
+    let (decision, reason) = match digest {
+        Some(_) => (Decision::Launched, None),
+        None => (Decision::Skipped, Some(PACKAGE_MISSING)),
+    };
+    NewLaunch {
+        id: LaunchId::of(schedule.state.id, now, kind),
         schedule_id: schedule.state.id,
         schedule_revision: schedule.state.revision,
-        kind: LaunchKind::Manual,
+        kind,
         slot: now,
         slot_local: rule.local_text(now),
         slot_last: now,
         slot_count: 1,
-        decision: Decision::Launched,
-        reason: None,
-        package: package.name,
-        digest: package.digest,
-        context: own.map(|own| Value::Object(own.clone()).to_string()),
+        decision,
+        reason,
+        package: schedule.says.package.clone(),
+        digest,
+        context: None,
         interval_start: schedule.state.cursor_at.min(now),
         fire_time: now,
         decided_by: None,
         claimed_at: now,
+    }
+}
+
+/// The next slot of a schedule that is decided up to `cursor_at`.
+///
+/// A rule that counts from ends begins at the next whole second, has no next slot while its launch goes on, and may
+/// be due at once when it was edited or resumed.
+pub(super) async fn next_slot(
+    tx: &mut Tx,
+    id: ScheduleId,
+    rule: &Rule,
+    cursor_at: Timestamp,
+) -> Result<Option<Timestamp>, DbError> {
+    const SECOND_US: i64 = 1_000_000;
+    let Some(delay) = rule.delay_after_completion() else {
+        return Ok(rule.next(cursor_at));
     };
-    launches::insert(tx, &[launch]).await?;
-    changes::bump(tx).await?;
-    Ok(id)
+    let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
+    Ok(match launches::newest_end(tx, id).await? {
+        None => {
+            let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
+            Some(Timestamp::from_micros(second * SECOND_US))
+        }
+        Some(ended_at) => ended_at.map(|ended_at| ended_at.plus(delay).max(soonest)),
+    })
 }
 
 /// Run `change` in a transaction of its own.
@@ -324,10 +376,18 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
 
 /// The package of that name, or the nearest name.
 pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, ScheduleError> {
-    if let Some(package) = packages::find(tx, name).await?
-        && package.digest.is_some()
-    {
-        return Ok(package);
+    match packages::find(tx, name).await? {
+        Some(package) if package.digest.is_some() => return Ok(package),
+        Some(PackageRow {
+            rejection: Some(why),
+            ..
+        }) => {
+            return Err(ScheduleError::PackageRejected {
+                name: name.to_owned(),
+                why,
+            });
+        }
+        _ => {}
     }
     let all = packages::list(tx, None).await?;
     let names = all.iter().map(|package| package.name.as_str());
@@ -365,7 +425,7 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
 }
 
 fn rule_of(schedule: &Schedule) -> Result<Rule, RuleError> {
-    Rule::parse(&schedule.says.rule_text(), HashKey::of(schedule.state.id))
+    Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id))
 }
 
 fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {
@@ -375,10 +435,7 @@ fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) ->
         name: wanted.name.clone(),
         package: wanted.package.clone(),
         task: wanted.task.clone(),
-        kind: wanted.rule.kind,
-        expression: wanted.rule.expression.clone(),
-        anchor: wanted.rule.anchor,
-        timezone: wanted.rule.timezone.clone(),
+        rule: wanted.rule.clone(),
         context: Value::Object(wanted.context.clone()).to_string(),
         since,
     }
@@ -396,6 +453,11 @@ async fn drop_past_slots(
     // A rule that this version cannot read has no slots that it could count.
     let Ok(rule) = rule_of(schedule) else {
         return Ok(state.cursor_at);
+    };
+    // Of a rule that counts from ends, the one slot that it waits for.
+    let rule = match (rule.delay_after_completion(), state.next_slot) {
+        (Some(_), Some(slot)) => rule.only(slot),
+        _ => rule,
     };
     let mut slots = rule.slots(state.cursor_at, now);
     let Some(first) = slots.next() else {

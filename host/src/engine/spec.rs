@@ -1,7 +1,7 @@
 //! What schedules say, parsed once for every revision.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 
@@ -21,7 +21,11 @@ pub struct Spec {
 
 /// Parsed revisions. A revision never changes, so nothing here is ever stale.
 #[derive(Default)]
-pub struct Specs(Mutex<HashMap<(ScheduleId, i64), Arc<Spec>>>);
+pub struct Specs {
+    revisions: Mutex<HashMap<(ScheduleId, i64), Arc<Spec>>>,
+    /// The schedules of which one revision counts from ends.
+    counting_from_ends: Mutex<HashSet<ScheduleId>>,
+}
 
 /// Parsed revisions kept at most; past it the store starts afresh.
 const SPECS_MAX: usize = 100_000;
@@ -34,7 +38,7 @@ impl Specs {
         id: ScheduleId,
         revision: i64,
     ) -> Result<Arc<Spec>, EngineError> {
-        if let Some(spec) = self.lock().get(&(id, revision)) {
+        if let Some(spec) = lock(&self.revisions).get(&(id, revision)) {
             return Ok(Arc::clone(spec));
         }
         let Some(says) = schedules::revision(tx, id, revision).await? else {
@@ -42,20 +46,24 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let rule = match Rule::parse(&says.rule_text(), HashKey::of(id)) {
+        let rule = match Rule::parse(&says.rule, HashKey::of(id)) {
             Ok(rule) => Some(rule),
             Err(error) => {
                 tracing::error!(schedule = %says.name, "the schedule stands still, its rule cannot be read by this version: {error}");
                 None
             }
         };
+        let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
+        if rule.as_ref().is_some_and(counts_from_ends) {
+            lock(&self.counting_from_ends).insert(id);
+        }
         let context = serde_json::from_str(&says.context).unwrap_or_default();
         let spec = Arc::new(Spec {
             says,
             rule,
             context,
         });
-        let mut specs = self.lock();
+        let mut specs = lock(&self.revisions);
         if specs.len() >= SPECS_MAX {
             specs.clear();
         }
@@ -63,8 +71,23 @@ impl Specs {
         Ok(spec)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<(ScheduleId, i64), Arc<Spec>>> {
-        // Only inserts happen under the lock, and they leave the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Those of `schedules` of which a revision seen here has its next slot when a launch ends.
+    pub fn counting_from_ends(
+        &self,
+        schedules: impl IntoIterator<Item = ScheduleId>,
+    ) -> BTreeSet<ScheduleId> {
+        let counting = lock(&self.counting_from_ends);
+        match counting.is_empty() {
+            true => BTreeSet::new(),
+            false => schedules
+                .into_iter()
+                .filter(|id| counting.contains(id))
+                .collect(),
+        }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Only inserts happen under the locks, and they leave a collection whole.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

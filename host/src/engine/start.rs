@@ -1,18 +1,21 @@
 //! The beginning and the end of a host's life.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::schedules as orders;
 use super::{Engine, EngineError, Settings, recover};
 use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
-use crate::db::{Db, DbError, HostLock};
-use crate::ids::{HostId, RunId};
+use crate::db::launches::{self, NewLaunch};
+use crate::db::{Db, DbError, HostLock, packages, schedules};
+use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
+use crate::schedule::{Rule, tzdata_version};
 use crate::wasm::{self, Sandbox};
 
 /// Hosts with the machine's name as their name that can live on one machine.
@@ -71,9 +74,11 @@ impl Engine {
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
+            full_at: AtomicI64::new(now.micros()),
             stands_back: AtomicBool::new(false),
         };
-        engine.register(now).await?;
+        engine.measure_clock().await?;
+        engine.register(engine.clock.now()).await?;
         Ok((Arc::new(engine), lock))
     }
 
@@ -92,7 +97,7 @@ impl Engine {
                 name: self.name.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 wasmtime_version: wasm::WASMTIME_VERSION.to_owned(),
-                tzdata_version: crate::schedule::tzdata_version().to_owned(),
+                tzdata_version: tzdata_version().to_owned(),
                 started_at: now,
                 heartbeat_at: now,
                 ended_at: None,
@@ -107,6 +112,47 @@ impl Engine {
         if !buried.is_empty() {
             tracing::warn!(host = %self.name, "the last life of this host ended without stopping; what it left is recovered now");
         }
+        Ok(())
+    }
+
+    /// Follow a time zone database that is another than the last host's: its changes of clocks move next slots.
+    pub(super) async fn follow_tzdata(&self, now: Timestamp) -> Result<(), EngineError> {
+        let mut tx = self.db.read().await?;
+        let before = hosts::tzdata_before(&mut tx, self.host).await?;
+        drop(tx);
+        let Some(before) = before.filter(|before| before != tzdata_version()) else {
+            return Ok(());
+        };
+        let moved = self.reconcile(now).await?;
+        let detail = format!(
+            "from {before} to {}: {moved} next slots moved",
+            tzdata_version()
+        );
+        tracing::info!("the time zone database changed {detail}");
+        let mut tx = self.db.write().await?;
+        events::record(&mut tx, now, EventKind::TzdataChanged, &self.name, &detail).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Launch the schedules whose rule is `@reboot`: once in this life, now that the folder is on the record.
+    pub(super) async fn launch_at_start(&self, now: Timestamp) -> Result<(), EngineError> {
+        let mut tx = self.db.write().await?;
+        let mut launches = Vec::new();
+        for schedule in schedules::list(&mut tx, None, None).await? {
+            let state = &schedule.state;
+            let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
+            let at_start = |rule: &&Rule| rule.at_host_start() && state.enabled;
+            if let Some(rule) = spec.rule.as_ref().filter(at_start) {
+                let package = packages::find(&mut tx, &schedule.says.package).await?;
+                launches.push(NewLaunch {
+                    decided_by: Some(self.host),
+                    ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)
+                });
+            }
+        }
+        launches::insert(&mut tx, &launches).await?;
+        tx.commit().await?;
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! Transaction 2, the handoff: open launches become runs that this host holds.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::spec::Spec;
 use super::{Engine, EngineError};
@@ -16,6 +18,8 @@ pub struct Work {
     pub token: i64,
     /// Until when, unless it is renewed.
     pub lease_until: Timestamp,
+    /// The same on the monotonic clock, which no correction of the other moves.
+    pub proven_until: Instant,
     pub is_recovery: bool,
     pub taken: Taken,
     /// What the schedule said when the launch was decided.
@@ -32,11 +36,15 @@ impl Engine {
             return Ok(Vec::new());
         }
         let lease_until = now.plus(self.settings.lease);
+        let proven_until = Instant::now() + self.settings.lease;
         let mut tx = self.db.write().await?;
         let continued = runs::take_waiting(&mut tx, self.host, now, lease_until, free).await?;
         let open = runs::open(&mut tx, self.host, now, free - continued.len() as i64).await?;
         if continued.is_empty() && open.is_empty() {
             return Ok(Vec::new());
+        }
+        if (continued.len() + open.len()) as i64 == free {
+            self.full_at.store(now.micros(), Ordering::Relaxed);
         }
         let fresh: Vec<NewRun> = open
             .iter()
@@ -66,6 +74,7 @@ impl Engine {
                 run_id,
                 token,
                 lease_until,
+                proven_until,
                 is_recovery,
                 taken,
                 spec,

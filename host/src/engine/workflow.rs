@@ -79,9 +79,11 @@ impl Workflow {
         }
     }
 
-    /// Go on from the calls that are on the record: what has succeeded is not called again.
-    pub fn replay(&mut self, calls: &[TaskRun], lost_runs: i64) {
+    /// Go on from the calls that are on the record: what has succeeded is not called again, and neither is what has
+    /// failed for good. Gives the call that did.
+    pub fn replay<'c>(&mut self, calls: &'c [TaskRun], lost_runs: i64) -> Option<&'c TaskRun> {
         self.lost_runs = lost_runs;
+        let mut failed = None;
         for call in calls {
             let Some(step) = self.steps.iter().position(|step| step.id == call.task) else {
                 continue;
@@ -101,8 +103,12 @@ impl Workflow {
                 );
             } else if let Some(at) = call.retry_at {
                 self.states[step] = State::Waiting(at);
+            } else {
+                self.states[step] = State::Failed;
+                failed = failed.or(Some(call));
             }
         }
+        failed
     }
 
     /// The steps to call at `now`.
@@ -120,13 +126,12 @@ impl Workflow {
             .collect()
     }
 
-    /// How many steps there are.
-    #[expect(
-        clippy::len_without_is_empty,
-        reason = "a package has at least one task"
-    )]
-    pub fn len(&self) -> usize {
-        self.steps.len()
+    /// What is said of a run because of one of its tasks: in a workflow it is said which.
+    pub fn said_of(&self, task: &str, message: &str) -> String {
+        match self.steps.len() {
+            1 => message.to_owned(),
+            _ => format!("task `{task}`: {message}"),
+        }
     }
 
     /// The step at a place.
@@ -159,15 +164,9 @@ impl Workflow {
         self.states[place] = State::Failed;
     }
 
-    fn has_failed(&self) -> bool {
+    /// Whether a step has failed for good: then no other is called any more.
+    pub fn has_failed(&self) -> bool {
         self.states.contains(&State::Failed)
-    }
-
-    /// Whether every step has succeeded.
-    pub fn is_done(&self) -> bool {
-        self.states
-            .iter()
-            .all(|state| matches!(state, State::Done { .. }))
     }
 
     /// The earliest time at which a waiting step is to be called.
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(flow.ready(NOW), [3]);
         flow.start(3);
         flow.succeed(3, Some(json!(7)), Map::new());
-        assert!(flow.is_done());
+        assert!(flow.ready(NOW).is_empty());
         assert_eq!(flow.output(), Some(json!(7)));
     }
 
@@ -348,7 +347,15 @@ mod tests {
         flow.start(1);
         flow.fail(1);
         assert!(flow.ready(NOW).is_empty());
-        assert!(!flow.is_done());
+        assert!(flow.has_failed());
+    }
+
+    #[test]
+    fn what_has_failed_for_good_is_not_called_again_after_a_recovery() {
+        let mut flow = diamond();
+        let calls = [call("a", true, None), call("b", false, None)];
+        assert_eq!(flow.replay(&calls, 1), Some(&calls[1]));
+        assert!(flow.ready(NOW).is_empty());
     }
 
     #[test]
@@ -367,7 +374,8 @@ mod tests {
     fn what_has_succeeded_is_not_called_again() {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
-        flow.replay(&[call("a", true, None), call("b", false, Some(later))], 1);
+        let calls = [call("a", true, None), call("b", false, Some(later))];
+        assert_eq!(flow.replay(&calls, 1), None);
         assert_eq!(flow.ready(NOW), [2]);
         assert_eq!(flow.ready(later), [1, 2]);
         // The lost run may have called it once more; no retry is used up by that.

@@ -59,6 +59,18 @@ impl<'v> Fields<'v> {
         }
     }
 
+    /// One word of a closed set, which `read` knows; the set's default when the field is absent.
+    pub(super) fn word<T: Default>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, String> {
+        match self.text(key)? {
+            None => Ok(T::default()),
+            Some(text) => read(&text).map_err(|what| self.error(key, what)),
+        }
+    }
+
     /// A whole number from `least` to `most`.
     pub(super) fn number(
         &mut self,

@@ -4,7 +4,7 @@
 //! care. It looks at the whole folder, waits for files to hold still, and compares with the live set:
 //! an event that was lost, doubled or late costs nothing but time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,12 @@ use std::time::Duration;
 
 pub(super) use self::resolve::off_thread;
 use self::resolve::{Known, Rejection, Setback};
-use super::listing::{self, Listing};
+use super::listing::{self, Listing, Reading};
 use super::{Change, Loader, Package, Packages};
-use crate::wasm::{Limits, Sandbox};
+use crate::telemetry::printable_line;
+use crate::wasm::{Artifact, Limits, Sandbox};
 
 mod resolve;
-
-/// A larger file is refused without being read.
-pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// How far apart two equal readings of a file must be for it to count as written to its end.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -37,6 +35,8 @@ pub struct Rules {
     pub memory_bytes_most: u64,
     /// The host's environment, out of which variables are granted by name.
     pub env: fn(&str) -> Option<OsString>,
+    /// The host's own files and directories, which no grant may make writable.
+    pub own_paths: Vec<PathBuf>,
 }
 
 /// Why the folder cannot be used at all.
@@ -63,6 +63,23 @@ pub struct Folder<L: Loader = Sandbox> {
     strays: BTreeSet<String>,
     /// Whether the last scan could not read the folder.
     unreadable: bool,
+}
+
+/// One look through the folder: what is still to be compared.
+pub struct Scan<A = Artifact> {
+    listing: Listing,
+    /// In order of names.
+    names: VecDeque<String>,
+    /// Those that must be compiled, which may take long; after all others.
+    uncompiled: VecDeque<String>,
+    found: VecDeque<Change<A>>,
+}
+
+/// What was seen of the two files of one name.
+#[derive(Clone, Copy)]
+struct Files<'l> {
+    wasm: &'l Reading,
+    sidecar: Option<&'l Reading>,
 }
 
 impl<L: Loader> Folder<L> {
@@ -93,11 +110,10 @@ impl<L: Loader> Folder<L> {
         })
     }
 
-    /// Find what differs between the folder and `live`, in order of names.
+    /// Look at the folder, to find with [`Folder::next_change`] what differs between it and `live`.
     ///
-    /// Publishes nothing. A change that is not applied is found again by the next scan, without being
-    /// compiled again. A folder that cannot be read says nothing about its packages: they stay.
-    pub async fn scan(&mut self, live: &Packages<L::Artifact>) -> Vec<Change<L::Artifact>> {
+    /// None when the folder cannot be read: that says nothing about its packages, they stay.
+    pub async fn scan(&mut self, live: &Packages<L::Artifact>) -> Option<Scan<L::Artifact>> {
         let (listing, restless) = match self.settle().await {
             Ok(settled) => settled,
             Err(error) => {
@@ -105,7 +121,7 @@ impl<L: Loader> Folder<L> {
                     tracing::warn!(folder = %self.path.display(), %error, "the plugins folder cannot be read; its packages stay as they are");
                 }
                 self.unreadable = true;
-                return Vec::new();
+                return None;
             }
         };
         if std::mem::take(&mut self.unreadable) {
@@ -114,18 +130,51 @@ impl<L: Loader> Folder<L> {
         let live = live.all();
         let present: BTreeSet<String> = stems(&listing, ".wasm").collect();
         let names = present.iter().chain(live.keys()).chain(self.files.keys());
-        let names: BTreeSet<String> = names.cloned().collect();
-        let mut changes = Vec::new();
-        for name in names {
-            let moving = [".wasm", ".toml"]
-                .iter()
-                .any(|end| restless.contains(&format!("{name}{end}")));
-            if !moving {
-                changes.extend(self.reconcile(&name, &listing, live.get(&name)).await);
-            }
-        }
+        let names: BTreeSet<&String> = names.collect();
+        let moves = |name: &str| {
+            let ends = [".wasm", ".toml"];
+            ends.iter()
+                .any(|end| restless.contains(&format!("{name}{end}")))
+        };
+        let names = names.into_iter().filter(|name| !moves(name));
+        let names = names.cloned().collect();
         self.tell_strays(&listing, &present);
-        changes
+        Some(Scan {
+            listing,
+            names,
+            uncompiled: VecDeque::new(),
+            found: VecDeque::new(),
+        })
+    }
+
+    /// The next difference between the folder and `live`; none when there are no more.
+    ///
+    /// What needs no compiling comes first: the settings of one package and the end of another do
+    /// not wait for a third. Publishes nothing: an addition, an update and a removal that are not
+    /// applied are found again by the next scan, without compiling again; a rejection is told once,
+    /// unless it is given back with [`Folder::forget`].
+    pub async fn next_change(
+        &mut self,
+        scan: &mut Scan<L::Artifact>,
+        live: &Packages<L::Artifact>,
+    ) -> Option<Change<L::Artifact>> {
+        loop {
+            if let Some(change) = scan.found.pop_front() {
+                return Some(change);
+            }
+            let (name, may_compile) = match scan.names.pop_front() {
+                Some(name) => (name, false),
+                None => (scan.uncompiled.pop_front()?, true),
+            };
+            self.reconcile(name, scan, live, may_compile).await;
+        }
+    }
+
+    /// Tell of the rejection of `name` again: what was told could not be recorded.
+    pub fn forget(&mut self, name: &str) {
+        if let Some(known) = self.files.get_mut(name) {
+            known.rejected = None;
+        }
     }
 
     /// List the folder until what is new in it holds still. Also says what did not.
@@ -156,58 +205,58 @@ impl<L: Loader> Folder<L> {
     /// Compare one name with its live version.
     async fn reconcile(
         &mut self,
-        name: &str,
-        listing: &Listing,
-        live: Option<&Arc<Package<L::Artifact>>>,
-    ) -> Option<Change<L::Artifact>> {
-        let Some(reading) = listing.get(&format!("{name}.wasm")) else {
-            self.files.remove(name);
-            return live.map(|old| Change::Removed(Arc::clone(old)));
+        name: String,
+        scan: &mut Scan<L::Artifact>,
+        live: &Packages<L::Artifact>,
+        may_compile: bool,
+    ) {
+        let live = live.get(&name);
+        let [wasm_name, sidecar_name] = [".wasm", ".toml"].map(|end| format!("{name}{end}"));
+        let Some(wasm) = scan.listing.get(&wasm_name) else {
+            self.files.remove(&name);
+            scan.found.extend(live.map(Change::Removed));
+            return;
         };
-        let sidecar_name = format!("{name}.toml");
-        let sidecar = listing.get(&sidecar_name);
+        let sidecar = scan.listing.get(&sidecar_name);
+        let files = Files { wasm, sidecar };
         // Taken out for the time being: if this future is dropped, the file is simply new again.
-        let mut known = self.files.remove(name).unwrap_or_default();
-        let result = self.resolve(name, reading, sidecar, &mut known, live).await;
-        let change = match result {
-            Ok(None) => {
+        let mut known = self.files.remove(&name).unwrap_or_default();
+        let resolved = self.resolve(&name, files, &mut known, live.as_ref(), may_compile);
+        match resolved.await {
+            Ok(new) => {
                 known.rejected = None;
-                None
+                scan.found.extend(new.map(|new| change_to(live, new)));
             }
-            Ok(Some(new)) => {
-                known.rejected = None;
-                let new = Arc::new(new);
-                Some(match live {
-                    None => Change::Added(new),
-                    Some(old) => Change::Updated {
-                        old: Arc::clone(old),
-                        new,
-                    },
-                })
-            }
+            Err(Setback::Uncompiled) => scan.uncompiled.push_back(name.clone()),
             Err(Setback::Restless) => {
-                self.settled.remove(&format!("{name}.wasm"));
+                self.settled.remove(&wasm_name);
                 self.settled.remove(&sidecar_name);
-                None
             }
             Err(Setback::Rejected(error)) => {
+                let kept = live.as_ref().map(|live| live.digest.clone());
+                // Before the rejection, which is what stays on the record of the package.
+                if let Some(old) = live
+                    && let Some(new) = self.under_new_sidecar(&old, &known)
+                {
+                    scan.found.push_back(change_to(Some(old), new));
+                }
                 let rejection = Rejection {
                     digest: known.bytes.as_ref().map(|(_, digest)| digest.clone()),
                     sidecar_hash: known.sidecar.as_ref().and_then(|read| read.hash.clone()),
                     error: error.clone(),
                 };
-                let news = known.rejected.as_ref() != Some(&rejection);
+                if known.rejected.as_ref() != Some(&rejection) {
+                    scan.found.push_back(Change::Rejected {
+                        name: name.clone(),
+                        path: self.path.join(wasm_name),
+                        error,
+                        kept,
+                    });
+                }
                 known.rejected = Some(rejection);
-                news.then(|| Change::Rejected {
-                    name: name.to_owned(),
-                    path: self.path.join(format!("{name}.wasm")),
-                    error,
-                    kept: live.map(|package| package.digest.clone()),
-                })
             }
-        };
-        self.files.insert(name.to_owned(), known);
-        change
+        }
+        self.files.insert(name, known);
     }
 
     /// Tell once of each sidecar that has no package: most likely one of the two is mistyped.
@@ -217,9 +266,18 @@ impl<L: Loader> Folder<L> {
             .filter(|name| name != "Cargo" && !packages.contains(name))
             .collect();
         for name in strays.difference(&self.strays) {
+            let name = printable_line(name);
             tracing::warn!("{name}.toml has no package {name}.wasm beside it and is not used");
         }
         self.strays = strays;
+    }
+}
+
+fn change_to<A>(live: Option<Arc<Package<A>>>, new: Package<A>) -> Change<A> {
+    let new = Arc::new(new);
+    match live {
+        None => Change::Added(new),
+        Some(old) => Change::Updated { old, new },
     }
 }
 

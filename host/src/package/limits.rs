@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::strict::{Error, Section};
+use super::{Manifest, Sidecar};
+use crate::strict::{self, Error, Section};
 use crate::wasm::Limits;
 
 /// One page of a linear memory: less than this no task can have.
@@ -10,9 +11,14 @@ pub(crate) const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 /// No bound on text or bodies may pass this: it is held in the host's memory.
 const BUFFER_BYTES_MOST: u64 = 1 << 30;
 /// A call that may take no time at all can only fail.
-pub(crate) const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
+const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// A year. Longer is a mistake, and far from where clocks overflow.
-pub(crate) const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
+const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Read the time-out of a call; the error says what is wrong and reads after the key's name.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    strict::duration_within(text, TIMEOUT_LEAST, TIMEOUT_MOST)
+}
 
 /// The limits that a file sets; the others stay what they were.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,8 +51,8 @@ impl LimitChanges {
                 "memory",
                 format_args!(
                     "is {}, but this host allows no more than {}: lower it, or raise `sandbox.memory_max` in the host's configuration",
-                    crate::strict::size_text(bytes),
-                    crate::strict::size_text(memory_bytes_most),
+                    strict::size_text(bytes),
+                    strict::size_text(memory_bytes_most),
                 ),
             ));
         }
@@ -71,6 +77,20 @@ impl LimitChanges {
                 .unwrap_or(limits.http_response_bytes_max),
         }
     }
+}
+
+/// The limits of a call of `task`: `base`, which are the host's, with the sidecar's changes.
+///
+/// A package knows how long its tasks take, and may ask for less time than it would be given. More
+/// is the operator's to give, in the sidecar.
+pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &str) -> Limits {
+    let mut limits = sidecar.limits.over(base);
+    if sidecar.limits.timeout.is_none()
+        && let Some(proposed) = manifest.task(task).and_then(|task| task.timeout)
+    {
+        limits.timeout = limits.timeout.min(proposed);
+    }
+    limits
 }
 
 #[cfg(test)]

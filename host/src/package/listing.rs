@@ -16,8 +16,8 @@ use rustix::fs::OFlags;
 /// The change time is the one that no program can set, so it also gives away a write that put the old
 /// modification time back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) size_bytes: u64,
+pub(crate) struct Stamp {
+    pub(crate) size_bytes: u64,
     device: u64,
     inode: u64,
     modified: (i64, i64),
@@ -38,9 +38,9 @@ impl Stamp {
 
 /// One file as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(crate) enum Reading {
     File(Stamp),
-    /// It is there and cannot be read: a sentence that says why.
+    /// It is there and cannot be used: a sentence that says why.
     Unusable(String),
 }
 
@@ -52,33 +52,44 @@ pub(super) type Listing = BTreeMap<String, Reading>;
 /// Look at the files of `folder` itself, not below it, following links.
 ///
 /// Hidden files are left out; names that copies are made under, such as `x.wasm.tmp`, `x.wasm.part`
-/// and `x.wasm~`, do not end in `.wasm`. So are directories, pipes and sockets called `x.wasm`, and
-/// links to nothing.
+/// and `x.wasm~`, do not end in `.wasm`.
 pub(super) fn list(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let sidecar = name.ends_with(".toml");
-        if name.starts_with('.') || !(sidecar || name.ends_with(".wasm")) {
+        if name.starts_with('.') || !(name.ends_with(".toml") || name.ends_with(".wasm")) {
             continue;
         }
-        let reading = match fs::metadata(entry.path()) {
-            Ok(found) if found.is_file() => Reading::File(Stamp::of(&found)),
-            // A package must not lose its limits because its sidecar became something else.
-            Ok(_) if sidecar => Reading::Unusable("it is not a regular file".to_owned()),
-            Ok(_) => continue,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => Reading::Unusable(format!("it cannot be looked at: {error}")),
-        };
-        listing.insert(name, reading);
+        if let Some(reading) = look(&entry.path()) {
+            listing.insert(name, reading);
+        }
     }
     Ok(listing)
 }
 
+/// What is at `path`, following links; none when nothing is.
+///
+/// What cannot be used is not passed over: a package must not lose its limits because its sidecar
+/// became something else.
+pub(crate) fn look(path: &Path) -> Option<Reading> {
+    let unusable = |why: &str| Some(Reading::Unusable(why.to_owned()));
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Some(Reading::File(Stamp::of(&found))),
+        Ok(_) => unusable("it is not a regular file"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+                true => unusable("it is a link to nothing"),
+                false => None,
+            }
+        }
+        Err(error) => unusable(&format!("it cannot be looked at: {error}")),
+    }
+}
+
 /// Why a file was not read.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     /// It is not the file that was listed any more: look again.
     Changed,
     /// A sentence that says why.
@@ -86,7 +97,7 @@ pub(super) enum Unread {
 }
 
 /// The content of the file at `path`, if it still is the one with `stamp`, before and after reading.
-pub(super) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
+pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Unread::Changed,
         _ => Unread::Failed(format!("it cannot be read: {error}")),
@@ -131,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_wasm_and_toml_files_of_the_folder_itself_are_listed() {
+    fn wasm_and_toml_files_of_the_folder_itself_are_listed_and_what_cannot_be_used_says_why() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [
@@ -152,6 +163,7 @@ mod tests {
         fs::create_dir(at("directory.toml")).unwrap();
         symlink(at("a.wasm"), at("link.wasm")).unwrap();
         symlink(at("nothing"), at("broken.wasm")).unwrap();
+        symlink(at("nothing"), at("broken.toml")).unwrap();
         symlink("loop.wasm", at("loop.wasm")).unwrap();
         let made = Command::new("mkfifo")
             .arg(at("pipe.wasm"))
@@ -159,21 +171,21 @@ mod tests {
             .unwrap();
         assert!(made.success());
         let listing = list(folder.path()).unwrap();
-        let names: Vec<&str> = listing.keys().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            [
-                "a.toml",
-                "a.wasm",
-                "directory.toml",
-                "link.wasm",
-                "loop.wasm"
-            ]
-        );
-        assert_eq!(
-            listing["directory.toml"],
-            Reading::Unusable("it is not a regular file".to_owned())
-        );
+        let files = listing
+            .iter()
+            .filter(|(_, reading)| matches!(reading, Reading::File(_)));
+        let files: Vec<&str> = files.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(files, ["a.toml", "a.wasm", "link.wasm"]);
+        assert_eq!(listing.len(), 9, "{listing:?}");
+        for (name, why) in [
+            ("directory.toml", "it is not a regular file"),
+            ("directory.wasm", "it is not a regular file"),
+            ("pipe.wasm", "it is not a regular file"),
+            ("broken.toml", "it is a link to nothing"),
+            ("broken.wasm", "it is a link to nothing"),
+        ] {
+            assert_eq!(listing[name], Reading::Unusable(why.to_owned()), "{name}");
+        }
         assert!(matches!(listing["loop.wasm"], Reading::Unusable(_)));
     }
 

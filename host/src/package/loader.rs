@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Manifest;
 use super::folder::off_thread;
+use crate::telemetry::printable_line;
 use crate::wasm::{Artifact, Refusal, Sandbox};
 
 /// Makes packages out of bytes. [`Sandbox`] in the product.
@@ -51,12 +52,12 @@ pub async fn compile<L: Loader>(
     let artifact = Arc::new(artifact);
     let description = loader.describe(&artifact).await;
     let manifest = match description.map_err(|refusal| refusal.to_string())? {
-        Some(description) => {
-            Manifest::from_json(name, &description).map_err(|error| error.to_string())?
-        }
+        Some(description) => Manifest::from_json(name, &description)
+            .map_err(|error| printable_line(&error.to_string()))?,
         None => Manifest::undescribed(name),
     };
     for warning in &manifest.warnings {
+        let warning = printable_line(warning);
         tracing::warn!(package = name, "in the package's description: {warning}");
     }
     Ok((artifact, Arc::new(manifest)))

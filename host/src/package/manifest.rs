@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::spec::ScheduleSpec;
 use crate::strict::nearest;
+use crate::telemetry::printable_line;
 use crate::wasm::Grants;
 
 mod read;
@@ -127,11 +128,6 @@ impl Manifest {
         nearest(id, self.tasks.iter().map(|task| task.id.as_str()))
     }
 
-    /// The tasks that `id` waits for, nearest only. Empty for an unknown task.
-    pub fn dependencies_of(&self, id: &str) -> &[String] {
-        self.task(id).map_or(&[], |task| &task.depends_on)
-    }
-
     /// The tasks of a run in an order that puts each after those it depends on; among those that are
     /// free to go, as declared.
     ///
@@ -188,7 +184,7 @@ impl Manifest {
             }
             let access = if wanted.writable { "write" } else { "read" };
             let reason = match &wanted.reason {
-                Some(reason) => format!(" ({reason})"),
+                Some(reason) => format!(" ({})", printable_line(reason)),
                 None => String::new(),
             };
             missing.push(format!(

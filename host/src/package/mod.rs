@@ -1,7 +1,7 @@
 //! Packages: the `.wasm` files of one folder, each with what it says of itself and what its operator allows.
 //!
-//! A scan ([`Folder::scan`]) finds what changed and publishes nothing; the engine records each change
-//! first and publishes it afterwards with [`Packages::apply`]. A run holds its `Arc` and ends on the
+//! A scan ([`Folder::scan`]) finds what changed and publishes nothing; the engine records each change as
+//! it is found and publishes it afterwards with [`Packages::apply`]. A run holds its `Arc` and ends on the
 //! code it began with. This room knows nothing of the database, of launches, or of rules' meaning.
 
 use std::collections::BTreeMap;
@@ -10,22 +10,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::ids::ArtifactDigest;
-use crate::telemetry::printable;
+use crate::telemetry::printable_line;
 use crate::wasm::{Artifact, Grants, Limits};
 
 pub mod context;
 mod fields;
 mod folder;
 pub mod limits;
-mod listing;
+pub(crate) mod listing;
 mod loader;
 pub mod manifest;
+mod pair;
 pub mod sidecar;
 pub mod spec;
 
-pub use folder::{FILE_BYTES_MAX, Folder, FolderError, Rules};
+pub use folder::{Folder, FolderError, Rules, Scan};
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
+pub use pair::{FILE_BYTES_MAX, Refused, name_of, open};
 pub use sidecar::Sidecar;
 pub use spec::ScheduleSpec;
 
@@ -40,23 +42,19 @@ pub struct Package<A = Artifact> {
     /// The SHA-256 of the sidecar's text; none when there is no sidecar.
     pub sidecar_hash: Option<String>,
     pub path: PathBuf,
-    /// The operator's: the host's limits with the sidecar's changes. A task's own are [`Package::limits_of`].
+    /// The host's, before anything that the sidecar or the package says; see [`Package::limits_of`].
     pub limits: Limits,
 }
 
 impl<A> Package<A> {
-    /// The limits of a call of `task`.
-    ///
-    /// A package knows how long its tasks take, so the time it proposes stands in for the host's
-    /// default; a sidecar's word stands above both.
+    /// The code and what it says of itself.
+    fn loaded(&self) -> pair::Loaded<A> {
+        (Arc::clone(&self.artifact), Arc::clone(&self.manifest))
+    }
+
+    /// The limits of a call of `task`; see [`limits::limits_of`].
     pub fn limits_of(&self, task: &str) -> Limits {
-        let mut limits = self.limits.clone();
-        if self.sidecar.limits.timeout.is_none()
-            && let Some(timeout) = self.manifest.task(task).and_then(|task| task.timeout)
-        {
-            limits.timeout = timeout;
-        }
-        limits
+        limits::limits_of(&self.manifest, &self.sidecar, &self.limits, task)
     }
 
     /// How often `task` may be attempted in one run: the sidecar's word, else the package's, else 3.
@@ -85,11 +83,6 @@ impl<A> Package<A> {
     /// What a call may do beyond computing.
     pub fn grants(&self) -> Arc<Grants> {
         Arc::clone(&self.sidecar.grants)
-    }
-
-    /// What the package asks for and is not granted; see [`Manifest::missing_grants`].
-    pub fn missing_grants(&self) -> Vec<String> {
-        self.manifest.missing_grants(&self.sidecar.grants)
     }
 }
 
@@ -120,7 +113,7 @@ pub enum Change<A = Artifact> {
     },
 }
 
-/// One sentence for the log. Safe to print: an error may quote names out of the file.
+/// One line for the log. Safe to print: an error may quote names out of the file.
 impl<A> fmt::Display for Change<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -135,11 +128,11 @@ impl<A> fmt::Display for Change<A> {
             Change::Rejected {
                 name, error, kept, ..
             } => {
-                write!(f, "rejected {}", printable(name))?;
+                write!(f, "rejected {}", printable_line(name))?;
                 if let Some(kept) = kept {
                     write!(f, ", keeping {}", kept.short())?;
                 }
-                write!(f, ": {}", printable(error))
+                write!(f, ": {}", printable_line(error))
             }
         }
     }
@@ -208,7 +201,6 @@ mod tests {
     use std::time::Duration;
 
     fn package(description: serde_json::Value, sidecar: Sidecar) -> Package<()> {
-        let limits = sidecar.limits.over(&Limits::default());
         Package {
             name: "backup".to_owned(),
             digest: ArtifactDigest::of(b""),
@@ -217,38 +209,37 @@ mod tests {
             sidecar: Arc::new(sidecar),
             sidecar_hash: None,
             path: PathBuf::new(),
-            limits,
+            limits: Limits::default(),
         }
     }
 
     #[test]
-    fn the_sidecars_word_stands_above_the_packages_and_that_above_the_default() {
+    fn a_package_may_ask_for_less_time_and_only_the_sidecar_gives_more() {
         let description = json!({"tasks": [
-            {"id": "slow", "timeout": "1h", "max_attempts": 9}, {"id": "plain"},
+            {"id": "quick", "timeout": "2s"}, {"id": "slow", "timeout": "1h", "max_attempts": 9},
+            {"id": "plain"},
         ]});
         let proposed = package(description.clone(), Sidecar::default());
-        assert_eq!(
-            proposed.limits_of("slow").timeout,
-            Duration::from_secs(3600)
-        );
-        assert_eq!(
-            proposed.limits_of("plain").timeout,
-            Duration::from_secs(300)
-        );
+        let timeout = |package: &Package<()>, task: &str| package.limits_of(task).timeout;
+        assert_eq!(timeout(&proposed, "quick"), Duration::from_secs(2));
+        assert_eq!(timeout(&proposed, "slow"), Duration::from_secs(300));
+        assert_eq!(timeout(&proposed, "plain"), Duration::from_secs(300));
         assert_eq!(proposed.max_attempts_of("slow"), 9);
         assert_eq!(proposed.max_attempts_of("plain"), 3);
         let ordered = package(
             description,
             Sidecar {
                 limits: limits::LimitChanges {
-                    timeout: Some(Duration::from_secs(7)),
+                    timeout: Some(Duration::from_secs(1800)),
                     ..limits::LimitChanges::default()
                 },
                 max_attempts: Some(1),
                 ..Sidecar::default()
             },
         );
-        assert_eq!(ordered.limits_of("slow").timeout, Duration::from_secs(7));
+        for task in ["quick", "slow", "plain"] {
+            assert_eq!(timeout(&ordered, task), Duration::from_secs(1800));
+        }
         assert_eq!(ordered.max_attempts_of("slow"), 1);
     }
 
@@ -278,6 +269,17 @@ mod tests {
             },
         );
         assert_eq!(silenced.schedules(), []);
+    }
+
+    #[test]
+    fn a_rejection_is_one_line_whatever_the_file_is_called() {
+        let change = Change::<()>::Rejected {
+            name: "n\nl".to_owned(),
+            path: PathBuf::new(),
+            error: "a\nWARN forged".to_owned(),
+            kept: None,
+        };
+        assert_eq!(change.to_string(), "rejected n\\nl: a\\nWARN forged");
     }
 
     #[test]

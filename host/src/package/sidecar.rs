@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::context;
 use super::limits::LimitChanges;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use super::{Rules, context};
+use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 use crate::strict::{Document, Error, Section};
 use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
 
@@ -36,21 +37,12 @@ pub struct Sidecar {
     pub grants: Arc<Grants>,
 }
 
-/// What a sidecar is read against.
-#[derive(Clone, Copy)]
-pub struct Surroundings {
-    /// The greatest memory limit a sidecar may set.
-    pub memory_bytes_most: u64,
-    /// The host's environment, out of which variables are granted by name.
-    pub env: fn(&str) -> Option<OsString>,
-}
-
 impl Sidecar {
     /// Read the sidecar at `path`, whose content is `text`.
     ///
     /// Looks at the directories it grants, which must exist, and takes the variables it grants out of
     /// the host's environment: a grant that cannot be given is an error now, not at two in the morning.
-    pub fn parse(path: &Path, text: &str, around: Surroundings) -> Result<Sidecar, Error> {
+    pub fn parse(path: &Path, text: &str, rules: &Rules) -> Result<Sidecar, Error> {
         let shown = path.display().to_string();
         let folder = path.parent().unwrap_or(Path::new(""));
         let document = Document::parse(&shown, text)?;
@@ -64,7 +56,7 @@ impl Sidecar {
         }
         let context = context_of(&mut top)?;
         let limits = match top.table("limits")? {
-            Some(section) => LimitChanges::read(section, around.memory_bytes_most)?,
+            Some(section) => LimitChanges::read(section, rules.memory_bytes_most)?,
             None => LimitChanges::default(),
         };
         let max_attempts = match top.table("retry")? {
@@ -80,7 +72,7 @@ impl Sidecar {
             None => None,
         };
         let grants = match top.table("grants")? {
-            Some(section) => grants(section, folder, around.env)?,
+            Some(section) => grants(section, folder, rules)?,
             None => Grants::default(),
         };
         top.finish()?;
@@ -119,41 +111,72 @@ fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
             }
         }
         let task = section.text("task")?;
-        let cron = section.text("cron")?;
-        let every = section.text("every")?;
-        let at = section.instant("at")?.map(|instant| instant.to_string());
-        let (kind, expression) = match only_rule(cron, every, at) {
-            Ok(rule) => rule,
-            Err(what) => return Err(section.error_of_table(what)),
-        };
-        let anchor = section.instant("anchor")?;
-        if anchor.is_some() && kind != crate::schedule::RuleKind::Every {
-            return Err(section.error("anchor", "belongs to `every` only: remove it"));
-        }
-        let timezone = section.text("timezone")?;
-        let context = context_of(&mut section)?;
-        section.finish()?;
-        specs.push(ScheduleSpec {
+        let spec = ScheduleSpec {
             name,
             task,
-            kind,
-            expression,
-            anchor,
-            timezone: timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
-            context,
-        });
+            rule: rule(&mut section)?,
+            context: context_of(&mut section)?,
+        };
+        section.finish()?;
+        specs.push(spec);
     }
     Ok(specs)
 }
 
-fn grants(
-    mut section: Section<'_>,
-    folder: &Path,
-    env: fn(&str) -> Option<OsString>,
-) -> Result<Grants, Error> {
+/// A rule that is not understood is a mistake in this file, not in one of its schedules: taken without
+/// it, the file would end the schedule that it means to change.
+fn rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
+    let mut rules = Vec::new();
+    for &kind in RuleKind::ALL {
+        let text = match kind {
+            RuleKind::At => section.instant(kind.as_str())?.map(|at| at.to_string()),
+            _ => section.text(kind.as_str())?,
+        };
+        rules.extend(text.map(|text| (kind, text)));
+    }
+    let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
+    let timezone = section.text("timezone")?;
+    let text = RuleText {
+        anchor: section.instant("anchor")?,
+        day_match: section.word("day_match", DayMatch::read)?,
+        dst_gap: section.word("dst_gap", DstGap::read)?,
+        dst_fold: section.word("dst_fold", DstFold::read)?,
+        exclude: section.texts("exclude")?.unwrap_or_default(),
+        ..RuleText::new(
+            kind,
+            expression,
+            timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+        )
+    };
+    let parses = |text: &RuleText| Rule::parse(text, HashKey::NONE).map(drop);
+    let Err(error) = parses(&text) else {
+        return Ok(text);
+    };
+    let in_utc = RuleText {
+        timezone: TIMEZONE_DEFAULT.to_owned(),
+        ..text.clone()
+    };
+    let bare = RuleText::new(kind, text.expression, TIMEZONE_DEFAULT);
+    let place = match (parses(&in_utc), parses(&bare)) {
+        (Ok(()), _) => Some("timezone"),
+        (_, Err(_)) => Some(kind.as_str()),
+        // It is in what stands beside the expression, and the error names it.
+        _ => None,
+    };
+    let what = match error.hint() {
+        "" => format!("is refused: {error}"),
+        hint => format!("is refused: {error}; {hint}"),
+    };
+    Err(match place {
+        Some(key) => section.error(key, what),
+        None => section.error_of_table(what),
+    })
+}
+
+fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for directory in section.tables("directories")?.unwrap_or_default() {
-        let grant = directory_grant(directory, folder, &grants.directories)?;
+        let grant = directory_grant(directory, folder, rules, &grants.directories)?;
         grants.directories.push(grant);
     }
     for http in section.tables("http")?.unwrap_or_default() {
@@ -170,7 +193,7 @@ fn grants(
         let value = match literal {
             Some(value) => value,
             None => {
-                match env(name).map(OsString::into_string) {
+                match (rules.env)(name).map(OsString::into_string) {
                     Some(Ok(value)) => value,
                     Some(Err(_)) => {
                         return Err(section.error(
@@ -201,6 +224,7 @@ fn grants(
 fn directory_grant(
     mut section: Section<'_>,
     folder: &Path,
+    rules: &Rules,
     others: &[DirectoryGrant],
 ) -> Result<DirectoryGrant, Error> {
     let Some(host) = section.text("host")? else {
@@ -232,8 +256,9 @@ fn directory_grant(
     // A relative path is the sidecar's neighbour, wherever the host was started.
     let path = std::path::absolute(folder.join(&host))
         .map_err(|error| section.error("host", format_args!("is \"{host}\": {error}")))?;
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => {}
+    // Where it leads now is what is granted: a link put in its place later is not.
+    let path = match path.canonicalize() {
+        Ok(found) if found.is_dir() => found,
         Ok(_) => {
             return Err(section.error(
                 "host",
@@ -249,13 +274,23 @@ fn directory_grant(
                 ),
             ));
         }
-    }
+    };
     if writable && holds(&path, folder) {
         return Err(section.error(
             "host",
             format_args!(
                 "is {}, which holds the plugins folder itself: a task that can write there could grant itself anything; grant another directory, or only \"read\"",
                 path.display()
+            ),
+        ));
+    }
+    if writable && let Some(own) = rules.own_paths.iter().find(|own| reaches(&path, own)) {
+        return Err(section.error(
+            "host",
+            format_args!(
+                "is {}, which holds or lies in {}, one of the host's own: a task that can write there could change what the host does; grant another directory, or only \"read\"",
+                path.display(),
+                own.display()
             ),
         ));
     }
@@ -279,10 +314,24 @@ fn holds(outer: &Path, inner: &Path) -> bool {
     }
 }
 
+/// Whether `granted` holds `own` or lies in it.
+///
+/// Both by where `own` leads and by its own name: it may not be there yet, and it may be a link, to be replaced.
+fn reaches(granted: &Path, own: &Path) -> bool {
+    let folder = match own.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let named = folder.canonicalize().ok().zip(own.file_name());
+    let named = named.map(|(folder, name)| folder.join(name));
+    let mut places = named.into_iter().chain(own.canonicalize().ok());
+    places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
+}
+
 /// Why `path` cannot be a path inside a task, if it cannot.
 pub(super) fn guest_path_fault(path: &str) -> Option<String> {
     let plain = path.starts_with('/')
-        && !path.contains('\0')
+        && !path.contains(char::is_control)
         && path.split('/').all(|part| part != ".." && part != ".");
     let tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
     if plain && tidy {

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::clock::Timestamp;
-use crate::schedule::RuleKind;
+use crate::schedule::{RuleKind, RuleText};
 
 /// The longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
@@ -18,30 +17,23 @@ pub struct ScheduleSpec {
     pub name: Option<String>,
     /// One task, with those it depends on; none is the whole package.
     pub task: Option<String>,
-    pub kind: RuleKind,
-    pub expression: String,
-    /// Where the grid of an `every` begins.
-    pub anchor: Option<Timestamp>,
-    /// An IANA name.
-    pub timezone: String,
+    #[serde(flatten)]
+    pub rule: RuleText,
     pub context: Map<String, Value>,
 }
 
 /// The zone of a schedule that names none. Never the machine's.
 pub const TIMEZONE_DEFAULT: &str = "UTC";
 
-/// Choose the one rule out of the three keys that can hold it.
+/// Choose the one rule out of the keys that can hold it, each named as its kind.
 pub(super) fn only_rule(
-    cron: Option<String>,
-    every: Option<String>,
-    at: Option<String>,
+    rules: impl IntoIterator<Item = (RuleKind, String)>,
 ) -> Result<(RuleKind, String), &'static str> {
-    match (cron, every, at) {
-        (Some(text), None, None) => Ok((RuleKind::Cron, text)),
-        (None, Some(text), None) => Ok((RuleKind::Every, text)),
-        (None, None, Some(text)) => Ok((RuleKind::At, text)),
-        (None, None, None) => Err("has no rule: give it one of `cron`, `every` or `at`"),
-        _ => Err("has more than one rule: keep one of `cron`, `every` or `at`"),
+    let mut rules = rules.into_iter();
+    match (rules.next(), rules.next()) {
+        (Some(rule), None) => Ok(rule),
+        (None, _) => Err("has no rule: give it one of `cron`, `every`, `at` or `after_completion`"),
+        _ => Err("has more than one rule: keep one of `cron`, `every`, `at` or `after_completion`"),
     }
 }
 
@@ -87,10 +79,7 @@ mod tests {
         ScheduleSpec {
             name: name.map(str::to_owned),
             task: None,
-            kind: RuleKind::Cron,
-            expression: "@hourly".to_owned(),
-            anchor: None,
-            timezone: TIMEZONE_DEFAULT.to_owned(),
+            rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
             context: Map::new(),
         }
     }
@@ -107,17 +96,13 @@ mod tests {
 
     #[test]
     fn exactly_one_rule_is_taken() {
-        let text = |t: &str| Some(t.to_owned());
-        assert_eq!(
-            only_rule(None, text("5m"), None),
-            Ok((RuleKind::Every, "5m".to_owned()))
-        );
-        assert!(only_rule(None, None, None).unwrap_err().contains("no rule"));
-        assert!(
-            only_rule(text("* * * * *"), None, text("2027"))
-                .unwrap_err()
-                .contains("more than one")
-        );
+        let rule = |kind: RuleKind| (kind, "5m".to_owned());
+        for &kind in RuleKind::ALL {
+            assert_eq!(only_rule([rule(kind)]), Ok(rule(kind)));
+            assert!(only_rule([]).unwrap_err().contains(kind.as_str()));
+        }
+        let two = [rule(RuleKind::Cron), rule(RuleKind::At)];
+        assert!(only_rule(two).unwrap_err().contains("more than one"));
     }
 
     #[test]

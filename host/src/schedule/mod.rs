@@ -206,6 +206,17 @@ impl Rule {
         }
     }
 
+    /// The rule that has this slot and no other, on the clock of the same zone.
+    pub fn only(&self, slot: Timestamp) -> Rule {
+        Rule {
+            kind: RuleKind::At,
+            zone: self.zone,
+            shape: Shape::At(slot),
+            written: slot.to_string(),
+            notes: Vec::new(),
+        }
+    }
+
     /// Whether the rule is `@reboot`: one launch when a host starts, and no slots.
     pub fn at_host_start(&self) -> bool {
         self.shape == Shape::HostStart

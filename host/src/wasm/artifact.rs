@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre};
 
+use super::effort;
 use super::engine::{Engines, Workshop};
 use super::imports::bindings::campanile::task::types::{Completion, Failure};
 use super::imports::bindings::exports::campanile::task::{describe, task};
@@ -25,6 +26,7 @@ pub(super) struct Linked {
 pub(super) fn load(engines: &Engines, bytes: &[u8]) -> Result<Artifact, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
         let (form, component) = component_of(bytes)?;
+        effort::check(&component)?;
         let (component, workshop) = compile(engines, &component)?;
         Ok(Artifact {
             digest: ArtifactDigest::of(bytes),
@@ -53,12 +55,8 @@ fn compile<'e>(engines: &'e Engines, bytes: &[u8]) -> Result<(Component, &'e Wor
     let workshop = engines.on_demand().map_err(|error| Refusal {
         message: error.to_string(),
     })?;
-    let component = Component::from_binary(&workshop.engine, bytes).map_err(|error| Refusal {
-        message: format!(
-            "the component is not valid: {}; build it again with a current toolchain",
-            one_line(&format!("{error:#}"))
-        ),
-    })?;
+    let component = Component::from_binary(&workshop.engine, bytes)
+        .map_err(|error| effort::invalid(&format!("{error:#}")))?;
     Ok((component, workshop))
 }
 

@@ -2,11 +2,13 @@
 //! passed, so that a name cannot change its mind in between.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, oneshot};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
@@ -14,6 +16,11 @@ use wasmtime_wasi_http::{Error, Result};
 
 use super::address::is_public;
 use super::grants::{Denial, Destination, Reach};
+
+/// Names that may be looked up at the same time, each in a thread of its own. A resolver that does not answer holds up
+/// these, and not the threads that read files.
+const LOOKUPS_MAX: usize = 32;
+static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -48,17 +55,30 @@ async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>> {
     if let Some(ip) = destination.ip() {
         return Ok(vec![SocketAddr::new(ip, destination.port)]);
     }
-    let found = lookup_host((destination.host.as_str(), destination.port)).await;
-    let addresses: Vec<SocketAddr> = found
-        .map_err(|error| Error::DnsError {
-            rcode: Some(error.to_string()),
-            info_code: None,
-        })?
-        .collect();
+    let found = look_up(destination.host.clone(), destination.port).await;
+    let addresses = found.map_err(|error| Error::DnsError {
+        rcode: Some(error.to_string()),
+        info_code: None,
+    })?;
     if addresses.is_empty() {
         return Err(Error::DestinationNotFound);
     }
     Ok(addresses)
+}
+
+/// Ask the machine's resolver, which blocks until it has an answer or gives up.
+async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let place = LOOKUPS.acquire().await.map_err(io::Error::other)?;
+    let (answer, answered) = oneshot::channel();
+    thread::Builder::new()
+        .name("campanile-names".to_owned())
+        .spawn(move || {
+            let found = (host.as_str(), port).to_socket_addrs();
+            // Whoever asked may have given up.
+            let _ = answer.send(found.map(Iterator::collect));
+            drop(place);
+        })?;
+    answered.await.map_err(io::Error::other)?
 }
 
 /// Those of `addresses` that `reach` extends to; an error that was recorded when there are none.
@@ -119,4 +139,29 @@ fn tls_config() -> Result<Arc<ClientConfig>> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn names_are_looked_up_while_every_thread_for_files_is_blocked() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let blocked = tokio::task::spawn_blocking(move || released.recv());
+            let looked_up = look_up("localhost".to_owned(), 80);
+            let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
+            drop(release);
+            assert!(blocked.await.unwrap().is_err());
+            assert!(found.unwrap().unwrap()[0].ip().is_loopback());
+        });
+    }
 }

@@ -30,7 +30,7 @@ pub(super) async fn describe(
     let refuse = |trouble: String| Refusal {
         message: format!("the package's describe() {trouble}"),
     };
-    let mut store = open(&artifact.linked, clock).map_err(refuse)?;
+    let mut store = open(&artifact.linked, clock);
     let stop = StopSignal::default();
     let calling = call_describe(&mut store, &artifact.linked, describe);
     let ended = bounded(calling, TIMEOUT, &stop).await;
@@ -53,7 +53,7 @@ pub(super) async fn describe(
     manifest(&text).map(Some).map_err(refuse)
 }
 
-fn open(linked: &Linked, clock: Clock) -> Result<Store<HostState>, String> {
+fn open(linked: &Linked, clock: Clock) -> Store<HostState> {
     let now = clock.now();
     let opening = Opening {
         task: String::new(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
 
 use super::stdio::Capture;
 use super::{Grants, HttpGrant};
@@ -17,39 +17,19 @@ const RANDOM_BYTES_MAX: u64 = 1 << 20;
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
 
-/// The WASI context of one call: its streams, and the directories and variables it was granted. Sockets stay closed.
-///
-/// # Errors
-///
-/// One sentence, when a granted directory cannot be opened.
-pub(super) fn wasi_context(
-    grants: &Grants,
-    stdout: &Capture,
-    stderr: &Capture,
-) -> Result<WasiCtx, String> {
+/// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
+/// each of which would be one of the files that the process may have open.
+pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtx {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
-        .max_random_size(RANDOM_BYTES_MAX);
+        .max_random_size(RANDOM_BYTES_MAX)
+        .allow_tcp(false)
+        .allow_udp(false);
     for (name, value) in &grants.env {
         wasi.env(name, value);
     }
-    for directory in &grants.directories {
-        let permissions = if directory.writable {
-            FsPerms::ReadWrite
-        } else {
-            FsPerms::ReadOnly
-        };
-        wasi.preopened_dir(&directory.host, &directory.guest, permissions)
-            .map_err(|error| {
-                format!(
-                    "the directory {} granted as {} cannot be opened: {error:#}; create it or change the grant",
-                    directory.host.display(),
-                    directory.guest,
-                )
-            })?;
-    }
-    Ok(wasi.build())
+    wasi.build()
 }
 
 /// The first thing that was refused to a call, shared between the store and the requests under way.

@@ -25,6 +25,9 @@ const CONNECT_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Of the head of a response, and of what is read ahead.
 const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 
+/// Written to a request's body at once, of which two parts may wait: as much as one record of TLS.
+const BODY_CHUNK_BYTES: usize = 16 << 10;
+
 /// What the guest's HTTP requests pass through.
 pub(super) struct HttpGate {
     pub(super) grants: Arc<Grants>,
@@ -57,6 +60,10 @@ impl WasiHttpHooks for HttpGate {
             )),
             Err(error) => Box::new(std::future::ready(Err(error))),
         }
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_CHUNK_BYTES
     }
 }
 
@@ -213,12 +220,7 @@ mod tests {
     fn gate(host: &str, port: u16) -> HttpGate {
         HttpGate {
             grants: Arc::new(Grants {
-                http: vec![HttpGrant {
-                    scheme: "http".into(),
-                    host: host.into(),
-                    port: Some(port),
-                    methods: vec!["GET".into()],
-                }],
+                http: vec![HttpGrant::get(host, port)],
                 ..Grants::default()
             }),
             stop: StopSignal::default(),

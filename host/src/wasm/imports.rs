@@ -3,9 +3,13 @@
 //! Everything is always defined and refused inside: the runtimes of many languages import sockets or HTTP
 //! that they never use.
 
-use wasmtime::Engine;
-use wasmtime::component::{HasSelf, Linker};
+use wasmtime::component::{HasSelf, Linker, Resource};
+use wasmtime::{Engine, StoreContextMut};
+use wasmtime_wasi::p2::bindings::filesystem::preopens;
+use wasmtime_wasi_http::WasiHttpView as _;
+use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method};
 
+use super::directories::hold_opening;
 use super::store::HostState;
 use crate::clock::Timestamp;
 use bindings::campanile::task::{run_info, types};
@@ -21,6 +25,15 @@ pub(super) mod bindings {
     });
 }
 
+/// Of the path of a request with its query.
+const PATH_BYTES_MAX: usize = 8 << 10;
+
+/// Of the method and of the authority of a request; a name of a host has at most 253. A scheme has 64 by itself.
+const WORD_BYTES_MAX: usize = 512;
+
+/// As wasmtime-wasi-http names it; a test notices when that changes.
+const HTTP_TYPES: &str = "wasi:http/types@0.2.12";
+
 /// Everything that a guest may import, defined on `engine`.
 pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     let mut linker = Linker::new(engine);
@@ -30,7 +43,60 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     run_info::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     logging::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     config::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
+    // What of WASI is held tighter than wasmtime holds it.
+    linker.allow_shadowing(true);
+    preopens::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
+    hold_opening(&mut linker)?;
+    hold_addresses(&mut linker)?;
     Ok(linker)
+}
+
+/// Put a check before what sets the texts of a request, which the host keeps: a guest may have many requests, and
+/// needs no grant to begin one.
+fn hold_addresses(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    let mut types = linker.instance(HTTP_TYPES)?;
+    types.func_wrap(
+        "[method]outgoing-request.set-method",
+        |mut store: StoreContextMut<'_, HostState>, (request, method): (Resource<_>, Method)| {
+            let fits = !matches!(&method, Method::Other(name) if name.len() > WORD_BYTES_MAX);
+            set(fits, || store.data_mut().http().set_method(request, method))
+        },
+    )?;
+    types.func_wrap(
+        "[method]outgoing-request.set-authority",
+        |mut store: StoreContextMut<'_, HostState>,
+         (request, authority): (Resource<_>, Option<String>)| {
+            let fits = authority
+                .as_ref()
+                .is_none_or(|text| text.len() <= WORD_BYTES_MAX);
+            set(fits, || {
+                store.data_mut().http().set_authority(request, authority)
+            })
+        },
+    )?;
+    types.func_wrap(
+        "[method]outgoing-request.set-path-with-query",
+        |mut store: StoreContextMut<'_, HostState>,
+         (request, path): (Resource<_>, Option<String>)| {
+            let fits = path
+                .as_ref()
+                .is_none_or(|text| text.len() <= PATH_BYTES_MAX);
+            set(fits, || {
+                store.data_mut().http().set_path_with_query(request, path)
+            })
+        },
+    )
+}
+
+/// The answer of wasi:http to a text that does not fit is the one to a text that is wrong.
+fn set(
+    fits: bool,
+    set: impl FnOnce() -> wasmtime::Result<Result<(), ()>>,
+) -> wasmtime::Result<(Result<(), ()>,)> {
+    match fits {
+        true => Ok((set()?,)),
+        false => Ok((Err(()),)),
+    }
 }
 
 /// Whether an interface of this name is among those of [`linker`], going by its package and version.

@@ -2,14 +2,17 @@
 //!
 //! The only room that names wasmtime. It knows nothing of schedules, launches or databases.
 //!
-//! The path of one call: a file is recognised (`recognise.rs`) and compiled (`artifact.rs`) once; each call then opens
-//! a store with its limits (`store.rs`) and grants (`grants.rs`, `http.rs`, `connect.rs`), and runs to its report (`run.rs`).
+//! The path of one call: a file is recognised (`recognise.rs`), weighed (`effort.rs`) and compiled (`artifact.rs`)
+//! once; each call then opens a store with its limits (`store.rs`) and grants (`grants.rs`, `directories.rs`, `http.rs`,
+//! `connect.rs`), and runs to its report (`run.rs`).
 
 mod address;
 mod artifact;
 mod connect;
 mod cpu;
 mod describe;
+mod directories;
+mod effort;
 mod engine;
 mod grants;
 mod http;
@@ -42,7 +45,7 @@ pub use stop::StopSignal;
 /// The version of wasmtime built in. A test holds it to `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";
 
-/// Threads beside the guests' own, for host calls that block: files and name resolution.
+/// Threads beside the guests' own, for host calls that block: files.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 words! {
@@ -161,7 +164,7 @@ impl Default for Limits {
 /// A directory of the host that a task may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryGrant {
-    /// An existing directory of the host, absolute.
+    /// An existing directory of the host, absolute and without links: one on the way is not followed.
     pub host: PathBuf,
     /// The path under which the task sees it, such as `/source`.
     pub guest: String,
@@ -179,6 +182,19 @@ pub struct HttpGrant {
     pub port: Option<u16>,
     /// Upper case; empty means every method.
     pub methods: Vec<String>,
+}
+
+#[cfg(test)]
+impl HttpGrant {
+    /// `GET` at `http://host:port`.
+    pub(crate) fn get(host: &str, port: u16) -> HttpGrant {
+        HttpGrant {
+            scheme: "http".to_owned(),
+            host: host.to_owned(),
+            port: Some(port),
+            methods: vec!["GET".to_owned()],
+        }
+    }
 }
 
 /// All that a task may do beyond computing. The default is nothing.

@@ -8,6 +8,7 @@ use wasmtime_wasi::I32Exit;
 
 use super::artifact::Linked;
 use super::cpu::metered;
+use super::directories::{self, Unopened};
 use super::imports::bindings::campanile::task::types;
 use super::store::{self, HostState, Opening};
 use super::{Call, Failure, Limits, Outcome, Report, StopSignal, Usage};
@@ -30,10 +31,7 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
         clock,
     };
     let linked = &call.artifact.linked;
-    let mut store = match store::open(linked.instance.engine(), opening) {
-        Ok(store) => store,
-        Err(message) => return Report::without_call(Outcome::HostError, message),
-    };
+    let mut store = store::open(linked.instance.engine(), opening);
     let mut cpu = Duration::ZERO;
     let ended = {
         let calling = call_task(&mut store, linked, call.context);
@@ -50,6 +48,8 @@ async fn call_task(
     linked: &Linked,
     context: String,
 ) -> wasmtime::Result<Result<types::Completion, types::Failure>> {
+    let grants = store.data().grants.clone();
+    store.data_mut().directories = directories::open(&grants).await?;
     let instance = linked.instance.instantiate_async(&mut *store).await?;
     let guest = linked.task.load(&mut *store, &instance)?;
     let task = store.data().task.clone();
@@ -203,6 +203,9 @@ fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure
     }
     if let Some(message) = state.denial.message() {
         return failure(Outcome::Denied, message);
+    }
+    if let Some(unopened) = error.downcast_ref::<Unopened>() {
+        return failure(Outcome::HostError, unopened.to_string());
     }
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
         let message = format!("no slot for an instance was free: {error}");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
+use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
@@ -18,10 +19,13 @@ use crate::clock::{Clock, Timestamp};
 const HOSTCALL_BYTES_MIN: usize = 16 << 20;
 
 /// Open files, streams, requests and the like; a file is also one of the few that the process may have.
-const HANDLES_MAX: usize = 4_000;
+///
+/// It also bounds what a guest can make the host keep: the most behind one handle is a request that was never sent,
+/// about 60 KiB with its headers, its address (`imports.rs`) and the part of its body that waits.
+const HANDLES_MAX: usize = 1_000;
 
-/// Of the headers of one request or response.
-const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Of the headers of one request; servers commonly refuse more than 8 or 16 KiB.
+const HEADER_BYTES_MAX: usize = 16 << 10;
 
 /// Everything the host keeps for a call while it lasts.
 pub(super) struct HostState {
@@ -36,6 +40,8 @@ pub(super) struct HostState {
     pub(super) stderr: Capture,
     pub(super) denial: Denial,
     pub(super) meter: Meter,
+    /// Empty until they are opened.
+    pub(super) directories: Vec<(Dir, String)>,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -52,12 +58,8 @@ pub(super) struct Opening<'a> {
     pub(super) clock: Clock,
 }
 
-/// A store for one call, with every limit set.
-///
-/// # Errors
-///
-/// One sentence, when a granted directory cannot be opened.
-pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Result<Store<HostState>, String> {
+/// A store for one call, with every limit set. Its directories are still to be opened, which takes time.
+pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let Opening {
         task,
         facts,
@@ -69,7 +71,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Result<Store<HostSt
     let stdout = Capture::new(limits.stdio_bytes_max);
     let stderr = Capture::new(limits.stdio_bytes_max);
     let denial = Denial::default();
-    let wasi = grants::wasi_context(&grants, &stdout, &stderr)?;
+    let wasi = grants::wasi_context(&grants, &stdout, &stderr);
     let mut resources = ResourceTable::new();
     resources.set_max_capacity(HANDLES_MAX);
     let mut http = WasiHttpCtx::new();
@@ -93,6 +95,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Result<Store<HostSt
         stderr,
         denial,
         meter: Meter::new(limits),
+        directories: Vec::new(),
         wasi,
         resources,
         http,
@@ -110,7 +113,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Result<Store<HostSt
             Box::pin(tokio::task::yield_now()),
         ))
     });
-    Ok(store)
+    store
 }
 
 impl WasiView for HostState {

@@ -6,30 +6,21 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::{FILE_BYTES_MAX, Folder};
+use super::{Files, Folder};
 use crate::ids::ArtifactDigest;
 use crate::package::listing::{self, Reading, Stamp, Unread};
 use crate::package::loader::compile;
-use crate::package::sidecar::{SIDECAR_BYTES_MAX, Sidecar, Surroundings};
-use crate::package::{Loader, Manifest, Package, package_name_fault};
-use crate::strict::size_text;
+use crate::package::pair::{self, Loaded, ReadSidecar, assemble, check_pin, settings_of};
+use crate::package::{Loader, Package, package_name_fault};
 
 /// What is remembered of one file name.
 pub(super) struct Known<A> {
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
     /// The last attempt to compile, which is not repeated for the same digest.
-    loaded: Option<(ArtifactDigest, Loaded<A>)>,
+    loaded: Option<(ArtifactDigest, Result<Loaded<A>, String>)>,
     pub(super) sidecar: Option<ReadSidecar>,
     /// The last rejection, so that it is told once.
     pub(super) rejected: Option<Rejection>,
-}
-
-type Loaded<A> = Result<(Arc<A>, Arc<Manifest>), String>;
-
-pub(super) struct ReadSidecar {
-    stamp: Option<Stamp>,
-    pub(super) hash: Option<String>,
-    result: Result<Arc<Sidecar>, String>,
 }
 
 #[derive(PartialEq)]
@@ -39,10 +30,12 @@ pub(super) struct Rejection {
     pub(super) error: String,
 }
 
-/// Why a file gave no package in this scan.
+/// Why a file gave no package in this look at it.
 pub(super) enum Setback {
     /// It moved under our eyes; the next scan will see.
     Restless,
+    /// It must be compiled first, and was not to be.
+    Uncompiled,
     /// A sentence that says why it cannot be used.
     Rejected(String),
 }
@@ -56,97 +49,70 @@ impl From<Unread> for Setback {
     }
 }
 
+impl From<String> for Setback {
+    fn from(error: String) -> Setback {
+        Setback::Rejected(error)
+    }
+}
+
 impl<L: Loader> Folder<L> {
     /// The package that the files of `name` make now; none when that is the live one.
     pub(super) async fn resolve(
         &self,
         name: &str,
-        reading: &Reading,
-        sidecar: Option<&Reading>,
+        files: Files<'_>,
         known: &mut Known<L::Artifact>,
         live: Option<&Arc<Package<L::Artifact>>>,
+        may_compile: bool,
     ) -> Result<Option<Package<L::Artifact>>, Setback> {
         if let Some(fault) = package_name_fault(name) {
             return Err(Setback::Rejected(fault));
         }
+        // First, so that it is known also when the bytes cannot be used: it may take something back.
+        self.read_sidecar(name, files.sidecar, known).await?;
         let path = self.path.join(format!("{name}.wasm"));
-        let stamp = match reading {
-            Reading::File(stamp) => *stamp,
-            Reading::Unusable(why) => {
-                known.bytes = None;
-                return Err(Setback::Rejected(why.clone()));
-            }
-        };
-        if stamp.size_bytes > FILE_BYTES_MAX {
-            known.bytes = None;
-            return Err(Setback::Rejected(format!(
-                "it has {}, and a package may have {}",
-                size_text(stamp.size_bytes),
-                size_text(FILE_BYTES_MAX),
-            )));
-        }
-
-        // The digest, read again only when the file may have changed.
-        let mut bytes = None;
-        let digest = match &known.bytes {
-            Some((seen, digest)) if *seen == stamp => digest.clone(),
-            _ => {
-                // Touching a file is how an operator asks for another try.
-                known.loaded.take_if(|(_, loaded)| loaded.is_err());
-                known.bytes = None;
-                let (read, digest) = self.read(&path, stamp).await?;
-                known.bytes = Some((stamp, digest.clone()));
-                bytes = Some(read);
-                digest
-            }
-        };
-
-        self.read_sidecar(name, sidecar, known).await?;
-        let (sidecar_hash, sidecar) = match &known.sidecar {
-            Some(read) => (read.hash.clone(), read.result.clone()),
-            None => (None, Ok(Arc::default())),
-        };
-        if live.is_some_and(|live| live.digest == digest && live.sidecar_hash == sidecar_hash) {
+        let (stamp, digest) = self.look_at_bytes(&path, files.wasm, known).await?;
+        let sidecar_hash = known.sidecar.as_ref().and_then(|read| read.hash.as_ref());
+        if live
+            .is_some_and(|live| live.digest == digest && live.sidecar_hash.as_ref() == sidecar_hash)
+        {
             return Ok(None);
         }
-        let sidecar = sidecar.map_err(Setback::Rejected)?;
-        if let Some(pin) = sidecar.pin.as_ref().filter(|pin| *pin != digest.as_str()) {
-            return Err(Setback::Rejected(format!(
-                "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
-            )));
-        }
+        let settings = settings_of(known.sidecar.as_ref())?;
+        check_pin(name, &settings.0, &digest)?;
 
-        let (artifact, manifest) = match (live, &known.loaded) {
-            (Some(live), _) if live.digest == digest => {
-                (Arc::clone(&live.artifact), Arc::clone(&live.manifest))
-            }
-            (_, Some((of, loaded))) if *of == digest => {
-                loaded.clone().map_err(Setback::Rejected)?
-            }
+        let loaded = match (live, &known.loaded) {
+            (Some(live), _) if live.digest == digest => live.loaded(),
+            (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
+            _ if !may_compile => return Err(Setback::Uncompiled),
             _ => {
-                let bytes = match bytes {
-                    Some(bytes) => bytes,
-                    None => match self.read(&path, stamp).await? {
-                        (bytes, now) if now == digest => bytes,
-                        _ => return Err(Setback::Restless),
-                    },
-                };
+                let (bytes, now) = self.read(&path, stamp).await?;
+                if now != digest {
+                    return Err(Setback::Restless);
+                }
                 let loaded = compile(&self.loader, name, bytes).await;
                 known.loaded = Some((digest.clone(), loaded.clone()));
-                loaded.map_err(Setback::Rejected)?
+                loaded?
             }
         };
-        check_tasks_of(name, &sidecar, &manifest).map_err(Setback::Rejected)?;
-        Ok(Some(Package {
-            name: name.to_owned(),
-            digest,
-            artifact,
-            manifest,
-            limits: sidecar.limits.over(&self.rules.limits),
-            sidecar,
-            sidecar_hash,
-            path,
-        }))
+        Ok(Some(assemble(path, digest, loaded, settings, &self.rules)?))
+    }
+
+    /// The live version under a sidecar that changed while the bytes in the folder cannot be used.
+    ///
+    /// A grant that was taken back must not outlast that because of a broken build beside it.
+    pub(super) fn under_new_sidecar(
+        &self,
+        live: &Package<L::Artifact>,
+        known: &Known<L::Artifact>,
+    ) -> Option<Package<L::Artifact>> {
+        let settings = settings_of(known.sidecar.as_ref()).ok()?;
+        if settings.1 == live.sidecar_hash {
+            return None;
+        }
+        check_pin(&live.name, &settings.0, &live.digest).ok()?;
+        let (path, digest) = (live.path.clone(), live.digest.clone());
+        assemble(path, digest, live.loaded(), settings, &self.rules).ok()
     }
 
     /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan.
@@ -155,30 +121,41 @@ impl<L: Loader> Folder<L> {
     /// version cannot be used either; the rejection of the file has said enough.
     pub async fn bring_back(&self, name: &str, bytes: &[u8]) -> Option<Arc<Package<L::Artifact>>> {
         let known = self.files.get(name)?;
-        let (sidecar_hash, sidecar) = match &known.sidecar {
-            Some(read) => (read.hash.clone(), read.result.clone().ok()?),
-            None => (None, Arc::default()),
-        };
+        let settings = settings_of(known.sidecar.as_ref()).ok()?;
         let digest = ArtifactDigest::of(bytes);
-        if sidecar
-            .pin
-            .as_ref()
-            .is_some_and(|pin| pin != digest.as_str())
+        check_pin(name, &settings.0, &digest).ok()?;
+        let loaded = compile(&self.loader, name, bytes.to_vec()).await.ok()?;
+        let path = self.path.join(format!("{name}.wasm"));
+        let package = assemble(path, digest, loaded, settings, &self.rules).ok()?;
+        Some(Arc::new(package))
+    }
+
+    /// The stamp and the digest of the file at `path`, read again only when it may have changed.
+    async fn look_at_bytes(
+        &self,
+        path: &Path,
+        reading: &Reading,
+        known: &mut Known<L::Artifact>,
+    ) -> Result<(Stamp, ArtifactDigest), Setback> {
+        let stamp = match reading {
+            Reading::File(stamp) => *stamp,
+            Reading::Unusable(why) => {
+                known.bytes = None;
+                return Err(Setback::Rejected(why.clone()));
+            }
+        };
+        if let Some((seen, digest)) = &known.bytes
+            && *seen == stamp
         {
-            return None;
+            return Ok((stamp, digest.clone()));
         }
-        let (artifact, manifest) = compile(&self.loader, name, bytes.to_vec()).await.ok()?;
-        check_tasks_of(name, &sidecar, &manifest).ok()?;
-        Some(Arc::new(Package {
-            name: name.to_owned(),
-            digest,
-            artifact,
-            manifest,
-            limits: sidecar.limits.over(&self.rules.limits),
-            sidecar,
-            sidecar_hash,
-            path: self.path.join(format!("{name}.wasm")),
-        }))
+        known.bytes = None;
+        pair::check_size(stamp)?;
+        // Touching a file is how an operator asks for another try.
+        known.loaded.take_if(|(_, loaded)| loaded.is_err());
+        let (_, digest) = self.read(path, stamp).await?;
+        known.bytes = Some((stamp, digest.clone()));
+        Ok((stamp, digest))
     }
 
     async fn read(&self, path: &Path, stamp: Stamp) -> Result<(Vec<u8>, ArtifactDigest), Setback> {
@@ -203,54 +180,22 @@ impl<L: Loader> Folder<L> {
         reading: Option<&Reading>,
         known: &mut Known<L::Artifact>,
     ) -> Result<(), Setback> {
-        let stamp = match reading {
-            None => {
-                known.sidecar = None;
-                return Ok(());
-            }
-            Some(Reading::File(stamp)) => *stamp,
-            Some(Reading::Unusable(why)) => {
-                known.sidecar = Some(ReadSidecar::refused(format!("{name}.toml: {why}")));
-                return Ok(());
-            }
+        let Some(reading) = reading else {
+            known.sidecar = None;
+            return Ok(());
         };
-        let fresh = known
-            .sidecar
-            .as_ref()
-            .is_some_and(|read| read.stamp == Some(stamp) && read.result.is_ok());
+        let fresh = known.sidecar.as_ref().is_some_and(|read| {
+            read.result.is_ok()
+                && matches!(reading, Reading::File(stamp) if read.stamp == Some(*stamp))
+        });
         if fresh {
             return Ok(());
         }
-        if stamp.size_bytes > SIDECAR_BYTES_MAX {
-            let error = format!("{name}.toml has more than {}", size_text(SIDECAR_BYTES_MAX));
-            known.sidecar = Some(ReadSidecar::refused(error));
-            return Ok(());
-        }
         let path = self.path.join(format!("{name}.toml"));
-        let around = Surroundings {
-            memory_bytes_most: self.rules.memory_bytes_most,
-            env: self.rules.env,
-        };
-        let work = move || {
-            let bytes = listing::read(&path, stamp)?;
-            let result = match std::str::from_utf8(&bytes) {
-                Ok(text) => Sidecar::parse(&path, text, around)
-                    .map(Arc::new)
-                    .map_err(|error| error.to_string()),
-                Err(_) => Err(format!("{}: this is not UTF-8 text", path.display())),
-            };
-            Ok::<_, Unread>(ReadSidecar {
-                stamp: Some(stamp),
-                hash: Some(ArtifactDigest::of(&bytes).as_str().to_owned()),
-                result,
-            })
-        };
-        match off_thread(work).await {
-            Ok(Ok(read)) => known.sidecar = Some(read),
-            Ok(Err(Unread::Changed)) => return Err(Setback::Restless),
-            Ok(Err(Unread::Failed(why))) => {
-                known.sidecar = Some(ReadSidecar::refused(format!("{name}.toml: {why}")));
-            }
+        let (reading, rules) = (reading.clone(), self.rules.clone());
+        match off_thread(move || ReadSidecar::read(&path, &reading, &rules)).await {
+            Ok(Some(read)) => known.sidecar = Some(read),
+            Ok(None) => return Err(Setback::Restless),
             Err(error) => return Err(Setback::Rejected(error.to_string())),
         }
         Ok(())
@@ -266,41 +211,6 @@ impl<A> Default for Known<A> {
             rejected: None,
         }
     }
-}
-
-impl ReadSidecar {
-    /// A sidecar that gave no text to hash: the package is refused rather than run without it.
-    fn refused(error: String) -> ReadSidecar {
-        ReadSidecar {
-            stamp: None,
-            hash: Some(format!("unread: {error}")),
-            result: Err(error),
-        }
-    }
-}
-
-/// A sidecar may only name tasks that the package has.
-fn check_tasks_of(name: &str, sidecar: &Sidecar, manifest: &Manifest) -> Result<(), String> {
-    for spec in sidecar.schedules.iter().flatten() {
-        let Some(task) = spec
-            .task
-            .as_deref()
-            .filter(|id| manifest.task(id).is_none())
-        else {
-            continue;
-        };
-        let hint = match manifest.nearest_task(task) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => {
-                let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
-                format!("it has {}", ids.join(", "))
-            }
-        };
-        return Err(format!(
-            "{name}.toml: a schedule names the task `{task}`, which this package does not have: {hint}"
-        ));
-    }
-    Ok(())
 }
 
 /// Do blocking work on a thread for it. A panic there becomes an error here.

@@ -1,18 +1,17 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
 use crate::ids::ArtifactDigest;
+use crate::package::FILE_BYTES_MAX;
 use crate::wasm::Refusal;
-use serde_json::Value;
+
+mod random;
 
 /// Loads what begins with `good`; a JSON object further on is the description.
 #[derive(Default)]
@@ -57,6 +56,7 @@ impl Scene {
             limits: Limits::default(),
             memory_bytes_most: 1 << 30,
             env: |_| None,
+            own_paths: Vec::new(),
         };
         let mut folder =
             Folder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
@@ -79,11 +79,30 @@ impl Scene {
 
     /// Scan and apply; each change as its sentence.
     async fn scan(&mut self) -> Vec<String> {
-        let changes = self.folder.scan(&self.live).await;
-        for change in &changes {
-            self.live.apply(change);
+        let mut told = Vec::new();
+        let Some(mut scan) = self.folder.scan(&self.live).await else {
+            return told;
+        };
+        while let Some(change) = self.folder.next_change(&mut scan, &self.live).await {
+            self.live.apply(&change);
+            told.push(change.to_string());
         }
-        changes.iter().map(Change::to_string).collect()
+        told
+    }
+
+    /// Scan and apply nothing; gives the number of changes.
+    async fn find(&mut self) -> usize {
+        let mut scan = self.folder.scan(&self.live).await.unwrap();
+        let mut found = 0;
+        while self
+            .folder
+            .next_change(&mut scan, &self.live)
+            .await
+            .is_some()
+        {
+            found += 1;
+        }
+        found
     }
 
     fn loads(&self) -> usize {
@@ -190,12 +209,12 @@ async fn a_sidecar_changes_the_package_without_compiling_it() {
         )]
     );
     let package = scene.live.get("a").unwrap();
-    assert_eq!(package.limits.timeout, Duration::from_secs(9));
+    assert_eq!(package.limits_of("a").timeout, Duration::from_secs(9));
     assert!(package.sidecar_hash.is_some());
     fs::remove_file(scene.at("a.toml")).unwrap();
     assert_eq!(scene.scan().await.len(), 1);
     let package = scene.live.get("a").unwrap();
-    assert_eq!(package.limits, Limits::default());
+    assert_eq!(package.limits_of("a"), Limits::default());
     assert_eq!(package.sidecar_hash, None);
     assert_eq!(scene.loads(), 1);
 }
@@ -229,9 +248,136 @@ async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
         "{told:?}"
     );
     assert_eq!(
-        scene.live.get("a").unwrap().limits.timeout,
+        scene.live.get("a").unwrap().limits_of("a").timeout,
         Duration::from_secs(8)
     );
+}
+
+#[tokio::test]
+async fn what_needs_no_compiling_comes_first_and_each_change_as_it_is_found() {
+    let mut scene = Scene::new();
+    for name in ["b", "c"] {
+        scene.write(&format!("{name}.wasm"), "good");
+    }
+    scene.scan().await;
+    scene.write("a.wasm", "panic");
+    scene.write("b.toml", "[limits]\ntimeout = '9s'");
+    fs::remove_file(scene.at("c.wasm")).unwrap();
+    scene.write("d e.wasm", "good");
+    let before = scene.loads();
+    let mut scan = scene.folder.scan(&scene.live).await.unwrap();
+    for says in [
+        "took over the new settings of b",
+        "removed c",
+        "rejected d e",
+    ] {
+        let change = scene.folder.next_change(&mut scan, &scene.live).await;
+        let said = change.unwrap().to_string();
+        assert!(said.starts_with(says), "{said}");
+    }
+    assert_eq!(scene.loads(), before, "found before anything is compiled");
+    let change = scene.folder.next_change(&mut scan, &scene.live).await;
+    assert!(change.unwrap().to_string().starts_with("rejected a"));
+    let none = scene.folder.next_change(&mut scan, &scene.live).await;
+    assert!(none.is_none());
+    assert_eq!(scene.loads(), before + 1);
+}
+
+#[tokio::test]
+async fn a_rejection_is_told_again_only_when_it_is_given_back() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "bad");
+    assert_eq!(scene.find().await, 1);
+    assert_eq!(scene.find().await, 0);
+    scene.folder.forget("a");
+    assert_eq!(scene.find().await, 1);
+    assert_eq!(scene.loads(), 1);
+}
+
+#[tokio::test]
+async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_used() {
+    let mut scene = Scene::new();
+    let granted = |scene: &Scene| {
+        let package = scene.live.get("a").unwrap();
+        (package.digest.clone(), package.grants().env.len())
+    };
+    let good = ArtifactDigest::of(b"good");
+    let update = format!("took over the new settings of a@{}", good.short());
+    let rejection = format!("rejected a, keeping {}: not good", good.short());
+    scene.write("a.wasm", "good");
+    scene.write("a.toml", "grants.env = ['A=1', 'B=2']");
+    scene.scan().await;
+    assert_eq!(granted(&scene), (good.clone(), 2));
+
+    scene.write("a.wasm", "bad");
+    scene.write("a.toml", "grants.env = ['A=1']");
+    // The rejection last: it is what the record says of the package.
+    assert_eq!(scene.scan().await, [update.as_str(), rejection.as_str()]);
+    assert_eq!(granted(&scene), (good, 1));
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+
+    // No file at all that could be read, and no sidecar any more.
+    fs::remove_file(scene.at("a.wasm")).unwrap();
+    fs::create_dir(scene.at("a.wasm")).unwrap();
+    fs::remove_file(scene.at("a.toml")).unwrap();
+    let told = scene.scan().await;
+    assert_eq!(told[0], update);
+    assert!(told[1].ends_with("it is not a regular file"), "{told:?}");
+    let package = scene.live.get("a").unwrap();
+    assert!(package.grants().env.is_empty() && package.sidecar_hash.is_none());
+
+    // A pin on other bytes says nothing about those that run.
+    scene.write(
+        "a.toml",
+        &format!("sha256 = '{}'", ArtifactDigest::of(b"other")),
+    );
+    let told = scene.scan().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(scene.live.get("a").unwrap().sidecar_hash.is_none());
+}
+
+#[tokio::test]
+async fn a_sidecar_that_is_a_link_to_nothing_is_not_the_same_as_none() {
+    let mut scene = Scene::new();
+    symlink(scene.at("elsewhere"), scene.at("a.toml")).unwrap();
+    scene.write("a.wasm", "good");
+    let told = scene.scan().await;
+    assert!(
+        told[0].ends_with("a.toml: it is a link to nothing"),
+        "{told:?}"
+    );
+    assert!(scene.live.get("a").is_none());
+    fs::write(scene.at("elsewhere"), "").unwrap();
+    assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
+}
+
+#[tokio::test]
+async fn what_is_called_wasm_and_is_no_file_is_rejected_with_the_reason() {
+    let mut scene = Scene::new();
+    fs::create_dir(scene.at("directory.wasm")).unwrap();
+    symlink(scene.at("nothing"), scene.at("link.wasm")).unwrap();
+    assert_eq!(
+        scene.scan().await,
+        [
+            "rejected directory: it is not a regular file",
+            "rejected link: it is a link to nothing"
+        ]
+    );
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_description_cannot_forge_a_line() {
+    let mut scene = Scene::new();
+    let tasks = json!({"tasks": [{"id": "x", "depends_on": ["y\nINFO all is well"]}]});
+    scene.write("a.wasm", &format!("good {tasks}"));
+    let mut scan = scene.folder.scan(&scene.live).await.unwrap();
+    match scene.folder.next_change(&mut scan, &scene.live).await {
+        Some(Change::Rejected { error, .. }) => {
+            assert!(error.contains("`y\\nINFO all is well`"), "{error}");
+        }
+        _ => panic!("not rejected"),
+    }
 }
 
 #[tokio::test]
@@ -292,12 +438,12 @@ async fn a_description_is_checked_and_so_is_what_the_sidecar_says_of_it() {
 async fn a_change_that_was_not_applied_is_found_again_without_compiling() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good");
-    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
-    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
+    assert_eq!(scene.find().await, 1);
+    assert_eq!(scene.find().await, 1);
     assert_eq!(scene.scan().await.len(), 1);
     assert_eq!(scene.loads(), 1);
     fs::remove_file(scene.at("a.wasm")).unwrap();
-    assert_eq!(scene.folder.scan(&scene.live).await.len(), 1);
+    assert_eq!(scene.find().await, 1);
     assert_eq!(scene.scan().await, [format!("removed a@{}", short("good"))]);
 }
 
@@ -396,6 +542,7 @@ fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
         limits: Limits::default(),
         memory_bytes_most: 0,
         env: |_| None,
+        own_paths: Vec::new(),
     };
     let open = |name: &str| {
         Folder::open(
@@ -419,116 +566,13 @@ async fn a_scan_may_move_between_threads() {
     }
     let mut scene = Scene::new();
     let live = Packages::default();
-    assert!(sendable(scene.folder.scan(&live)).await.is_empty());
+    let mut scan = sendable(scene.folder.scan(&live)).await.unwrap();
+    let change = sendable(scene.folder.next_change(&mut scan, &live)).await;
+    assert!(change.is_none());
     // The product's own types, without making them.
-    fn product(folder: &mut Folder, live: &Packages) {
+    fn product(folder: &mut Folder, scan: &mut Scan, live: &Packages) {
         drop(sendable(folder.scan(live)));
+        drop(sendable(folder.next_change(scan, live)));
     }
-    let _: fn(&mut Folder, &Packages) = product;
-}
-
-/// The folder is truth: after any sequence of operations, with scans in between or not, the live set
-/// is what the folder holds. A package whose present bytes are bad may only be live with bytes that
-/// were good before.
-#[tokio::test]
-async fn after_random_operations_the_live_set_is_the_folder() {
-    for seed in 0..4 {
-        let mut random = StdRng::seed_from_u64(seed);
-        let mut scene = Scene::new();
-        scene.folder.settle = Duration::from_millis(1);
-        let store = scene.root.path().join("store");
-        fs::create_dir(&store).unwrap();
-        for step in 0..200 {
-            operate(&scene, &store, &mut random, step);
-            if random.random_bool(0.4) {
-                scene.scan().await;
-            }
-        }
-        scene.folder.settle = Duration::from_millis(10);
-        scene.scan().await;
-        assert_eq!(scene.scan().await, Vec::<String>::new(), "seed {seed}");
-
-        for name in NAMES {
-            let path = scene.at(&format!("{name}.wasm"));
-            let regular = fs::metadata(&path).is_ok_and(|found| found.is_file());
-            let content = regular.then(|| fs::read_to_string(&path).unwrap());
-            let live = scene.content(name);
-            match content {
-                None => assert_eq!(live, None, "{name}, seed {seed}"),
-                Some(content) if content.starts_with("good") => {
-                    assert_eq!(live, Some(content), "{name}, seed {seed}");
-                }
-                Some(_) => assert!(
-                    live.is_none_or(|live| live.starts_with("good")),
-                    "{name}, seed {seed}"
-                ),
-            }
-        }
-        assert!(
-            scene
-                .live
-                .all()
-                .keys()
-                .all(|name| NAMES.contains(&name.as_str())),
-            "seed {seed}"
-        );
-    }
-}
-
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-
-/// One random thing that people, copiers and build tools do in a folder.
-fn operate(scene: &Scene, store: &Path, random: &mut StdRng, step: usize) {
-    let name = NAMES[random.random_range(0..NAMES.len())];
-    let path = scene.at(&format!("{name}.wasm"));
-    let quality = if random.random_bool(0.8) {
-        "good"
-    } else {
-        "bad"
-    };
-    let content = format!("{quality} {name} {step}");
-    let clear = || {
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
-            fs::remove_dir(&path).unwrap();
-        } else {
-            let _ = fs::remove_file(&path);
-        }
-    };
-    let odd = |path: &Path| fs::metadata(path).is_ok_and(|found| !found.is_file());
-    match random.random_range(0..9) {
-        // Written in place; also through a link, as `cp` does.
-        0 | 1 if !odd(&path) => fs::write(&path, content).unwrap(),
-        // Written in two parts: only the first has arrived when the next scan comes.
-        2 if !odd(&path) => fs::write(&path, &content[..content.len() / 2]).unwrap(),
-        3 if !odd(&path) => fs::write(&path, "").unwrap(),
-        4 => {
-            clear();
-            let temporary = scene.at(&format!(".{name}.tmp"));
-            fs::write(&temporary, content).unwrap();
-            fs::rename(&temporary, &path).unwrap();
-        }
-        5 => clear(),
-        6 => {
-            clear();
-            let target = store.join(format!("{name}-{step}"));
-            if random.random_bool(0.8) {
-                fs::write(&target, content).unwrap();
-            }
-            symlink(&target, &path).unwrap();
-        }
-        7 => {
-            clear();
-            assert!(
-                Command::new("mkfifo")
-                    .arg(&path)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
-        }
-        _ => {
-            clear();
-            fs::create_dir(&path).unwrap();
-        }
-    }
+    let _: fn(&mut Folder, &mut Scan, &Packages) = product;
 }

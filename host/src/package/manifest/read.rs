@@ -8,9 +8,10 @@ use super::{DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, Task
 use crate::clock::Timestamp;
 use crate::package::context;
 use crate::package::fields::Fields;
+use crate::package::limits;
 use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
 use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
-use crate::schedule::RuleKind;
+use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::strict::nearest;
 
 type Read<T> = Result<T, String>;
@@ -71,11 +72,7 @@ fn task(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Task> {
     }
     let timeout = match fields.text("timeout")? {
         None => None,
-        Some(text) => match crate::strict::duration(&text) {
-            Ok(timeout) if !timeout.is_zero() => Some(timeout),
-            Ok(_) => return Err(fields.error("timeout", "must be more than nothing")),
-            Err(what) => return Err(fields.error("timeout", what)),
-        },
+        Some(text) => Some(limits::timeout(&text).map_err(|what| fields.error("timeout", what))?),
     };
     let max_attempts = fields.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
     let task = Task {
@@ -172,30 +169,7 @@ fn schedule(
             format!("is `{id}`, which is no task of this package"),
         ));
     }
-    let (cron, every, at) = (
-        fields.text("cron")?,
-        fields.text("every")?,
-        fields.text("at")?,
-    );
-    let (kind, expression) =
-        only_rule(cron, every, at).map_err(|what| fields.error_of_all(what))?;
-    let anchor = match fields.text("anchor")? {
-        None => None,
-        Some(text) => Some(
-            text.parse::<Timestamp>()
-                .map_err(|error| fields.error("anchor", format!("is wrong: {error}")))?,
-        ),
-    };
-    if kind == RuleKind::At && expression.parse::<Timestamp>().is_err() {
-        return Err(fields.error(
-            "at",
-            format!("is {expression:?}, which is not an RFC 3339 time"),
-        ));
-    }
-    if anchor.is_some() && kind != RuleKind::Every {
-        return Err(fields.error("anchor", "belongs to `every` only"));
-    }
-    let timezone = fields.text("timezone")?;
+    let rule = rule(&mut fields)?;
     let context = fields.map("context")?;
     context::check(&context)
         .map_err(|reserved| fields.error("context", format!("is refused: {reserved}")))?;
@@ -203,11 +177,42 @@ fn schedule(
     Ok(ScheduleSpec {
         name,
         task,
-        kind,
-        expression,
-        anchor,
-        timezone: timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+        rule,
         context,
+    })
+}
+
+fn rule(fields: &mut Fields<'_>) -> Read<RuleText> {
+    let mut rules = Vec::new();
+    for &kind in RuleKind::ALL {
+        rules.extend(fields.text(kind.as_str())?.map(|text| (kind, text)));
+    }
+    let (kind, expression) = only_rule(rules).map_err(|what| fields.error_of_all(what))?;
+    if kind == RuleKind::At && expression.parse::<Timestamp>().is_err() {
+        return Err(fields.error(
+            "at",
+            format!("is {expression:?}, which is not an RFC 3339 time"),
+        ));
+    }
+    let anchor = match fields.text("anchor")? {
+        None => None,
+        Some(text) => Some(
+            text.parse::<Timestamp>()
+                .map_err(|error| fields.error("anchor", format!("is wrong: {error}")))?,
+        ),
+    };
+    let timezone = fields.text("timezone")?;
+    Ok(RuleText {
+        anchor,
+        day_match: fields.word("day_match", DayMatch::read)?,
+        dst_gap: fields.word("dst_gap", DstGap::read)?,
+        dst_fold: fields.word("dst_fold", DstFold::read)?,
+        exclude: fields.texts("exclude")?,
+        ..RuleText::new(
+            kind,
+            expression,
+            timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+        )
     })
 }
 
@@ -258,8 +263,17 @@ fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests
         http.finish(warnings);
         requests.http.push(request);
     }
-    requests.env = bounded(fields.texts("env")?, "requests.env")?;
-    requests.config = bounded(fields.texts("config")?, "requests.config")?;
+    requests.env = names(&mut fields, "env")?;
+    requests.config = names(&mut fields, "config")?;
     fields.finish(warnings);
     Ok(requests)
+}
+
+/// Names that a sidecar can grant: they are shown, and written into its lines, as they are.
+fn names(fields: &mut Fields<'_>, key: &'static str) -> Read<Vec<String>> {
+    let names = fields.texts(key)?;
+    match names.iter().find(|name| name.contains(char::is_control)) {
+        Some(name) => Err(fields.error(key, format!("holds {name:?}, which is no name"))),
+        None => bounded(names, &format!("requests.{key}")),
+    }
 }

@@ -53,13 +53,13 @@ fn a_whole_description_is_read() {
         Some(Duration::from_secs(30))
     );
     assert_eq!(manifest.task("collect").unwrap().max_attempts, Some(5));
-    assert_eq!(manifest.dependencies_of("upload"), ["collect"]);
-    assert_eq!(manifest.schedules[0].kind, RuleKind::Cron);
-    assert_eq!(manifest.schedules[0].timezone, "Europe/Paris");
+    assert_eq!(manifest.task("upload").unwrap().depends_on, ["collect"]);
+    assert_eq!(manifest.schedules[0].rule.kind, RuleKind::Cron);
+    assert_eq!(manifest.schedules[0].rule.timezone, "Europe/Paris");
     assert_eq!(manifest.schedules[0].context["full"], json!(true));
-    assert_eq!(manifest.schedules[1].kind, RuleKind::Every);
-    assert_eq!(manifest.schedules[1].timezone, "UTC");
-    assert_eq!(manifest.schedules[2].kind, RuleKind::At);
+    assert_eq!(manifest.schedules[1].rule.kind, RuleKind::Every);
+    assert_eq!(manifest.schedules[1].rule.timezone, "UTC");
+    assert_eq!(manifest.schedules[2].rule.kind, RuleKind::At);
     assert_eq!(manifest.requests.http[0].host, "*.example.com");
     assert_eq!(manifest.context_schema, Some(json!({"type": "object"})));
 }
@@ -111,7 +111,13 @@ fn ids_must_be_plain_and_unique_and_dependencies_known() {
         fault(json!({"tasks": [{"id": "a", "timeout": "soon"}]}))
             .contains("`tasks[0].timeout` is \"soon\", which is not a duration")
     );
-    assert!(fault(json!({"tasks": [{"id": "a", "timeout": "0s"}]})).contains("more than nothing"));
+    for timeout in ["0s", "999us", "367d", "18446744073709551615s"] {
+        let error = fault(json!({"tasks": [{"id": "a", "timeout": timeout}]}));
+        assert!(
+            error.contains("`tasks[0].timeout` must be from \"1ms\" to"),
+            "{error}"
+        );
+    }
     assert!(fault(json!({"tasks": [{"id": "a", "max_attempts": 0}]})).contains("from 1"));
 }
 
@@ -174,8 +180,11 @@ fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
     assert!(one(json!({"every": "5m", "task": "b"})).contains("no task of this package"));
     assert!(one(json!({"at": "tomorrow"})).contains("RFC 3339"));
     assert!(
-        one(json!({"cron": "* * * * *", "anchor": "2027-01-15T08:00:00Z"}))
-            .contains("`every` only")
+        one(json!({"every": "5m", "anchor": "noon"})).contains("`schedules[0].anchor` is wrong")
+    );
+    assert!(
+        one(json!({"cron": "@daily", "dst_gap": "leap"}))
+            .contains("`schedules[0].dst_gap` must be `shift` or `skip`")
     );
     assert!(one(json!({"every": "5m", "context": {"run_id": 1}})).contains("may not set `run_id`"));
     assert!(one(json!({"every": "5m", "context": 3})).contains("must be an object"));
@@ -192,7 +201,7 @@ fn too_many_entries_are_refused() {
 #[test]
 fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
     let manifest = read(json!({"requests": {
-        "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results"}],
+        "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results\nINFO all is well"}],
         "env": ["TOKEN"], "config": ["bucket.name"],
         "http": [{"scheme": "https", "host": "example.com"}],
     }}));
@@ -209,7 +218,7 @@ fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
     assert_eq!(missing.len(), 3);
     assert_eq!(
         missing[0],
-        "the package needs to write the directory /out (results), which is not granted: add to backup.toml\n\
+        "the package needs to write the directory /out (results\\nINFO all is well), which is not granted: add to backup.toml\n\
          [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = \"/out\"\naccess = \"write\""
     );
     assert_eq!(

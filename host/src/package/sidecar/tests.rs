@@ -1,9 +1,11 @@
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::*;
 use crate::schedule::RuleKind;
+use crate::wasm::Limits;
 
 fn env(name: &str) -> Option<OsString> {
     match name {
@@ -12,10 +14,15 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-const AROUND: Surroundings = Surroundings {
-    memory_bytes_most: 1 << 30,
-    env,
-};
+/// Of a host with `own_paths`.
+fn rules(own_paths: Vec<PathBuf>) -> Rules {
+    Rules {
+        limits: Limits::default(),
+        memory_bytes_most: 1 << 30,
+        env,
+        own_paths,
+    }
+}
 
 /// Reads `text` as the sidecar `plugins/backup.toml` of a folder that holds `data/`.
 fn read(text: &str) -> Result<Sidecar, String> {
@@ -27,7 +34,7 @@ fn read_in(root: &Path, text: &str) -> Result<Sidecar, String> {
     let plugins = root.join("plugins");
     fs::create_dir_all(plugins.join("data")).unwrap();
     fs::write(plugins.join("file"), "").unwrap();
-    Sidecar::parse(&plugins.join("backup.toml"), text, AROUND).map_err(|error| {
+    Sidecar::parse(&plugins.join("backup.toml"), text, &rules(Vec::new())).map_err(|error| {
         let text = error.to_string();
         text.replace(&root.display().to_string(), "ROOT")
     })
@@ -76,11 +83,11 @@ fn a_whole_sidecar_is_read() {
     assert_eq!(sidecar.limits.memory_bytes_max, Some(128 << 20));
     assert_eq!(sidecar.max_attempts, Some(7));
     let schedules = sidecar.schedules.unwrap();
-    assert_eq!(schedules[0].expression, "0 2 * * *");
+    assert_eq!(schedules[0].rule.expression, "0 2 * * *");
     assert_eq!(schedules[0].task.as_deref(), Some("collect"));
-    assert_eq!(schedules[1].kind, RuleKind::Every);
+    assert_eq!(schedules[1].rule.kind, RuleKind::Every);
     assert_eq!(
-        schedules[1].anchor.unwrap().to_string(),
+        schedules[1].rule.anchor.unwrap().to_string(),
         "2027-01-15T08:00:00Z"
     );
     let grants = &sidecar.grants;
@@ -165,8 +172,28 @@ fn mistakes_are_named_with_line_and_hint() {
             "2: `schedules[0].at` is wrong: `noon` is not an RFC 3339 time",
         ),
         (
-            "[[schedules]]\ncron = ''\nanchor = '2027-01-15T08:00:00Z'",
-            "3: `schedules[0].anchor` belongs to `every` only",
+            "[[schedules]]\ncron = '@daily'\nanchor = '2027-01-15T08:00:00Z'",
+            "1: `schedules[0]` is refused: an anchor means nothing to a rule of kind cron",
+        ),
+        (
+            "[[schedules]]\ncron = '@daily'\ndst_fold = 'twice'",
+            "3: `schedules[0].dst_fold` must be `first` or `second` or `both`",
+        ),
+        (
+            "[[schedules]]\ncron = '@daily'\nexclude = ['12-32']",
+            "1: `schedules[0]` is refused: ",
+        ),
+        (
+            "[[schedules]]\ncron = '0 0 * * MOO'",
+            "2: `schedules[0].cron` is refused: ",
+        ),
+        (
+            "[[schedules]]\nevery = '0s'",
+            "2: `schedules[0].every` is refused: ",
+        ),
+        (
+            "[[schedules]]\nevery = '5m'\ntimezone = 'Europe/Pris'",
+            "3: `schedules[0].rule.timezone` is refused: timezone `Europe/Pris` is not known; write an IANA name such as ",
         ),
         (
             "[grants]\nenv = ['HOME_OF_NOBODY']",
@@ -269,4 +296,52 @@ fn one_guest_path_is_one_directory() {
         error.contains(":7: `grants.directories[1].guest` is \"/x\", as another"),
         "{error}"
     );
+}
+
+/// Reads a sidecar that grants `host` of a folder in which the host keeps `etc/campanile.toml`, `db/campanile.db`, which
+/// is not there yet, and `cache/`.
+fn grant_beside_own_paths(root: &Path, host: &str, access: &str) -> Result<Sidecar, String> {
+    let plugins = root.join("plugins");
+    for folder in ["plugins", "etc", "db", "cache/deep", "free"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    fs::write(root.join("etc/campanile.toml"), "").unwrap();
+    let rules = rules(vec![
+        root.join("etc/campanile.toml"),
+        root.join("db/campanile.db"),
+        root.join("cache"),
+    ]);
+    let text =
+        format!("[[grants.directories]]\nhost = '{host}'\nguest = '/data'\naccess = '{access}'");
+    Sidecar::parse(&plugins.join("backup.toml"), &text, &rules).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_host_s_own_files_are_never_granted_for_writing() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    for (host, own) in [
+        ("../etc", "etc/campanile.toml"),
+        ("../db", "db/campanile.db"),
+        ("../cache", "cache"),
+        ("../cache/deep", "cache"),
+    ] {
+        let refused = grant_beside_own_paths(root, host, "write").unwrap_err();
+        assert!(refused.contains(own), "{refused}");
+        assert!(refused.contains("one of the host's own"), "{refused}");
+        grant_beside_own_paths(root, host, "read").unwrap();
+    }
+    grant_beside_own_paths(root, "../free", "write").unwrap();
+    std::os::unix::fs::symlink(root.join("cache"), root.join("free/link")).unwrap();
+    grant_beside_own_paths(root, "../free/link", "write").unwrap_err();
+}
+
+#[test]
+fn a_granted_link_is_a_grant_of_where_it_leads() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    fs::create_dir(root.join("there")).unwrap();
+    std::os::unix::fs::symlink("there", root.join("link")).unwrap();
+    let sidecar = grant_beside_own_paths(&root, "../link", "read").unwrap();
+    assert_eq!(sidecar.grants.directories[0].host, root.join("there"));
 }

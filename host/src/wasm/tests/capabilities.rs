@@ -1,5 +1,6 @@
 //! What a guest can reach: nothing, and then what was granted.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -96,17 +97,11 @@ async fn a_granted_request_goes_out() {
 async fn http_report(guest: Guest, host: &str, port: u16) -> Report {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let mut call = call(&artifact);
-    call.grants = Arc::new(Grants {
-        http: vec![HttpGrant {
-            scheme: "http".into(),
-            host: host.into(),
-            port: Some(port),
-            methods: vec!["GET".into()],
-        }],
+    let grants = Grants {
+        http: vec![HttpGrant::get(host, port)],
         ..Grants::default()
-    });
-    sandbox.run(call).await
+    };
+    sandbox.run(granted(&artifact, grants)).await
 }
 
 #[tokio::test]
@@ -126,13 +121,24 @@ async fn configuration_is_what_was_granted() {
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(call(&artifact)).await;
     failure(&report, Outcome::Failed);
-    let mut granted = call(&artifact);
-    granted.grants = Arc::new(Grants {
+    let grants = Grants {
         config: [("city".to_owned(), "Turin".to_owned())].into(),
         ..Grants::default()
-    });
-    let report = sandbox.run(granted).await;
+    };
+    let report = sandbox.run(granted(&artifact, grants)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+}
+
+/// The directory `host` as `/source`, and nothing else.
+fn directory(host: impl Into<PathBuf>, writable: bool) -> Grants {
+    Grants {
+        directories: vec![DirectoryGrant {
+            host: host.into(),
+            guest: "/source".into(),
+            writable,
+        }],
+        ..Grants::default()
+    }
 }
 
 #[tokio::test]
@@ -140,16 +146,9 @@ async fn a_granted_directory_that_is_not_there_is_the_host_s_trouble() {
     let sandbox = sandbox();
     let guest = guest("").completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let mut call = call(&artifact);
-    call.grants = Arc::new(Grants {
-        directories: vec![DirectoryGrant {
-            host: "/no/such/directory".into(),
-            guest: "/source".into(),
-            writable: false,
-        }],
-        ..Grants::default()
-    });
-    let report = sandbox.run(call).await;
+    let report = sandbox
+        .run(granted(&artifact, directory("/no/such/directory", false)))
+        .await;
     let message = &failure(&report, Outcome::HostError).message;
     assert!(
         message.starts_with("the directory /no/such/directory granted as /source cannot be opened"),
@@ -169,12 +168,11 @@ async fn a_task_sees_its_granted_variables_and_nothing_of_the_host_s() {
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(call(&artifact)).await;
     failure(&report, Outcome::Trapped);
-    let mut granted = call(&artifact);
-    granted.grants = Arc::new(Grants {
+    let grants = Grants {
         env: [("CITY".to_owned(), "Turin".to_owned())].into(),
         ..Grants::default()
-    });
-    let report = sandbox.run(granted).await;
+    };
+    let report = sandbox.run(granted(&artifact, grants)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -197,18 +195,7 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
     failure(&report, Outcome::Failed);
 
     let host = tempfile::tempdir().unwrap();
-    let with = |writable| {
-        let mut call = call(&artifact);
-        call.grants = Arc::new(Grants {
-            directories: vec![DirectoryGrant {
-                host: host.path().to_owned(),
-                guest: "/source".into(),
-                writable,
-            }],
-            ..Grants::default()
-        });
-        call
-    };
+    let with = |writable| granted(&artifact, directory(host.path(), writable));
     let report = sandbox.run(with(false)).await;
     failure(&report, Outcome::Trapped);
     assert!(!host.path().join("made").exists());

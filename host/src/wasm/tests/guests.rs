@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -16,6 +17,9 @@ use crate::wasm::*;
 pub const RESULT: u32 = 1024;
 /// Where a second one may lie.
 pub const OTHER_RESULT: u32 = 4096;
+
+/// Far less than what would never end, and far more than what is done at once on a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A guest under construction.
 #[derive(Default)]
@@ -246,6 +250,25 @@ pub fn call(artifact: &Arc<Artifact>) -> Call {
         limits: Limits::default(),
         stop: StopSignal::default(),
     }
+}
+
+/// A call of `artifact` with `grants`.
+pub fn granted(artifact: &Arc<Artifact>, grants: Grants) -> Call {
+    Call {
+        grants: Arc::new(grants),
+        ..call(artifact)
+    }
+}
+
+/// Wait until so many slots of `sandbox` are free, and the others are taken by calls.
+pub async fn until_free(sandbox: &Sandbox, slots: usize) {
+    let wait = async {
+        while sandbox.calls.available_permits() != slots {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    waited.unwrap_or_else(|_| panic!("never {slots} slots free"));
 }
 
 /// Load `guest` and call it once with `limits`.

@@ -24,3 +24,7 @@
 (import "wasi:http/types@0.2.0" "[method]outgoing-request.set-authority" (func $set-authority (param i32 i32 i32 i32) (result i32)))
 (import "wasi:http/types@0.2.0" "[method]future-incoming-response.subscribe" (func $subscribe-response (param i32) (result i32)))
 (import "wasi:http/outgoing-handler@0.2.0" "handle" (func $handle (param i32 i32 i32 i32)))
+(import "wasi:http/types@0.2.0" "[method]outgoing-request.set-method" (func $set-method (param i32 i32 i32 i32) (result i32)))
+(import "wasi:filesystem/types@0.2.0" "[method]descriptor.open-at" (func $open-at (param i32 i32 i32 i32 i32 i32 i32)))
+(import "wasi:sockets/tcp-create-socket@0.2.0" "create-tcp-socket" (func $create-tcp-socket (param i32 i32)))
+(import "wasi:sockets/udp-create-socket@0.2.0" "create-udp-socket" (func $create-udp-socket (param i32 i32)))

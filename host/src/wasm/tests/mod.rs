@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod guests;
+mod hostile;
 mod limits;
 mod outcomes;
 mod packages;

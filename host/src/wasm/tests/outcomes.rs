@@ -208,7 +208,7 @@ async fn a_call_is_dropped_at_once_whether_it_computes_or_waits() {
         });
         let waited = asked.lock().unwrap().elapsed();
         failure(&report, Outcome::Cancelled);
-        assert!(waited < Duration::from_millis(200), "{waited:?}");
+        assert!(waited < PATIENCE, "{waited:?}");
     }
 }
 
@@ -228,8 +228,12 @@ async fn a_call_whose_future_is_dropped_gives_its_slot_back() {
     let endless = guest("(loop $for-ever (br $for-ever))").component();
     let endless = Arc::new(sandbox.load(&endless).unwrap());
     for _ in 0..4 {
-        let dropped = tokio::time::timeout(Duration::from_millis(20), sandbox.run(call(&endless)));
-        assert!(dropped.await.is_err());
+        tokio::select! {
+            _ = sandbox.run(call(&endless)) => panic!("it does not end"),
+            _ = sandbox.run(call(&endless)) => panic!("it does not end"),
+            () = until_free(&sandbox, 0) => {}
+        }
+        until_free(&sandbox, 2).await;
     }
     let quick = Arc::new(
         sandbox
@@ -323,23 +327,4 @@ async fn logs_and_progress_are_dated_by_the_given_clock() {
             line("info", "progress", "40 % hello")
         ]
     );
-}
-
-/// Not a benchmark, only a stop to a slip of an order of magnitude: quiet machines need some 50 µs.
-#[tokio::test]
-async fn a_fresh_instance_a_call_is_cheap() {
-    let sandbox = sandbox();
-    let quick = guest("").completes(Some("1"), None).component();
-    let artifact = Arc::new(sandbox.load(&quick).unwrap());
-    let mut times = Vec::new();
-    for _ in 0..500 {
-        let start = Instant::now();
-        let report = sandbox.run(call(&artifact)).await;
-        times.push(start.elapsed());
-        assert_eq!(report.outcome, Outcome::Succeeded);
-    }
-    times.sort();
-    let median = times[times.len() / 2];
-    println!("a call took {median:?} (median)");
-    assert!(median < Duration::from_millis(5), "{median:?}");
 }

@@ -1,0 +1,226 @@
+//! The two files of one package, and the rules between them: the same in a host's folder and in `task run`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::folder::off_thread;
+use super::listing::{self, Reading, Stamp, Unread};
+use super::loader::compile;
+use super::sidecar::SIDECAR_BYTES_MAX;
+use super::{Loader, Manifest, Package, Rules, Sidecar};
+use crate::ids::ArtifactDigest;
+use crate::strict::size_text;
+
+/// A larger file is refused without being read.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A sidecar as it was read.
+pub(super) struct ReadSidecar {
+    pub(super) stamp: Option<Stamp>,
+    pub(super) hash: Option<String>,
+    pub(super) result: Result<Arc<Sidecar>, String>,
+}
+
+/// What a sidecar sets, and the SHA-256 of its text; none when there is no sidecar.
+pub(super) type Settings = (Arc<Sidecar>, Option<String>);
+
+/// Compiled code, and what it says of itself.
+pub(super) type Loaded<A> = (Arc<A>, Arc<Manifest>);
+
+/// Why a file made no package.
+#[derive(Debug)]
+pub struct Refused {
+    /// Of what was read, if it could be.
+    pub digest: Option<ArtifactDigest>,
+    /// One sentence.
+    pub message: String,
+}
+
+/// The package that the file at `path` makes with the sidecar beside it, as a host would take it.
+///
+/// Only its name is free: outside a folder nobody has to tell it from another.
+pub async fn open<L: Loader>(
+    loader: &Arc<L>,
+    path: &Path,
+    rules: &Rules,
+) -> Result<Package<L::Artifact>, Refused> {
+    let mut digest = None;
+    let opened = open_file(loader, path, rules, &mut digest).await;
+    opened.map_err(|message| Refused { digest, message })
+}
+
+async fn open_file<L: Loader>(
+    loader: &Arc<L>,
+    path: &Path,
+    rules: &Rules,
+    digest_seen: &mut Option<ArtifactDigest>,
+) -> Result<Package<L::Artifact>, String> {
+    let about = |why: &str| format!("{}: {why}", path.display());
+    let changed = || about("it changed while it was read: try again when it holds still");
+    let read = {
+        let (path, rules) = (path.to_owned(), rules.clone());
+        off_thread(move || read_both(&path, &rules)).await
+    };
+    let (bytes, sidecar) = match read.map_err(|error| error.to_string())? {
+        Ok(read) => read,
+        Err(Unread::Changed) => return Err(changed()),
+        Err(Unread::Failed(why)) => return Err(about(&why)),
+    };
+    let digest = ArtifactDigest::of(&bytes);
+    *digest_seen = Some(digest.clone());
+    let settings = settings_of(sidecar.as_ref())?;
+    let name = name_of(path);
+    check_pin(&name, &settings.0, &digest)?;
+    let loaded = compile(loader, &name, bytes).await?;
+    assemble(path.to_owned(), digest, loaded, settings, rules)
+}
+
+/// The bytes of the file at `path`, and the sidecar beside it.
+fn read_both(path: &Path, rules: &Rules) -> Result<(Vec<u8>, Option<ReadSidecar>), Unread> {
+    let stamp = match listing::look(path) {
+        Some(Reading::File(stamp)) => stamp,
+        Some(Reading::Unusable(why)) => return Err(Unread::Failed(why)),
+        None => return Err(Unread::Changed),
+    };
+    check_size(stamp).map_err(Unread::Failed)?;
+    let bytes = listing::read(path, stamp)?;
+    let beside = path.with_extension("toml");
+    let sidecar = match listing::look(&beside) {
+        Some(reading) => Some(ReadSidecar::read(&beside, &reading, rules).ok_or(Unread::Changed)?),
+        None => None,
+    };
+    Ok((bytes, sidecar))
+}
+
+impl ReadSidecar {
+    /// Read the sidecar at `path`, of which `reading` was seen; none when it has changed since. Blocks.
+    pub(super) fn read(path: &Path, reading: &Reading, rules: &Rules) -> Option<ReadSidecar> {
+        let refused = |why: &str| ReadSidecar::refused(format!("{}: {why}", path.display()));
+        let stamp = match reading {
+            Reading::File(stamp) => *stamp,
+            Reading::Unusable(why) => return Some(refused(why)),
+        };
+        if stamp.size_bytes > SIDECAR_BYTES_MAX {
+            let most = size_text(SIDECAR_BYTES_MAX);
+            return Some(refused(&format!("it has more than {most}")));
+        }
+        let bytes = match listing::read(path, stamp) {
+            Ok(bytes) => bytes,
+            Err(Unread::Changed) => return None,
+            Err(Unread::Failed(why)) => return Some(refused(&why)),
+        };
+        let result = match std::str::from_utf8(&bytes) {
+            Ok(text) => Sidecar::parse(path, text, rules)
+                .map(Arc::new)
+                .map_err(|error| error.to_string()),
+            Err(_) => Err(format!("{}: this is not UTF-8 text", path.display())),
+        };
+        Some(ReadSidecar {
+            stamp: Some(stamp),
+            hash: Some(ArtifactDigest::of(&bytes).as_str().to_owned()),
+            result,
+        })
+    }
+
+    /// A sidecar that gave no text to hash: the package is refused rather than run without it.
+    fn refused(error: String) -> ReadSidecar {
+        ReadSidecar {
+            stamp: None,
+            hash: Some(format!("unread: {error}")),
+            result: Err(error),
+        }
+    }
+}
+
+impl<A> Package<A> {
+    /// The bytes of the file, if it still holds those that this package was made of.
+    pub async fn read_again(&self) -> Option<Vec<u8>> {
+        let path = self.path.clone();
+        let read = move || match listing::look(&path) {
+            Some(Reading::File(stamp)) => listing::read(&path, stamp).ok(),
+            _ => None,
+        };
+        let bytes = off_thread(read).await.ok()??;
+        (ArtifactDigest::of(&bytes) == self.digest).then_some(bytes)
+    }
+}
+
+/// What `sidecar` sets; where there is none, nothing.
+pub(super) fn settings_of(sidecar: Option<&ReadSidecar>) -> Result<Settings, String> {
+    match sidecar {
+        Some(read) => Ok((read.result.clone()?, read.hash.clone())),
+        None => Ok((Arc::default(), None)),
+    }
+}
+
+/// The name of the package in the file at `path`.
+pub fn name_of(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+}
+
+/// A package is read whole, so it must not be too large for that.
+pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
+    if stamp.size_bytes <= FILE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "it has {}, and a package may have {}",
+        size_text(stamp.size_bytes),
+        size_text(FILE_BYTES_MAX),
+    ))
+}
+
+/// Where a sidecar pins a digest, no other may run.
+pub(super) fn check_pin(
+    name: &str,
+    sidecar: &Sidecar,
+    digest: &ArtifactDigest,
+) -> Result<(), String> {
+    match &sidecar.pin {
+        Some(pin) if pin != digest.as_str() => Err(format!(
+            "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Put a package together, if its sidecar names only tasks that it has.
+pub(super) fn assemble<A>(
+    path: PathBuf,
+    digest: ArtifactDigest,
+    (artifact, manifest): Loaded<A>,
+    (sidecar, sidecar_hash): Settings,
+    rules: &Rules,
+) -> Result<Package<A>, String> {
+    let name = name_of(&path);
+    check_tasks(&name, &sidecar, &manifest)?;
+    Ok(Package {
+        name,
+        digest,
+        artifact,
+        manifest,
+        sidecar,
+        sidecar_hash,
+        path,
+        limits: rules.limits.clone(),
+    })
+}
+
+fn check_tasks(name: &str, sidecar: &Sidecar, manifest: &Manifest) -> Result<(), String> {
+    let schedules = sidecar.schedules.iter().flatten();
+    let mut wanted = schedules.filter_map(|spec| spec.task.as_deref());
+    let Some(task) = wanted.find(|id| manifest.task(id).is_none()) else {
+        return Ok(());
+    };
+    let hint = match manifest.nearest_task(task) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
+            format!("it has {}", ids.join(", "))
+        }
+    };
+    Err(format!(
+        "{name}.toml: a schedule names the task `{task}`, which this package does not have: {hint}"
+    ))
+}

@@ -1,0 +1,180 @@
+//! Granted directories: opened as they were when they were granted, and in them nothing that could block.
+
+use std::fs::File;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource};
+use wasmtime_wasi::filesystem::{Descriptor, Dir, WasiFilesystemCtxView, WasiFilesystemView as _};
+use wasmtime_wasi::p2::FsResult;
+use wasmtime_wasi::p2::bindings::filesystem::preopens;
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    DescriptorFlags, DescriptorType, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
+};
+use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
+
+use super::store::HostState;
+use super::{DirectoryGrant, Grants};
+
+/// As wasmtime-wasi names it; a test notices when that changes.
+const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
+
+/// One sentence: a granted directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unopened(String);
+
+/// The granted directories, and the paths under which the guest sees them.
+pub(super) async fn open(grants: &Arc<Grants>) -> Result<Vec<(Dir, String)>, Unopened> {
+    if grants.directories.is_empty() {
+        return Ok(Vec::new());
+    }
+    let grants = Arc::clone(grants);
+    // A file system that does not answer may hold up one of these threads, but not one of the guests' own.
+    let opening = tokio::task::spawn_blocking(move || {
+        let directories = grants.directories.iter();
+        directories.map(open_one).collect()
+    });
+    opening.await.unwrap_or_else(|error| {
+        Err(Unopened(format!(
+            "the granted directories cannot be opened: {error}"
+        )))
+    })
+}
+
+fn open_one(grant: &DirectoryGrant) -> Result<(Dir, String), Unopened> {
+    let directory = open_without_links(&grant.host).map_err(|error| {
+        let what = match error {
+            Errno::NOTDIR | Errno::LOOP => {
+                "a link or a file has taken the place of a directory on the way since it was granted".to_owned()
+            }
+            error => error.to_string(),
+        };
+        Unopened(format!(
+            "the directory {} granted as {} cannot be opened: {what}; create it or change the grant",
+            grant.host.display(),
+            grant.guest,
+        ))
+    })?;
+    let (permissions, mode) = match grant.writable {
+        true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
+        false => (FsPerms::ReadOnly, OpenMode::READ),
+    };
+    let directory = Dir::new(directory, permissions, mode, false);
+    Ok((directory, grant.guest.clone()))
+}
+
+/// Open the directory at `path`, going from the root through directories only.
+///
+/// A grant holds a path without links. A task that may write to a directory above another grant could put a link in
+/// its place, and so choose what it is granted.
+fn open_without_links(path: &Path) -> Result<File, Errno> {
+    let last = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Going through a directory needs no right to read it.
+    #[cfg(target_os = "linux")]
+    let on_the_way = last | OFlags::PATH;
+    #[cfg(not(target_os = "linux"))]
+    let on_the_way = last;
+    let mut directory = rustix::fs::open("/", on_the_way, Mode::empty())?;
+    let mut names = path.components().peekable();
+    if names.next() != Some(Component::RootDir) {
+        return Err(Errno::INVAL);
+    }
+    while let Some(name) = names.next() {
+        let Component::Normal(name) = name else {
+            return Err(Errno::INVAL);
+        };
+        let flags = match names.peek() {
+            Some(_) => on_the_way,
+            None => last,
+        };
+        directory = openat(&directory, name, flags, Mode::empty())?;
+    }
+    Ok(File::from(directory))
+}
+
+impl preopens::Host for HostState {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+        let directories = self.directories.clone();
+        let handles = directories.into_iter().map(|(directory, guest)| {
+            let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
+            Ok((handle, guest))
+        });
+        handles.collect()
+    }
+}
+
+/// Put a check before `open-at`: opening a pipe waits for its other end, in a thread that nothing can stop.
+pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    linker.instance(FILESYSTEM)?.func_wrap_async(
+        "[method]descriptor.open-at",
+        |mut store: StoreContextMut<'_, HostState>,
+         (directory, follow, path, how, wanted): (
+            Resource<Descriptor>,
+            PathFlags,
+            String,
+            OpenFlags,
+            DescriptorFlags,
+        )| {
+            Box::new(async move {
+                let files = store.data_mut().filesystem();
+                match open_at(files, directory, follow, path, how, wanted).await {
+                    Ok(opened) => Ok((Ok(opened),)),
+                    Err(error) => Ok((Err(error.downcast()?),)),
+                }
+            })
+        },
+    )
+}
+
+async fn open_at(
+    mut files: WasiFilesystemCtxView<'_>,
+    directory: Resource<Descriptor>,
+    follow: PathFlags,
+    path: String,
+    how: OpenFlags,
+    wanted: DescriptorFlags,
+) -> FsResult<Resource<Descriptor>> {
+    let looked_at = Resource::new_borrow(directory.rep());
+    if let Ok(found) = files.stat_at(looked_at, follow, path.clone()).await {
+        match found.type_ {
+            // A link that is not to be followed is refused by the opening itself.
+            DescriptorType::RegularFile
+            | DescriptorType::Directory
+            | DescriptorType::SymbolicLink => {}
+            _ => return Err(ErrorCode::Unsupported.into()),
+        }
+    }
+    files.open_at(directory, follow, path, how, wanted).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_anywhere_on_the_way_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        symlink(root.join("a"), root.join("link")).unwrap();
+        symlink("b", root.join("a/also")).unwrap();
+        assert!(open_without_links(&root.join("a/b/c")).is_ok());
+        for through in ["link", "link/b/c", "a/also", "a/also/c"] {
+            let error = open_without_links(&root.join(through)).unwrap_err();
+            assert!(
+                matches!(error, Errno::NOTDIR | Errno::LOOP),
+                "{through}: {error}"
+            );
+        }
+        for unclear in ["a", "/a/../b"] {
+            assert!(open_without_links(Path::new(unclear)).is_err(), "{unclear}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Guests that go for the host itself.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode};
+
+use super::guests::*;
+use crate::wasm::*;
+
+/// Prepares `bytes` letters with a slash before them, does `setter` to a request, and fails when that was refused.
+fn long_texts(bytes: u32, setter: &str) -> Guest {
+    guest(&format!(
+        "(local $request i32)
+        (memory.fill (i32.const 131072) (i32.const 47) (i32.const 1))
+        (memory.fill (i32.const 131073) (i32.const 97) (i32.const {bytes}))
+        (local.set $request (call $request (call $fields)))
+        (if {setter} (then (return (i32.const {OTHER_RESULT}))))"
+    ))
+    .pages(300)
+    .completes(None, None)
+    .fails(OTHER_RESULT, &SaidFailure::default())
+}
+
+#[tokio::test]
+async fn the_host_does_not_keep_long_texts_for_a_request() {
+    for (setter, most) in [
+        ("set-method (local.get $request) (i32.const 9)", 512),
+        (
+            "set-scheme (local.get $request) (i32.const 1) (i32.const 2)",
+            64,
+        ),
+        ("set-authority (local.get $request) (i32.const 1)", 512),
+        ("set-path (local.get $request) (i32.const 1)", 8 << 10),
+    ] {
+        let with = |bytes| {
+            // A path begins with the slash that lies before the letters.
+            let (at, length) = match setter.starts_with("set-path") {
+                true => (131_072, bytes),
+                false => (131_073, bytes),
+            };
+            long_texts(
+                bytes,
+                &format!("(call ${setter} (i32.const {at}) (i32.const {length}))"),
+            )
+        };
+        let report = run(with(most)).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{setter}: {report:#?}");
+        for bytes in [(8 << 10) + 1, 8 << 20] {
+            let report = run(with(bytes)).await;
+            assert_eq!(report.outcome, Outcome::Failed, "{setter}: {report:#?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn sockets_are_not_even_made() {
+    for create in ["$create-tcp-socket", "$create-udp-socket"] {
+        // Traps unless the answer is the error `access-denied`.
+        let body = format!(
+            "(call {create} (i32.const 0) (i32.const 512))
+            (if (i32.eqz (i32.load8_u (i32.const 512))) (then unreachable))
+            (if (i32.ne (i32.load8_u (i32.const 516)) (i32.const 1)) (then unreachable))"
+        );
+        let report = run(guest(&body).completes(None, None)).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{create}: {report:#?}");
+    }
+}
+
+/// Opens `name` in its only directory for reading, and then returns what was prepared: a failure when it could not.
+fn opens(name: &str) -> Guest {
+    let body = format!(
+        "(call $get-directories (i32.const 512))
+        (call $open-at (i32.load (i32.load (i32.const 512))) (i32.const 1)
+            (i32.const 2048) (i32.const {}) (i32.const 0) (i32.const 1) (i32.const 520))
+        (if (i32.load8_u (i32.const 520)) (then (return (i32.const {OTHER_RESULT}))))",
+        name.len()
+    );
+    guest(&body)
+        .data(2048, name)
+        .completes(None, None)
+        .fails(OTHER_RESULT, &SaidFailure::default())
+}
+
+fn with_directory(artifact: &Arc<Artifact>, host: &Path) -> Call {
+    let mut call = call(artifact);
+    call.limits.timeout = Duration::from_secs(5);
+    call.grants = Arc::new(Grants {
+        directories: vec![DirectoryGrant {
+            host: host.to_owned(),
+            guest: "/data".into(),
+            writable: true,
+        }],
+        ..Grants::default()
+    });
+    call
+}
+
+#[tokio::test]
+async fn a_pipe_in_a_granted_directory_is_not_waited_for() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    rustix::fs::mkfifoat(CWD, root.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+    symlink("pipe", root.join("link")).unwrap();
+    fs::write(root.join("file"), "").unwrap();
+    fs::create_dir(root.join("directory")).unwrap();
+    let sandbox = sandbox();
+    for (name, outcome) in [
+        ("pipe", Outcome::Failed),
+        ("link", Outcome::Failed),
+        ("missing", Outcome::Failed),
+        ("file", Outcome::Succeeded),
+        ("directory", Outcome::Succeeded),
+    ] {
+        let artifact = Arc::new(sandbox.load(&opens(name).component()).unwrap());
+        let report = sandbox.run(with_directory(&artifact, &root)).await;
+        assert_eq!(report.outcome, outcome, "{name}: {report:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_put_in_the_place_of_a_granted_directory_is_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    fs::create_dir_all(root.join("data/in")).unwrap();
+    fs::create_dir(root.join("secret")).unwrap();
+    fs::write(root.join("secret/file"), "").unwrap();
+    let sandbox = sandbox();
+    let artifact = Arc::new(sandbox.load(&opens("file").component()).unwrap());
+    let call = with_directory(&artifact, &root.join("data/in"));
+    failure(&sandbox.run(call.clone()).await, Outcome::Failed);
+
+    fs::remove_dir(root.join("data/in")).unwrap();
+    symlink("../secret", root.join("data/in")).unwrap();
+    let report = sandbox.run(call).await;
+    let message = &failure(&report, Outcome::HostError).message;
+    assert!(
+        message.contains("has taken the place of a directory"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_package_that_takes_minutes_to_compile_is_refused_at_once() {
+    let branch = "(if (local.get $task) (then (local.set $task (local.get $size))))";
+    let body = format!(
+        "{} (local $size i32) (loop $again {} (br $again))",
+        "(local i64)".repeat(3_000),
+        branch.repeat(15_000)
+    );
+    let refusal = sandbox().load(&guest(&body).component()).err().unwrap();
+    assert!(
+        refusal.message.contains("far too long to compile"),
+        "{refusal}"
+    );
+}
