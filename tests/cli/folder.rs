@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use campanile::db::{Db, probe};
 use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -229,25 +228,21 @@ async fn a_new_sidecar_holds_also_while_the_newest_file_is_broken(place: Place) 
     });
 }
 
-async fn execute(tower: &Tower, sql: &str) {
-    let db = Db::open(&tower.place().url).await.expect("the database");
-    let mut tx = db.write().await.expect("a transaction");
-    probe::execute(&mut tx, sql).await.expect("a statement");
-    tx.commit().await.expect("a commit");
-    db.close().await;
-}
-
 async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(place: Place) {
     let tower = Tower::new(place);
     let often = "[watch]\nrescan = '1s'\n";
     std::fs::write(tower.folder().join("campanile.toml"), often).expect("a configuration");
     let host = tower.serve();
-    execute(&tower, "ALTER TABLE schedule_revision RENAME TO elsewhere").await;
+    tower
+        .execute("ALTER TABLE schedule_revision RENAME TO elsewhere")
+        .await;
     tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
     tower.bring("noop");
     host.wait_for_line("following the plugin folder");
     assert_eq!(package_state(&tower, "noop"), Value::Null);
-    execute(&tower, "ALTER TABLE elsewhere RENAME TO schedule_revision").await;
+    tower
+        .execute("ALTER TABLE elsewhere RENAME TO schedule_revision")
+        .await;
     eventually(|| match schedule_names(&tower) {
         names if names == ["noop"] => Ok(()),
         names => Err(format!("{names:?}")),
@@ -255,7 +250,7 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
     tower.launch_where("noop", |row| row["status"] == "succeeded");
 
     // A rejection too is found again until it is on the record.
-    execute(&tower, "ALTER TABLE event RENAME TO elsewhere").await;
+    tower.execute("ALTER TABLE event RENAME TO elsewhere").await;
     std::fs::write(tower.plugin("bad.wasm"), "a broken build").expect("a broken file");
     eventually(|| {
         let said = host.stderr_lines();
@@ -267,7 +262,7 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
         }
     });
     assert_eq!(package_state(&tower, "bad"), Value::Null);
-    execute(&tower, "ALTER TABLE elsewhere RENAME TO event").await;
+    tower.execute("ALTER TABLE elsewhere RENAME TO event").await;
     let package = eventually(|| match package_state(&tower, "bad") {
         Value::Null => Err("no package".to_owned()),
         package => Ok(package),

@@ -4,6 +4,7 @@ mod bench;
 mod folder;
 mod output;
 mod refusals;
+mod rules;
 mod schedules;
 mod stopping;
 mod task_run;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use campanile::db::{Db, probe};
 use campanile_tests::{HostProcess, Place, campanile_binary};
 use serde_json::Value;
 
@@ -115,6 +116,15 @@ impl Tower {
     /// Copy a committed package into the plugins folder, as `cp` does.
     pub fn bring(&self, name: &str) {
         std::fs::copy(package(name), self.plugin(&format!("{name}.wasm"))).expect("a copy");
+    }
+
+    /// Change the database behind everybody's back.
+    pub async fn execute(&self, sql: &str) {
+        let db = Db::open(&self.place.url).await.expect("the database");
+        let mut tx = db.write().await.expect("a transaction");
+        probe::execute(&mut tx, sql).await.expect("a statement");
+        tx.commit().await.expect("a commit");
+        db.close().await;
     }
 
     /// Write a package's sidecar.

@@ -111,35 +111,88 @@ pub fn stand_still(due: &Due) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ScheduleId;
+    use crate::ids::{ArtifactDigest, ScheduleId};
     use crate::schedule::{HashKey, RuleKind, RuleText};
 
-    #[test]
-    fn a_wrong_next_slot_is_corrected_and_decides_nothing() {
-        let time = |text: &str| -> Timestamp { text.parse().unwrap() };
-        let id = ScheduleId(uuid::Uuid::nil());
-        let hourly = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
-        let rule = Rule::parse(&hourly, HashKey::of(id)).unwrap();
-        let due = Due {
-            id,
-            revision: 1,
-            cursor_at: time("2026-01-01T00:00:00Z"),
-            next_slot: time("2026-01-01T00:30:00Z"),
-            package: "hello".to_owned(),
-            digest: None,
-            missing_since: None,
-        };
-        let now = time("2026-01-01T00:45:00Z");
-        let plan = plan(
-            &due,
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn planned(rule: (RuleKind, &str), due: &Due, now: &str) -> Plan {
+        let text = RuleText::new(rule.0, rule.1, "UTC");
+        let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
+        let now = time(now);
+        plan(
+            due,
             &rule,
             &LatePolicy::default(),
             HostId::new(now),
             now,
             10,
-        );
+        )
+    }
+
+    fn due(next_slot: &str) -> Due {
+        Due {
+            id: ScheduleId(uuid::Uuid::nil()),
+            revision: 1,
+            cursor_at: time("2026-01-01T00:00:00Z"),
+            next_slot: time(next_slot),
+            package: "hello".to_owned(),
+            digest: Some(ArtifactDigest::of(b"hello")),
+            missing_since: None,
+        }
+    }
+
+    #[test]
+    fn a_wrong_next_slot_is_corrected_and_decides_nothing() {
+        let due = due("2026-01-01T00:30:00Z");
+        let plan = planned((RuleKind::Cron, "0 * * * *"), &due, "2026-01-01T00:45:00Z");
         assert_eq!(plan.launches, []);
         assert_eq!(plan.advance.to, due.cursor_at);
         assert_eq!(plan.advance.next_slot, Some(time("2026-01-01T01:00:00Z")));
+    }
+
+    const AFTER_COMPLETION: (RuleKind, &str) = (RuleKind::AfterCompletion, "10m");
+
+    #[test]
+    fn a_rule_that_counts_from_ends_has_its_one_slot_and_then_waits() {
+        for (now, kind) in [
+            ("2026-01-01T00:30:00Z", LaunchKind::Schedule),
+            ("2026-01-01T20:00:00Z", LaunchKind::Catchup),
+        ] {
+            let plan = planned(AFTER_COMPLETION, &due("2026-01-01T00:30:00Z"), now);
+            let [launch] = &plan.launches[..] else {
+                panic!("{plan:?}");
+            };
+            assert_eq!((launch.kind, launch.decision), (kind, Decision::Launched));
+            assert_eq!(launch.slot, time("2026-01-01T00:30:00Z"));
+            assert_eq!(
+                (plan.advance.to, plan.advance.next_slot),
+                (launch.slot, None)
+            );
+        }
+    }
+
+    #[test]
+    fn a_rule_that_counts_from_ends_goes_on_where_nothing_is_launched() {
+        let missing = Due {
+            missing_since: Some(time("2026-01-01T00:00:00Z")),
+            ..due("2026-01-01T00:30:00Z")
+        };
+        for (due, now, next) in [
+            (missing, "2026-01-01T00:30:01Z", "2026-01-01T00:40:01Z"),
+            // Older than the window.
+            (
+                due("2026-01-01T00:30:00Z"),
+                "2026-01-03T00:00:00Z",
+                "2026-01-03T00:10:00Z",
+            ),
+        ] {
+            let plan = planned(AFTER_COMPLETION, &due, now);
+            let decisions: Vec<Decision> = plan.launches.iter().map(|row| row.decision).collect();
+            assert_eq!(decisions, [Decision::Skipped]);
+            assert_eq!(plan.advance.next_slot, Some(time(next)));
+        }
     }
 }

@@ -1,0 +1,256 @@
+//! Rules whose slots are made by what happens, and a time zone database that is another than before.
+
+use std::time::Duration;
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Tower, eventually, list, millis};
+
+on_both_empty!(
+    a_rule_that_counts_from_ends_waits_for_each_of_them,
+    an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends,
+    a_start_of_a_host_launches_once_what_waits_for_it,
+    another_time_zone_database_moves_next_slots_and_says_so,
+);
+
+fn tower(place: Place) -> Tower {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    tower
+}
+
+/// Add a schedule that runs `task` of the guests.
+#[track_caller]
+fn add(tower: &Tower, name: &str, task: &str, rule: &[&str]) -> Value {
+    let schedule = [
+        "schedule",
+        "add",
+        name,
+        "--package",
+        "guests",
+        "--task",
+        task,
+    ];
+    tower.json(schedule.iter().chain(rule).copied())
+}
+
+/// The launches of a schedule, oldest first, once `n` of them have ended.
+#[track_caller]
+fn ended(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
+    eventually(|| {
+        let mut rows = tower.launches(schedule);
+        rows.retain(|row| !row["finished_at"].is_null());
+        match rows.len() >= n {
+            true => Ok(rows),
+            false => Err(format!("{rows:#?}")),
+        }
+    })
+}
+
+async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
+    let tower = tower(place);
+    let recovery = "[recovery]\ninterval = '100ms'\nmax_attempts = 1\n";
+    std::fs::write(tower.folder().join("campanile.toml"), recovery).expect("a configuration");
+    let mut host = tower.serve();
+    let context = json!({"ms": 1_200}).to_string();
+    let rule = ["--after-completion", "1s", "--context", &context];
+    let added = add(&tower, "pause", "sleep", &rule);
+    let first = millis(&added["next_slot"]) - millis(&added["created_at"]);
+    assert!((0..=1_000).contains(&first), "due at once: {added:#}");
+    add(
+        &tower,
+        "failing",
+        "fail_permanent",
+        &["--after-completion", "1s"],
+    );
+
+    ended(&tower, "pause", 2);
+    // One that waits for its run has no next slot; a host that dies under it changes nothing about that.
+    tower.launch_where("pause", |row| row["status"] == "running");
+    assert_eq!(
+        tower.json(["schedule", "show", "pause"])["next_slot"],
+        Value::Null
+    );
+    host.kill();
+    let _host = tower.serve();
+    let before = ended(&tower, "pause", 3).len();
+    let rows = ended(&tower, "pause", before + 2);
+    for pair in rows.windows(2) {
+        let pause = millis(&pair[1]["scheduled_time"]) - millis(&pair[0]["finished_at"]);
+        assert_eq!(pause, 1_000, "{pair:#?}");
+    }
+    let recovered: i64 = rows
+        .iter()
+        .filter_map(|row| row["recoveries"].as_i64())
+        .sum();
+    assert_eq!(recovered, 1, "{rows:#?}");
+    assert!(
+        rows.iter().all(|row| row["status"] == "succeeded"),
+        "{rows:#?}"
+    );
+
+    let failed = ended(&tower, "failing", 3);
+    assert!(
+        failed.iter().all(|row| row["status"] == "failed"),
+        "{failed:#?}"
+    );
+    assert_eq!(tower.json(["schedule", "next", "pause"]), json!([]));
+}
+
+async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends(place: Place) {
+    let tower = tower(place);
+    tower.sidecar(
+        "guests",
+        "[[schedules]]\nname = 'on'\ntask = 'ok'\nafter_completion = '1h'\n",
+    );
+    let _host = tower.serve();
+    let rows = ended(&tower, "on", 1);
+    let next = |tower: &Tower| tower.json(["schedule", "show", "on"])["next_slot"].clone();
+    let an_hour_later = millis(&rows[0]["finished_at"]) + 3_600_000;
+    assert_eq!(millis(&next(&tower)), an_hour_later);
+
+    // Shorter: it counts from the same end, which is long enough ago.
+    std::thread::sleep(Duration::from_secs(1));
+    tower.sidecar(
+        "guests",
+        "[[schedules]]\nname = 'on'\ntask = 'ok'\nafter_completion = '1s'\n",
+    );
+    ended(&tower, "on", 3);
+
+    // Manual launches count for nothing.
+    tower.ok(["schedule", "pause", "on"]);
+    let ms = millis(&ended(&tower, "on", 3).last().expect("a row")["finished_at"]);
+    tower.trigger("on", &json!({}));
+    tower.ok(["schedule", "resume", "on"]);
+    let later = ended(&tower, "on", 5);
+    assert!(
+        later.iter().any(|row| row["kind"] == "manual"),
+        "{later:#?}"
+    );
+    let after_resume = |row: &&Value| row["kind"] != "manual" && millis(&row["finished_at"]) > ms;
+    assert!(later.iter().find(after_resume).is_some(), "{later:#?}");
+
+    // Without its package each slot is skipped, and the next comes all the same.
+    std::fs::remove_file(tower.plugin("guests.wasm")).expect("a file");
+    let skipped = eventually(|| {
+        let rows = tower.launches("on");
+        let skipped: Vec<Value> = rows
+            .into_iter()
+            .filter(|row| row["reason"] == "package_missing")
+            .collect();
+        match skipped.len() {
+            0 | 1 => Err(format!("{skipped:#?}")),
+            _ => Ok(skipped),
+        }
+    });
+    let apart = millis(&skipped[1]["scheduled_time"]) - millis(&skipped[0]["scheduled_time"]);
+    assert!((1_000..3_000).contains(&apart), "{skipped:#?}");
+    tower.bring("guests");
+    let skipped = skipped.len();
+    eventually(|| {
+        let rows = tower.launches("on");
+        let again = rows
+            .iter()
+            .skip(skipped)
+            .rev()
+            .find(|row| row["status"] == "succeeded");
+        match again {
+            Some(row) if row["digest"].is_string() && rows.last() == Some(row) => Ok(()),
+            _ => Err(format!("{rows:#?}")),
+        }
+    });
+}
+
+async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
+    let tower = tower(place);
+    let mut host = tower.serve();
+    let added = add(&tower, "start", "echo", &["--cron", "@reboot"]);
+    assert_eq!(added["next_slot"], Value::Null);
+    add(&tower, "paused", "ok", &["--cron", "@reboot"]);
+    tower.ok(["schedule", "pause", "paused"]);
+    add(&tower, "tick", "ok", &["--every", "1s"]);
+    ended(&tower, "tick", 2);
+    assert_eq!(tower.launches("start"), Vec::<Value>::new());
+
+    for start in 1..=2 {
+        host.kill();
+        host = tower.serve();
+        let rows = ended(&tower, "start", start);
+        ended(&tower, "tick", tower.launches("tick").len() + 1);
+        assert_eq!(tower.launches("start").len(), start, "{rows:#?}");
+        let newest = &rows[start - 1];
+        assert_eq!(
+            (&newest["kind"], &newest["status"]),
+            (&json!("startup"), &json!("succeeded"))
+        );
+        let told = tower.run_of(newest)["tasks"][0]["output"].clone();
+        assert_eq!(told["trigger"], "startup");
+        assert_eq!(told["original_scheduled_time"], newest["scheduled_time"]);
+    }
+    assert_eq!(tower.launches("paused"), Vec::<Value>::new());
+
+    host.terminate();
+    host.wait_exit();
+    std::fs::remove_file(tower.plugin("guests.wasm")).expect("a file");
+    let _host = tower.serve();
+    let missed = tower.launch_where("start", |row| row["decision"] == "skipped");
+    assert_eq!(
+        (&missed["kind"], &missed["reason"]),
+        (&json!("startup"), &json!("package_missing"))
+    );
+}
+
+async fn another_time_zone_database_moves_next_slots_and_says_so(place: Place) {
+    let tower = tower(place);
+    let mut host = tower.serve();
+    let added = add(
+        &tower,
+        "nightly",
+        "ok",
+        &["--cron", "30 2 * * *", "--tz", "Europe/Paris"],
+    );
+    let tick = add(&tower, "tick", "ok", &["--every", "1s"]);
+    assert!(tick["next_slot"].is_string());
+    let rung = ended(&tower, "tick", 1).remove(0);
+    let version = rung["tzdata_version"].clone();
+    assert!(version.is_string(), "{rung:#}");
+    host.terminate();
+    host.wait_exit();
+
+    // As a host would have left them that knew other rules of Paris.
+    tower
+        .execute("UPDATE host SET tzdata_version = '1999a'")
+        .await;
+    let an_hour_off = match tower.place().url.is_shared() {
+        true => "next_slot + INTERVAL '1 hour'",
+        false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', next_slot, '+1 hour')",
+    };
+    let other = format!("UPDATE schedule SET next_slot = {an_hour_off} WHERE name = 'nightly'");
+    tower.execute(&other).await;
+    let show = || tower.json(["schedule", "show", "nightly"])["next_slot"].clone();
+    assert_eq!(millis(&show()) - millis(&added["next_slot"]), 3_600_000);
+
+    let _host = tower.serve();
+    let now = version.as_str().expect("a version");
+    eventually(|| match show() == added["next_slot"] {
+        true => Ok(()),
+        false => Err(format!("still {}", show())),
+    });
+    let events = list(tower.json(["event", "list"]));
+    let event = |kind: &str| {
+        let found: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["kind"] == kind)
+            .collect();
+        assert_eq!(found.len(), 1, "{kind}: {events:#?}");
+        found[0].clone()
+    };
+    let changed = event("tzdata_changed");
+    assert_eq!(
+        changed["detail"],
+        format!("from 1999a to {now}: 1 next slots moved")
+    );
+    let moved = event("schedule_reconciled");
+    assert_eq!(moved["subject"], "nightly");
+}
