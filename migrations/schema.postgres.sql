@@ -67,7 +67,7 @@ CREATE TABLE launch (
     CHECK (((decision = 'skipped'::text) = (status = 'skipped'::text))),
     CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text])))),
     CHECK ((decision = ANY (ARRAY['launched'::text, 'skipped'::text]))),
-    CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text]))),
+    CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'startup'::text]))),
     CHECK ((slot_count >= 1)),
     CHECK ((status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'abandoned'::text, 'skipped'::text]))),
     PRIMARY KEY (id)
@@ -155,9 +155,16 @@ CREATE TABLE schedule_revision (
     expression TEXT NOT NULL,
     anchor TIMESTAMP WITH TIME ZONE,
     timezone TEXT NOT NULL,
+    day_match TEXT NOT NULL,
+    dst_gap TEXT NOT NULL,
+    dst_fold TEXT NOT NULL,
+    exclude TEXT NOT NULL,
     context TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
-    CHECK ((kind = ANY (ARRAY['cron'::text, 'every'::text, 'at'::text]))),
+    CHECK ((day_match = ANY (ARRAY['or'::text, 'and'::text]))),
+    CHECK ((dst_fold = ANY (ARRAY['first'::text, 'second'::text, 'both'::text]))),
+    CHECK ((dst_gap = ANY (ARRAY['shift'::text, 'skip'::text]))),
+    CHECK ((kind = ANY (ARRAY['cron'::text, 'every'::text, 'at'::text, 'after_completion'::text]))),
     FOREIGN KEY (schedule_id) REFERENCES schedule(id),
     PRIMARY KEY (schedule_id, revision)
 );

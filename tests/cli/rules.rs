@@ -9,6 +9,7 @@ use crate::tower::{Tower, eventually, list, millis};
 
 on_both_empty!(
     a_rule_that_counts_from_ends_waits_for_each_of_them,
+    a_launch_that_is_given_up_is_an_end_too,
     an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends,
     a_start_of_a_host_launches_once_what_waits_for_it,
     another_time_zone_database_moves_next_slots_and_says_so,
@@ -96,6 +97,23 @@ async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
         "{failed:#?}"
     );
     assert_eq!(tower.json(["schedule", "next", "pause"]), json!([]));
+}
+
+async fn a_launch_that_is_given_up_is_an_end_too(place: Place) {
+    let tower = tower(place);
+    let recovery = "[recovery]\ninterval = '100ms'\nmax_attempts = 0\n";
+    std::fs::write(tower.folder().join("campanile.toml"), recovery).expect("a configuration");
+    let mut host = tower.serve();
+    let context = json!({"ms": 3_000}).to_string();
+    let rule = ["--after-completion", "1s", "--context", &context];
+    add(&tower, "pause", "sleep", &rule);
+    tower.launch_where("pause", |row| row["status"] == "running");
+    host.kill();
+    let _host = tower.serve();
+    let rows = ended(&tower, "pause", 2);
+    assert_eq!(rows[0]["status"], "abandoned", "{rows:#?}");
+    let pause = millis(&rows[1]["scheduled_time"]) - millis(&rows[0]["finished_at"]);
+    assert_eq!(pause, 1_000, "{rows:#?}");
 }
 
 async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends(place: Place) {

@@ -193,7 +193,7 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "[[schedules]]\nevery = '5m'\ntimezone = 'Europe/Pris'",
-            "3: `schedules[0].rule.timezone` is refused: timezone `Europe/Pris` is not known; write an IANA name such as ",
+            "3: `schedules[0].timezone` is refused: timezone `Europe/Pris` is not known; write an IANA name such as ",
         ),
         (
             "[grants]\nenv = ['HOME_OF_NOBODY']",
