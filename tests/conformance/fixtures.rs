@@ -221,24 +221,7 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
 }
 
 pub fn task_run(task: &str, attempt: i64) -> TaskRun {
-    TaskRun {
-        task: task.to_owned(),
-        attempt,
-        succeeded: true,
-        started_at: at(1),
-        finished_at: at(2),
-        retry_at: None,
-        output: None,
-        context: None,
-        failure: None,
-        message: None,
-        stdout: String::new(),
-        stderr: String::new(),
-        logs: "[]".to_owned(),
-        wall_ms: 0.0,
-        cpu_ms: 0.0,
-        memory_peak_bytes: 0,
-    }
+    TaskRun::succeeded(task, attempt, at(1), at(2))
 }
 
 /// One host with the package, and the schedules 1 to `schedules`, none of them due before `at(10)`.

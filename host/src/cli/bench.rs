@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -25,10 +25,10 @@ use crate::engine::audit::Lag;
 use crate::engine::context::{self, Facts};
 use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
-use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::ids::RunId;
 use crate::package::{Folder, Packages, Rules};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
-use crate::wasm::{Call, Grants, Limits, Outcome, RunFacts, Sandbox, StopSignal};
+use crate::wasm::{Call, Grants, Limits, Outcome, Sandbox, StopSignal};
 use crate::watch::{Mode, Watch};
 
 /// The task that is launched: it reads its context, logs a line and gives a small result.
@@ -441,32 +441,12 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
         .load(NOOP)
         .map_err(|refusal| Failure::failed(refusal.to_string()))?;
     let now = clock.now();
-    let facts = Facts {
-        is_recovery: false,
-        original_scheduled_time: now,
-        recovery_attempt_time: None,
-        execution_id: LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual),
-        run_id: RunId::new(now),
-        attempt: 1,
-        trigger: LaunchKind::Schedule,
-        schedule: Value::Null,
-        scheduled_local: now.to_string(),
-        interval_start: now,
-        last_result: Value::Null,
-        last_failure: Value::Null,
-    };
+    let facts = Facts::by_hand(now);
     let call = Call {
         artifact: Arc::new(artifact),
         task: NAME.to_owned(),
         context: context::of_call(Map::new(), &facts),
-        facts: RunFacts {
-            execution_id: facts.execution_id,
-            run_id: facts.run_id,
-            attempt: 1,
-            is_recovery: false,
-            scheduled_for: now,
-            original_scheduled_time: now,
-        },
+        facts: facts.of_run(now),
         grants: Arc::new(Grants::default()),
         limits: Limits::default(),
         stop: StopSignal::default(),
@@ -527,22 +507,11 @@ async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
 
 fn noop_call(now: Timestamp) -> TaskRun {
     TaskRun {
-        task: NAME.to_owned(),
-        attempt: 1,
-        succeeded: true,
-        started_at: now,
-        finished_at: now,
-        retry_at: None,
         output: Some("{}".to_owned()),
-        context: None,
-        failure: None,
-        message: None,
-        stdout: String::new(),
-        stderr: String::new(),
-        logs: "[]".to_owned(),
         wall_ms: 0.1,
         cpu_ms: 0.1,
         memory_peak_bytes: 1 << 20,
+        ..TaskRun::succeeded(NAME, 1, now, now)
     }
 }
 

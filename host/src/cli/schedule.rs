@@ -27,7 +27,7 @@ const SLOTS_MAX: u32 = 10_000;
 #[derive(Subcommand)]
 pub(super) enum Schedule {
     /// Add a schedule
-    Add(Add),
+    Add(Box<Add>),
     /// All schedules
     List,
     /// One schedule with its newest launches
@@ -126,7 +126,7 @@ impl Add {
 impl Schedule {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
-            Schedule::Add(add) => self::add(common, add).await?,
+            Schedule::Add(add) => self::add(common, *add).await?,
             Schedule::List => list(common).await?,
             Schedule::Show { name } => show(common, &name).await?,
             Schedule::Next { name, n } => next(common, &name, n).await?,

@@ -15,12 +15,11 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::context::{self, Facts};
 use crate::engine::workflow;
-use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::package::limits::{self, MEMORY_BYTES_LEAST};
 use crate::package::{self, Manifest, Package, Refused};
 use crate::strict;
 use crate::telemetry::printable;
-use crate::wasm::{Call, Limits, Outcome, Report, RunFacts, Sandbox, StopSignal};
+use crate::wasm::{Call, Limits, Outcome, Report, Sandbox, StopSignal};
 
 #[derive(Subcommand)]
 pub(super) enum Task {
@@ -177,33 +176,13 @@ fn call(
     limits: Limits,
     now: Timestamp,
 ) -> Call {
-    let facts = Facts {
-        is_recovery: false,
-        original_scheduled_time: now,
-        recovery_attempt_time: None,
-        execution_id: LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual),
-        run_id: RunId::new(now),
-        attempt: 1,
-        trigger: LaunchKind::Manual,
-        schedule: Value::Null,
-        scheduled_local: now.to_string(),
-        interval_start: now,
-        last_result: Value::Null,
-        last_failure: Value::Null,
-    };
+    let facts = Facts::by_hand(now);
     let user = package::context::merge(&package.sidecar.context, &own);
     Call {
         artifact: Arc::clone(&package.artifact),
         task,
         context: context::of_call(user, &facts),
-        facts: RunFacts {
-            execution_id: facts.execution_id,
-            run_id: facts.run_id,
-            attempt: 1,
-            is_recovery: false,
-            scheduled_for: now,
-            original_scheduled_time: now,
-        },
+        facts: facts.of_run(now),
         grants: package.grants(),
         limits,
         stop: StopSignal::default(),

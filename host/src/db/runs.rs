@@ -77,6 +77,35 @@ pub struct TaskRun {
     pub memory_peak_bytes: i64,
 }
 
+impl TaskRun {
+    /// A call of `task` that succeeded, with nothing more to say of it.
+    pub fn succeeded(
+        task: &str,
+        attempt: i64,
+        started_at: Timestamp,
+        finished_at: Timestamp,
+    ) -> TaskRun {
+        TaskRun {
+            task: task.to_owned(),
+            attempt,
+            succeeded: true,
+            started_at,
+            finished_at,
+            retry_at: None,
+            output: None,
+            context: None,
+            failure: None,
+            message: None,
+            stdout: String::new(),
+            stderr: String::new(),
+            logs: "[]".to_owned(),
+            wall_ms: 0.0,
+            cpu_ms: 0.0,
+            memory_peak_bytes: 0,
+        }
+    }
+}
+
 /// What becomes of a run that its host lets go of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {

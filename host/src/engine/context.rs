@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::take::Work;
 use crate::clock::Timestamp;
-use crate::ids::{LaunchId, LaunchKind, RunId};
+use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::wasm::RunFacts;
 
 /// What the host says in every context, under the reserved keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +32,36 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Those of a launch by hand at `now` that belongs to no schedule and is on no record.
+    pub fn by_hand(now: Timestamp) -> Facts {
+        Facts {
+            is_recovery: false,
+            original_scheduled_time: now,
+            recovery_attempt_time: None,
+            execution_id: LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual),
+            run_id: RunId::new(now),
+            attempt: 1,
+            trigger: LaunchKind::Manual,
+            schedule: Value::Null,
+            scheduled_local: now.to_string(),
+            interval_start: now,
+            last_result: Value::Null,
+            last_failure: Value::Null,
+        }
+    }
+
+    /// What the task can ask for besides its context, of a run that was to begin at `scheduled_for`.
+    pub fn of_run(&self, scheduled_for: Timestamp) -> RunFacts {
+        RunFacts {
+            execution_id: self.execution_id,
+            run_id: self.run_id,
+            attempt: u32::try_from(self.attempt).unwrap_or(u32::MAX),
+            is_recovery: self.is_recovery,
+            scheduled_for,
+            original_scheduled_time: self.original_scheduled_time,
+        }
+    }
+
     pub(super) fn of(work: &Work, attempt: i64) -> Facts {
         let taken = &work.taken;
         let says = &work.spec.says;

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd, TaskRun};
-use crate::wasm::{Call, Outcome, Report, RunFacts, StopSignal};
+use crate::wasm::{Call, Outcome, Report, StopSignal};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
@@ -129,19 +129,13 @@ impl Engine {
             return (started_at, Report::without_call(Outcome::Denied, missing));
         }
         crash::point("before_call");
+        let facts = context::Facts::of(work, attempt);
         let report = self
             .sandbox
             .run(Call {
                 artifact: Arc::clone(&version.artifact),
-                context: context::of_call(user, &context::Facts::of(work, attempt)),
-                facts: RunFacts {
-                    execution_id: work.taken.launch_id,
-                    run_id: work.run_id,
-                    attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
-                    is_recovery: work.is_recovery,
-                    scheduled_for: work.taken.fire_time,
-                    original_scheduled_time: work.taken.slot,
-                },
+                context: context::of_call(user, &facts),
+                facts: facts.of_run(work.taken.fire_time),
                 grants: version.package.grants(),
                 limits: step.limits.clone(),
                 task: step.id,
@@ -276,29 +270,23 @@ fn task_run(
     finished_at: Timestamp,
     report: &Report,
 ) -> TaskRun {
+    let logs = match report.logs.is_empty() {
+        true => "[]".to_owned(),
+        false => serde_json::to_string(&report.logs).unwrap_or_default(),
+    };
     TaskRun {
-        task: task.to_owned(),
-        attempt,
         succeeded: report.failure.is_none(),
-        started_at,
-        finished_at,
-        retry_at: None,
         output: report.output.as_ref().map(Value::to_string),
         context: report
             .context
             .as_ref()
             .map(|context| serde_json::to_string(context).unwrap_or_default()),
-        failure: None,
-        message: None,
         stdout: report.stdout.clone(),
         stderr: report.stderr.clone(),
-        logs: if report.logs.is_empty() {
-            "[]".to_owned()
-        } else {
-            serde_json::to_string(&report.logs).unwrap_or_default()
-        },
+        logs,
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
+        ..TaskRun::succeeded(task, attempt, started_at, finished_at)
     }
 }

@@ -300,22 +300,10 @@ mod tests {
 
     fn call(task: &str, succeeded: bool, retry_at: Option<Timestamp>) -> TaskRun {
         TaskRun {
-            task: task.to_owned(),
-            attempt: 1,
             succeeded,
-            started_at: NOW,
-            finished_at: NOW,
             retry_at,
-            output: None,
             context: Some(r#"{"x":1}"#.to_owned()),
-            failure: None,
-            message: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            logs: "[]".to_owned(),
-            wall_ms: 0.0,
-            cpu_ms: 0.0,
-            memory_peak_bytes: 0,
+            ..TaskRun::succeeded(task, 1, NOW, NOW)
         }
     }
 
