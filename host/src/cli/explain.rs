@@ -58,7 +58,9 @@ pub(super) fn print(
     }
     output::line("")?;
     print_next(rule, *from, &next)?;
-    print_touched(rule, until, &touched)?;
+    if !next.is_empty() {
+        print_touched(rule, until, &touched)?;
+    }
     for warning in rule.warnings(*from) {
         output::line("")?;
         output::line(&format!("warning: {}", printable(&warning.message)))?;
@@ -89,14 +91,14 @@ fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Fa
 }
 
 fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(), Failure> {
-    if touched.is_empty() {
-        return Ok(());
-    }
     output::line("")?;
-    output::line(&format!(
-        "touched by clock changes until {}:",
-        rule.local(until).date()
-    ))?;
+    let until = rule.local(until).date();
+    if touched.is_empty() {
+        return output::line(&format!(
+            "no slot is touched by clock changes until {until}"
+        ));
+    }
+    output::line(&format!("touched by clock changes until {until}:"))?;
     for touched in touched.iter().take(TOUCHED_SHOWN) {
         output::line(&sentence(rule, touched))?;
     }
@@ -124,9 +126,13 @@ fn value(rule: &Rule, touched: &Touched) -> Value {
     })
 }
 
-/// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00[Europe/Paris]`.
+/// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
 fn sentence(rule: &Rule, touched: &Touched) -> String {
-    let at = |instant| rule.local_text(instant);
+    let at = |instant| {
+        let mut text = rule.local_text(instant);
+        text.truncate(text.find('[').unwrap_or(text.len()));
+        text
+    };
     let several = touched.local != touched.local_last;
     let (first, last) = (touched.local, touched.local_last);
     let local = match several {

@@ -6,6 +6,8 @@ use super::output::{self, Failure};
 use crate::clock::{Clock, Timestamp};
 use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
+const SECOND_US: i64 = 1_000_000;
+
 /// What says a rule besides a cron expression.
 #[derive(Args)]
 pub(super) struct RuleOptions {
@@ -68,7 +70,7 @@ impl RuleOptions {
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["expression", "every", "at", "after_completion"]))]
 pub(super) struct OwnRule {
-    /// Five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
+    /// In quotes: five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
     expression: Option<String>,
     #[command(flatten)]
     options: RuleOptions,
@@ -107,10 +109,15 @@ impl OwnRule {
         if is_hashed(&rule) {
             output::talk("hashed values differ for each schedule; `schedule next NAME` shows them");
         }
+        // Slots are on whole seconds, so none is between this second and now.
+        let this_second = || {
+            let now = Clock::system().now().micros();
+            Timestamp::from_micros(now - now.rem_euclid(SECOND_US))
+        };
         Ok(Understood {
             text,
             rule,
-            from: self.from.unwrap_or_else(|| Clock::system().now()),
+            from: self.from.unwrap_or_else(this_second),
         })
     }
 }

@@ -69,7 +69,7 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "JSON|@FILE")]
         context: Option<String>,
     },
-    /// Make schedules of what others call them
+    /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
 }

@@ -33,7 +33,7 @@ pub(in crate::cli) enum Import {
 pub(in crate::cli) struct Crontab {
     /// The crontab, or - for standard input
     file: PathBuf,
-    /// The package to launch [default: of each entry that named like its program]
+    /// The package to launch [default: the one named like the program of the entry]
     #[arg(long)]
     package: Option<String>,
     /// It has a user before each command, as /etc/crontab
@@ -221,22 +221,11 @@ impl Crontab {
             }),
             Err(ScheduleError::Db(error)) => Err(error.into()),
             Err(error) => Ok(Told {
-                hint: self.hint(&error, entry),
+                hint: hint(&error),
                 error: Some(error.to_string()),
                 ..told
             }),
         }
-    }
-
-    fn hint(&self, error: &ScheduleError, entry: &Entry) -> Option<String> {
-        match error {
-            ScheduleError::Rule(error) => Some(error.hint().to_owned()),
-            ScheduleError::UnknownPackage { name, .. } => Some(format!(
-                "put {name}.wasm into the plugin folder, or name a package with --package"
-            )),
-            _ => None,
-        }
-        .filter(|hint| !hint.is_empty())
     }
 
     /// What of an entry is not carried over.
@@ -294,6 +283,18 @@ impl Crontab {
             );
         }
     }
+}
+
+/// What to do about an entry that could not be carried over.
+fn hint(error: &ScheduleError) -> Option<String> {
+    match error {
+        ScheduleError::Rule(error) => Some(error.hint().to_owned()),
+        ScheduleError::UnknownPackage { name, .. } => Some(format!(
+            "put {name}.wasm into the plugin folder, or name a package with --package"
+        )),
+        _ => None,
+    }
+    .filter(|hint| !hint.is_empty())
 }
 
 /// Why a variable is not carried over.
