@@ -109,11 +109,11 @@ fn rules_without_slots_on_the_clock_say_when_they_ring() {
             "10 minutes after each launch ends",
         ),
     ] {
-        let said = cron(&[&["next", "--json"], rule].concat());
+        let said = cron(&[&["next", "--json"][..], rule].concat());
         assert_eq!((said.code, said.json()), (0, json!([])), "{said:?}");
         let talk = format!("the clock gives this rule no slots: it rings {when}\n");
         assert_eq!(said.stderr, talk);
-        assert!(quiet(&[&["explain"], rule].concat()).contains(talk.trim_end()));
+        assert!(quiet(&[&["explain"][..], rule].concat()).contains(talk.trim_end()));
     }
     let said = cron(&[
         "next",
@@ -137,10 +137,10 @@ fn hashed_values_are_those_of_no_schedule() {
         "1",
         "--json",
     ];
-    let said = cron(&[&["next"], &next[..]].concat());
+    let said = cron(&[&["next"][..], &next[..]].concat());
     assert_eq!(said.json(), json!(["2026-11-21T03:55:00Z"]));
     assert_eq!(said.stderr, talk);
-    let said = cron(&[&["explain"], &next[..]].concat());
+    let said = cron(&[&["explain"][..], &next[..]].concat());
     assert_eq!(said.stderr, talk);
     let (normal, resolved) = (&said.json()["normal_form"], &said.json()["resolved"]);
     assert_eq!(
@@ -192,7 +192,7 @@ fn bad_input_is_refused_with_its_place_and_what_to_write() {
                 &["<EXPRESSION|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"],
             ),
         ] {
-            cron(&[&[command], rule].concat()).refused(says);
+            cron(&[&[command][..], rule].concat()).refused(says);
         }
     }
     let said = cron(&["next", "61 * * * *", "--json"]);
@@ -268,7 +268,7 @@ fn what_clock_changes_do_is_told() {
         ),
     ] {
         let more = ["--tz", "Europe/Paris", "--from", "2026-11-21T00:00:00Z"];
-        let said = quiet(&[&["explain"], rule, &more].concat());
+        let said = quiet(&[&["explain"][..], rule, &more].concat());
         for says in says {
             assert!(said.contains(says), "no {says:?}: {said}");
         }
