@@ -169,7 +169,7 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         (9, "line 12: exists as guests-4"),
         (
             10,
-            "line 13: exists as guests-5: cron @reboot, Asia/Tokyo, package guests, next at -",
+            "line 13: exists as guests-5: cron @reboot, Asia/Tokyo, package guests",
         ),
     ] {
         assert!(

@@ -1,15 +1,15 @@
 //! `campanile schedule import`: schedules out of a crontab, with a report of every line.
 
+mod told;
+
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::cell;
 use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::clock::Timestamp;
@@ -19,6 +19,7 @@ use crate::db::{Db, Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::telemetry::printable_line;
+use told::{Became, Told};
 
 /// No crontab may be larger: it is carried over in one transaction.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -45,41 +46,6 @@ pub(in crate::cli) struct Crontab {
     /// Report what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-}
-
-/// What became of a line.
-#[derive(Clone, Copy, Default, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Became {
-    /// A schedule, which is new.
-    Added,
-    /// A schedule that was there.
-    Exists,
-    /// Nothing: it could not be carried over.
-    #[default]
-    Refused,
-    /// The zone of the lines after it.
-    Zone,
-    /// Nothing: a variable for commands.
-    Variable,
-}
-
-/// One line of the crontab and what became of it.
-#[derive(Default, Serialize)]
-struct Told {
-    line: usize,
-    became: Became,
-    schedule: Option<String>,
-    package: Option<String>,
-    expression: Option<String>,
-    timezone: Option<String>,
-    command: Option<String>,
-    variable: Option<String>,
-    next_slot: Option<Timestamp>,
-    /// What cannot be carried over, or is read otherwise than it looks.
-    notes: Vec<String>,
-    error: Option<String>,
-    hint: Option<String>,
 }
 
 impl Import {
@@ -156,7 +122,7 @@ impl Crontab {
             let told = match &line.says {
                 Says::Entry(entry) => self.entry(tx, &mut target, entry).await?,
                 Says::Zone(zone) => self.zone(zone.as_deref()),
-                Says::Variable(name) => variable(name),
+                Says::Variable(name) => Told::variable(name),
                 Says::Fault { message, hint } => Told {
                     error: Some((*message).to_owned()),
                     hint: Some((*hint).to_owned()),
@@ -297,22 +263,6 @@ fn hint(error: &ScheduleError) -> Option<String> {
     .filter(|hint| !hint.is_empty())
 }
 
-/// Why a variable is not carried over.
-fn variable(name: &str) -> Told {
-    let note = match name {
-        "TZ" => {
-            "TZ is for the commands and not the zone of cron's schedule; write CRON_TZ, or give --tz"
-        }
-        _ => "a task gets variables only from `grants.env` of its package's sidecar",
-    };
-    Told {
-        became: Became::Variable,
-        variable: Some(name.to_owned()),
-        notes: vec![note.to_owned()],
-        ..Told::default()
-    }
-}
-
 /// The schedules that are there.
 struct Target {
     /// Those from before, without those that an entry was found to be.
@@ -377,33 +327,4 @@ fn is(row: &Schedule, wanted: &Wanted) -> bool {
         && row.says.package == wanted.package
         && row.says.task == wanted.task
         && context.is_some_and(|context| context.as_object() == Some(&wanted.context))
-}
-
-impl Told {
-    /// What became of the line, on one line.
-    fn text(&self, dry_run: bool) -> String {
-        let schedule = || {
-            format!(
-                "{}: cron {}, {}, package {}, next at {}",
-                cell(&self.schedule),
-                cell(&self.expression),
-                cell(&self.timezone),
-                cell(&self.package),
-                cell(&self.next_slot)
-            )
-        };
-        let became = match self.became {
-            Became::Added if dry_run => format!("would add {}", schedule()),
-            Became::Added => format!("added {}", schedule()),
-            Became::Exists => format!("exists as {}", schedule()),
-            Became::Refused => format!("not carried over: {}", cell(&self.error)),
-            Became::Zone => format!("from here on in {}", cell(&self.timezone)),
-            Became::Variable => format!("not carried over: the variable {}", cell(&self.variable)),
-        };
-        let parts = [became]
-            .into_iter()
-            .chain(self.hint.clone())
-            .chain(self.notes.clone());
-        parts.collect::<Vec<_>>().join("; ")
-    }
 }
