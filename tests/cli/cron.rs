@@ -352,7 +352,7 @@ fn days_with_several_slots_show_how_many() {
     let expected = "\
 Slots on the clock of Europe/Paris after 2027-10-28T02:00:00+02:00[Europe/Paris]
 
-             October 2027
+              October 2027
 Mo    Tu    We    Th    Fr    Sa    Su
                          1     2     3
  4     5     6     7     8     9    10

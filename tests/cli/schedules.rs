@@ -319,8 +319,6 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
         "skip",
         "--dst-fold",
         "both",
-        "--day-match",
-        "and",
         "--exclude",
         "12-25",
         "--exclude",
@@ -332,7 +330,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     assert_eq!(said.stderr, format!("note: {note}\n"));
     let shown = tower.json(["schedule", "show", "friday"]);
     for (key, value) in [
-        ("day_match", json!("and")),
+        ("day_match", json!("or")),
         ("dst_gap", json!("skip")),
         ("dst_fold", json!("both")),
         ("exclude", json!(["12-25", "2027-01-01..2027-01-06"])),
@@ -344,7 +342,6 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     }
     let words = tower.ok(["schedule", "show", "friday"]);
     for row in [
-        "day match  and\n",
         "dst gap    skip\n",
         "dst fold   both\n",
         "exclude    12-25; 2027-01-01..2027-01-06\n",
@@ -368,6 +365,10 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     );
     let shown = tower.json(["schedule", "show", "either"]);
     assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
+    let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    let words = tower.ok(["schedule", "show", "both"]);
+    assert!(words.contains("day match  and\n"), "{words}");
 }
 
 async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {

@@ -200,7 +200,7 @@ impl Crontab {
         if let Some(user) = &entry.user {
             notes.push(format!("the user {user} is left out: tasks have none"));
         }
-        if !self.system && entry.command.starts_with("root ") {
+        if !self.system && entry.command.split_ascii_whitespace().next() == Some("root") {
             notes.push("if `root` is the user, import it with --system".to_owned());
         }
         if entry.has_input {
