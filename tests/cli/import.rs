@@ -249,7 +249,11 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
         said.stdout.contains("would add root: cron 17 * * * *"),
         "{said:?}"
     );
-    assert!(said.stdout.contains("import it with --system"), "{said:?}");
+    assert!(
+        said.stdout
+            .contains("if `root` is the user, import it with --system"),
+        "{said:?}"
+    );
 }
 
 async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
@@ -271,5 +275,6 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
     }
     write(&tower, "0 3 * * * x\n");
     import(&tower, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
+    import(&tower, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);
     assert_eq!(schedules(&tower), Vec::<Value>::new());
 }

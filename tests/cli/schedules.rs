@@ -365,6 +365,11 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     );
     let shown = tower.json(["schedule", "show", "either"]);
     assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
+    let said = add("start", &["--cron", "@reboot"]);
+    let when = "the clock gives this rule no slots: it rings once at every start of a host\n";
+    assert_eq!(said.stderr, when);
+    let said = tower.run(["schedule", "next", "start"]);
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", when));
     let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
     let words = tower.ok(["schedule", "show", "both"]);

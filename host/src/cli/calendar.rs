@@ -53,7 +53,7 @@ impl Months {
         output::line(&format!(
             "Slots on the clock of {} after {}",
             rule.timezone(),
-            rule.local_text(after)
+            rule.local(after).format("%Y-%m-%d %H:%M:%S")
         ))?;
         for line in calendar.lines() {
             output::line(&line)?;

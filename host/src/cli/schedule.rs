@@ -202,6 +202,9 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
         shown::rule_text(&row),
         cell(&row.state.next_slot)
     ))?;
+    if let Some(when) = slots::without_clock(&rule) {
+        output::talk(&when);
+    }
     for note in rule.notes() {
         output::talk(&format!("note: {}", printable(note)));
     }

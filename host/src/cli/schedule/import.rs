@@ -67,6 +67,13 @@ impl Crontab {
             return Err(Failure::refused(format!("{file}: there is no entry in it"))
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
         }
+        if let Some(zone) = &self.tz {
+            // Any rule will do: what is wrong in a crontab is told line by line, this is not in it.
+            Rule::parse(
+                &RuleText::new(RuleKind::Cron, "@daily", zone),
+                HashKey::NONE,
+            )?;
+        }
         let (db, clock) = common.open_with_clock().await?;
         let told = self.carry_over(&db, &lines, clock.now()).await?;
         self.report(&told, common.json)?;
