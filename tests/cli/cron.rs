@@ -276,6 +276,24 @@ fn what_clock_changes_do_is_told() {
 }
 
 #[test]
+fn a_day_that_a_country_left_out_is_told() {
+    let more = ["--tz", "Pacific/Apia", "--from", "2011-12-01T00:00:00Z"];
+    for (rule, says) in [
+        (
+            "0 12 * * *",
+            "2011-12-30 12:00 is left out by the clock: nothing fires\n",
+        ),
+        (
+            "0 * * * *",
+            "2011-12-30 00:00 to 23:00 are left out by the clock: nothing fires\n",
+        ),
+    ] {
+        let said = quiet(&[&["explain", rule][..], &more].concat());
+        assert!(said.contains(says), "no {says:?}: {said}");
+    }
+}
+
+#[test]
 fn a_rule_is_explained_in_json() {
     let rule = [
         "explain",

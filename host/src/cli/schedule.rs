@@ -186,10 +186,7 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     let row = orders::find(&mut tx, &wanted.name).await?;
     let rule = shown::rule(&row)?;
     let mut warnings = rule.warnings(now);
-    warnings.extend(shown::crowd(
-        &row,
-        &schedules::list(&mut tx, None, None).await?,
-    ));
+    warnings.extend(shown::crowd(&mut tx, &row).await?);
     if common.json {
         let mut value = shown::value(&row);
         value["notes"] = json!(rule.notes());

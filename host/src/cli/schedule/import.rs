@@ -22,7 +22,7 @@ use crate::telemetry::printable_line;
 use told::{Became, Told};
 
 /// No crontab may be larger: it is carried over in one transaction.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
+const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Subcommand)]
 pub(in crate::cli) enum Import {
@@ -329,9 +329,9 @@ impl Target {
 
 /// Whether a schedule says what is wanted, whatever its name is.
 fn is(row: &Schedule, wanted: &Wanted) -> bool {
-    let context = serde_json::from_str::<Value>(&row.says.context).ok();
+    let context = || serde_json::from_str::<Value>(&row.says.context).ok();
     row.says.rule == wanted.rule
         && row.says.package == wanted.package
         && row.says.task == wanted.task
-        && context.is_some_and(|context| context.as_object() == Some(&wanted.context))
+        && context().is_some_and(|context| context.as_object() == Some(&wanted.context))
 }

@@ -4,12 +4,14 @@ use serde_json::{Value, json};
 
 use super::cell;
 use crate::cli::rule::is_hashed;
-use crate::db::schedules::Schedule;
+use crate::clock::Timestamp;
+use crate::db::schedules::{self, Schedule};
+use crate::db::{DbError, Tx};
 use crate::engine::schedules::ScheduleError;
 use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning, WarningKind};
 
 /// From so many other schedules in the minute of its next slot on, a new one is told of them.
-const CROWD_MIN: usize = 10;
+const CROWD_MIN: i64 = 10;
 
 const MINUTE_US: i64 = 60_000_000;
 
@@ -92,19 +94,16 @@ pub(super) fn rows(row: &Schedule) -> Vec<(&'static str, String)> {
 }
 
 /// That the next slot of a schedule is in the same minute as those of many others, if it is.
-pub(super) fn crowd(row: &Schedule, all: &[Schedule]) -> Option<Warning> {
-    let minute = |row: &Schedule| {
-        let slot = row.state.next_slot.filter(|_| row.state.enabled)?;
-        Some(slot.micros().div_euclid(MINUTE_US))
+pub(super) async fn crowd(tx: &mut Tx, row: &Schedule) -> Result<Option<Warning>, DbError> {
+    let Some(slot) = row.state.next_slot else {
+        return Ok(None);
     };
-    let own = minute(row)?;
-    let others = all
-        .iter()
-        .filter(|other| other.state.id != row.state.id && minute(other) == Some(own))
-        .count();
-    (others >= CROWD_MIN).then(|| Warning {
+    let minute = slot.micros() - slot.micros().rem_euclid(MINUTE_US);
+    let [from, until] = [minute, minute + MINUTE_US].map(Timestamp::from_micros);
+    let others = schedules::waiting(tx, from, until, row.state.id).await?;
+    Ok((others >= CROWD_MIN).then(|| Warning {
         kind: WarningKind::Herd,
         message: format!("{others} other schedules have their next slot in the same minute"),
         hint: "write `H` for the minute, or choose one that is free".to_owned(),
-    })
+    }))
 }
