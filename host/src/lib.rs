@@ -71,6 +71,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod crash;
+pub mod crontab;
 pub mod db;
 pub mod engine;
 pub mod ids;

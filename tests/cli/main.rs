@@ -1,7 +1,9 @@
 //! The command line as an outside script meets it: the real program, its exit codes, its JSON, its talk.
 
 mod bench;
+mod cron;
 mod folder;
+mod import;
 mod output;
 mod refusals;
 mod rules;

@@ -11,6 +11,8 @@ on_both_empty!(
     a_schedule_lives_from_add_to_remove,
     slots_missed_while_nobody_served_are_caught_up_with_once,
     rules_of_every_kind_give_their_slots_in_their_zone,
+    a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant,
+    a_new_schedule_is_told_of_the_crowd_in_its_minute,
     a_task_is_told_what_its_launch_is,
     launches_that_wait_behind_others_are_late_and_not_lost,
 );
@@ -48,18 +50,25 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
         "context",
         "created_at",
         "cursor",
+        "day_match",
+        "dst_fold",
+        "dst_gap",
         "enabled",
+        "exclude",
         "expression",
         "id",
         "kind",
         "name",
         "next_slot",
+        "notes",
         "origin",
         "package",
+        "resolved",
         "revision",
         "task",
         "timezone",
         "updated_at",
+        "warnings",
     ];
     assert_eq!(keys(&added), known);
     assert_eq!(
@@ -266,6 +275,140 @@ async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
     assert_eq!(rung["scheduled_time"], cron["next_slot"]);
     let local = text(&rung["scheduled_local"]);
     assert!(local.ends_with("[Europe/Paris]"), "{local}");
+}
+
+async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let add = |name: &str, rule: &[&str]| {
+        let fixed = ["schedule", "add", name, "--package", "guests"];
+        tower.run(fixed.into_iter().chain(rule.iter().copied()))
+    };
+    let said = add("own", &["--cron", "H 3 * * *"]);
+    let shown = tower.json(["schedule", "show", "own"]);
+    let resolved = text(&shown["resolved"]);
+    let minute: u32 = resolved
+        .strip_suffix(" 3 * * *")
+        .and_then(|minute| minute.parse().ok())
+        .unwrap_or_else(|| panic!("{shown:#}"));
+    assert!(minute < 60, "{shown:#}");
+    assert_eq!(shown["expression"], "H 3 * * *");
+    assert_eq!(
+        shown["explanation"],
+        format!("At 03:{minute:02} every day, in UTC.").as_str()
+    );
+    let rule = format!("cron H 3 * * * = {resolved}");
+    assert!(
+        said.stdout
+            .starts_with(&format!("added own: {rule}, next at ")),
+        "{said:?}"
+    );
+    assert_eq!(said.stderr, "");
+    for listed in [&["schedule", "list"][..], &["schedule", "show", "own"]] {
+        let words = tower.ok(listed.iter().copied());
+        assert!(words.contains(&rule), "{words}");
+        assert!(!words.contains("dst gap"), "{words}");
+    }
+
+    let friday = [
+        "--cron",
+        "0 30 2 ? * FRI",
+        "--tz",
+        "Europe/Paris",
+        "--dst-gap",
+        "skip",
+        "--dst-fold",
+        "both",
+        "--exclude",
+        "12-25",
+        "--exclude",
+        "2027-01-01..2027-01-06",
+    ];
+    let said = add("friday", &friday);
+    assert_eq!(said.code, 0, "{said:?}");
+    let note = "`?` in the day-of-month field at position 8 was read as `*`, as in Quartz";
+    assert_eq!(said.stderr, format!("note: {note}\n"));
+    let shown = tower.json(["schedule", "show", "friday"]);
+    for (key, value) in [
+        ("day_match", json!("or")),
+        ("dst_gap", json!("skip")),
+        ("dst_fold", json!("both")),
+        ("exclude", json!(["12-25", "2027-01-01..2027-01-06"])),
+        ("resolved", json!("30 2 * * 5")),
+        ("notes", json!([note])),
+        ("warnings", json!([])),
+    ] {
+        assert_eq!(shown[key], value, "{key}");
+    }
+    let words = tower.ok(["schedule", "show", "friday"]);
+    for row in [
+        "dst gap    skip\n",
+        "dst fold   both\n",
+        "exclude    12-25; 2027-01-01..2027-01-06\n",
+    ] {
+        assert!(words.contains(row), "no {row:?}: {words}");
+    }
+    let calendar = ["schedule", "next", "friday", "--calendar", "--months", "2"];
+    let words = tower.ok(calendar);
+    assert!(
+        words.contains("Mo  Tu  We  Th  Fr  Sa  Su    Mo"),
+        "{words}"
+    );
+    let days = list(tower.json(calendar));
+    assert!(!days.is_empty() && days.iter().all(|day| day["count"] == 1));
+
+    let said = add("either", &["--cron", "5 2 13 * FRI"]);
+    assert!(
+        said.stderr
+            .starts_with("warning: both day fields are restricted"),
+        "{said:?}"
+    );
+    let shown = tower.json(["schedule", "show", "either"]);
+    assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
+    let said = add("start", &["--cron", "@reboot"]);
+    let when = "the clock gives this rule no slots: it rings once at every start of a host\n";
+    assert_eq!(said.stderr, when);
+    let said = tower.run(["schedule", "next", "start"]);
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", when));
+    let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    let words = tower.ok(["schedule", "show", "both"]);
+    assert!(words.contains("day match  and\n"), "{words}");
+}
+
+async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
+    let tower = tower(place, "");
+    let _host = tower.serve();
+    let add = |name: &str, second: usize| {
+        let at = format!("2099-01-01T00:00:{second:02}Z");
+        let fixed = ["schedule", "add", name, "--package", "guests", "--at"];
+        tower.run(fixed.into_iter().chain([at.as_str()]))
+    };
+    for second in 0..10 {
+        let said = add(&format!("at-{second}"), second);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    }
+    let said = add("eleventh", 59);
+    assert_eq!(
+        said.stderr,
+        "warning: 10 other schedules have their next slot in the same minute; write `H` for the \
+         minute, or choose one that is free\n"
+    );
+    // Those that are paused are in nobody's way.
+    tower.ok(["schedule", "pause", "at-0"]);
+    tower.ok(["schedule", "pause", "at-1"]);
+    assert_eq!(add("twelfth", 30).stderr, "");
+    tower.ok(["schedule", "resume", "at-0"]);
+    let crowd = tower.json([
+        "schedule",
+        "add",
+        "thirteenth",
+        "--package",
+        "guests",
+        "--at",
+        "2099-01-01T00:00:31Z",
+    ]);
+    assert_eq!(crowd["warnings"][0]["kind"], "herd", "{crowd:#}");
 }
 
 async fn a_task_is_told_what_its_launch_is(place: Place) {

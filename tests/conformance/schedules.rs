@@ -173,6 +173,19 @@ async fn a_pause_takes_the_next_slot_and_resuming_gives_another(test: TestDb) {
     );
     assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(60)));
     let unknown = schedule_id(99);
+    for (from, until, besides, number) in [
+        (60, 61, unknown, 1),
+        (0, 60, unknown, 0),
+        (61, 99, unknown, 0),
+        (60, 61, id, 0),
+    ] {
+        let waiting = schedules::waiting(&mut tx, at(from), at(until), besides).await;
+        assert_eq!(
+            waiting.unwrap(),
+            number,
+            "{from} to {until} besides {besides}"
+        );
+    }
     assert!(!schedules::pause(&mut tx, unknown, at(5)).await.unwrap());
     assert!(
         !schedules::resume(&mut tx, unknown, at(5), at(5), None)

@@ -4,9 +4,12 @@
 //! 2: wrong usage, or refused before anything was done.
 
 mod bench;
+mod calendar;
 mod config;
+mod cron;
 mod db;
 mod event;
+mod explain;
 mod launch;
 mod output;
 mod package;
@@ -14,6 +17,7 @@ mod rule;
 mod run;
 mod schedule;
 mod serve;
+mod slots;
 mod stats;
 mod task;
 
@@ -83,6 +87,9 @@ enum Command {
     /// Say when packages are launched
     #[command(subcommand)]
     Schedule(schedule::Schedule),
+    /// Try a rule of time: its slots, in words, in a calendar; without a database
+    #[command(subcommand)]
+    Cron(cron::Cron),
     /// Look at launches: every decision about every slot
     #[command(subcommand)]
     Launch(launch::Launch),
@@ -139,6 +146,7 @@ impl Cli {
             Command::Serve(command) => command.run(&common).await,
             Command::Task(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
+            Command::Cron(command) => command.run(&common),
             Command::Launch(command) => command.run(&common).await,
             Command::Run(command) => command.run(&common).await,
             Command::Package(command) => command.run(&common).await,

@@ -10,6 +10,7 @@ use crate::config::ConfigError;
 use crate::db::DbError;
 use crate::engine::StartError;
 use crate::engine::schedules::ScheduleError;
+use crate::schedule::RuleError;
 use crate::telemetry::printable;
 
 /// Why a command did not do what it was asked: one sentence, perhaps a hint, and the exit code.
@@ -70,16 +71,18 @@ impl From<ScheduleError> for Failure {
     fn from(error: ScheduleError) -> Failure {
         match error {
             ScheduleError::Db(error) => error.into(),
-            ScheduleError::Rule(error) => {
-                let hint = error.hint().to_owned();
-                let failure = Failure::refused(error.to_string());
-                if hint.is_empty() {
-                    failure
-                } else {
-                    failure.hint(hint)
-                }
-            }
+            ScheduleError::Rule(error) => error.into(),
             error => Failure::refused(error.to_string()),
+        }
+    }
+}
+
+impl From<RuleError> for Failure {
+    fn from(error: RuleError) -> Failure {
+        let failure = Failure::refused(error.to_string());
+        match error.hint() {
+            "" => failure,
+            hint => failure.hint(hint),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A rule of time as the command line says it: the same options wherever one is given.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::output::Failure;
-use crate::clock::Timestamp;
-use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use super::output::{self, Failure};
+use crate::clock::{Clock, Timestamp};
+use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+
+const SECOND_US: i64 = 1_000_000;
 
 /// What says a rule besides a cron expression.
 #[derive(Args)]
@@ -62,4 +64,65 @@ impl RuleOptions {
             ..RuleText::new(kind, expression, self.tz)
         })
     }
+}
+
+/// A rule that belongs to no schedule.
+#[derive(Args)]
+#[command(group = ArgGroup::new("rule").required(true).args(["expression", "every", "at", "after_completion"]))]
+pub(super) struct OwnRule {
+    /// In quotes: five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
+    expression: Option<String>,
+    #[command(flatten)]
+    options: RuleOptions,
+    /// Show slots after this instant [default: now]
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+}
+
+/// How the arguments of a command with an [`OwnRule`] are shown.
+macro_rules! own_rule_usage {
+    ($command:literal) => {
+        concat!(
+            "campanile cron ",
+            $command,
+            " [OPTIONS] <EXPRESSION>\n       campanile cron ",
+            $command,
+            " [OPTIONS] <--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"
+        )
+    };
+}
+pub(super) use own_rule_usage;
+
+/// A rule that was understood, with what was written.
+pub(super) struct Understood {
+    pub text: RuleText,
+    pub rule: Rule,
+    /// Slots after this instant are asked for.
+    pub from: Timestamp,
+}
+
+impl OwnRule {
+    /// Read the rule; says so when hashed values are not those of any schedule.
+    pub(super) fn read(self) -> Result<Understood, Failure> {
+        let text = self.options.rule(self.expression)?;
+        let rule = Rule::parse(&text, HashKey::NONE)?;
+        if is_hashed(&rule) {
+            output::talk("hashed values differ for each schedule; `schedule next NAME` shows them");
+        }
+        // Slots are on whole seconds, so none is between this second and now.
+        let this_second = || {
+            let now = Clock::system().now().micros();
+            Timestamp::from_micros(now - now.rem_euclid(SECOND_US))
+        };
+        Ok(Understood {
+            text,
+            rule,
+            from: self.from.unwrap_or_else(this_second),
+        })
+    }
+}
+
+/// Whether some values of the rule are its schedule's own.
+pub(super) fn is_hashed(rule: &Rule) -> bool {
+    rule.normal_form() != rule.resolved_form()
 }

@@ -2,6 +2,9 @@
 //!
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
+mod import;
+mod shown;
+
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,24 +12,30 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::Common;
+use super::calendar::Months;
+use super::explain;
 use super::output::{self, Failure, cell};
 use super::rule::RuleOptions;
+use super::slots::{self, Number};
 use crate::clock::Timestamp;
 use crate::db::launches;
-use crate::db::schedules::{self, Schedule as Row};
+use crate::db::schedules;
 use crate::db::{Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
-use crate::schedule::{HashKey, Rule};
+use crate::schedule::Rule;
 use crate::telemetry::printable;
 
 /// Launches shown with a schedule.
 const LAUNCHES_SHOWN: i64 = 10;
-/// Slots that can be asked for at once.
-const SLOTS_MAX: u32 = 10_000;
+
+/// How the arguments of `add` are shown.
+const ADD_USAGE: &str = "campanile schedule add [OPTIONS] --package <PACKAGE> <NAME>
+           <--cron <EXPRESSION>|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>";
 
 #[derive(Subcommand)]
 pub(super) enum Schedule {
     /// Add a schedule
+    #[command(override_usage = ADD_USAGE)]
     Add(Box<Add>),
     /// All schedules
     List,
@@ -36,13 +45,7 @@ pub(super) enum Schedule {
         name: String,
     },
     /// The next slots of a schedule
-    Next {
-        /// The schedule's name
-        name: String,
-        /// How many
-        #[arg(short, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX as i64))]
-        n: u32,
-    },
+    Next(Next),
     /// Decide no more slots until it is resumed; what runs, runs on
     Pause {
         /// The schedule's name
@@ -66,6 +69,22 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "JSON|@FILE")]
         context: Option<String>,
     },
+    /// Make schedules of a crontab
+    #[command(subcommand)]
+    Import(import::Import),
+}
+
+#[derive(Args)]
+pub(super) struct Next {
+    /// The schedule's name
+    name: String,
+    #[command(flatten)]
+    number: Number,
+    /// Show them in a calendar of months
+    #[arg(long, conflicts_with = "n")]
+    calendar: bool,
+    #[command(flatten)]
+    months: Months,
 }
 
 #[derive(Args)]
@@ -129,7 +148,7 @@ impl Schedule {
             Schedule::Add(add) => self::add(common, *add).await?,
             Schedule::List => list(common).await?,
             Schedule::Show { name } => show(common, &name).await?,
-            Schedule::Next { name, n } => next(common, &name, n).await?,
+            Schedule::Next(command) => next(common, &command).await?,
             Schedule::Pause { name } => {
                 change(common, &name, "paused", async |tx, now| {
                     orders::pause(tx, &name, now).await
@@ -149,6 +168,7 @@ impl Schedule {
                 .await?;
             }
             Schedule::Trigger { name, context } => trigger(common, &name, context).await?,
+            Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -164,16 +184,32 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     .await?;
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, &wanted.name).await?;
+    let rule = shown::rule(&row)?;
+    let mut warnings = rule.warnings(now);
+    warnings.extend(shown::crowd(&mut tx, &row).await?);
     if common.json {
-        return output::json_out(&value(&row));
+        let mut value = shown::value(&row);
+        value["notes"] = json!(rule.notes());
+        value["warnings"] = json!(explain::warnings(&warnings));
+        return output::json_out(&value);
     }
     output::line(&format!(
-        "added {}: {} {}, next at {}",
+        "added {}: {}, next at {}",
         row.says.name,
-        row.says.rule.kind,
-        row.says.rule.expression,
+        shown::rule_text(&row),
         cell(&row.state.next_slot)
-    ))
+    ))?;
+    if let Some(when) = slots::without_clock(&rule) {
+        output::talk(&when);
+    }
+    for note in rule.notes() {
+        output::talk(&format!("note: {}", printable(note)));
+    }
+    for warning in warnings {
+        let text = format!("warning: {}; {}", warning.message, warning.hint);
+        output::talk(&printable(&text));
+    }
+    Ok(())
 }
 
 async fn change(
@@ -205,45 +241,24 @@ async fn trigger(common: &Common, name: &str, context: Option<String>) -> Result
     output::line(&format!("triggered {name}: launch {id}"))
 }
 
-fn value(row: &Row) -> Value {
-    let context: Value = serde_json::from_str(&row.says.context).unwrap_or_default();
-    json!({
-        "id": row.state.id,
-        "name": row.says.name,
-        "package": row.says.package,
-        "task": row.says.task,
-        "kind": row.says.rule.kind,
-        "expression": row.says.rule.expression,
-        "anchor": row.says.rule.anchor,
-        "timezone": row.says.rule.timezone,
-        "context": context,
-        "origin": row.state.origin,
-        "enabled": row.state.enabled,
-        "revision": row.state.revision,
-        "next_slot": row.state.next_slot,
-        "cursor": row.state.cursor_at,
-        "created_at": row.state.created_at,
-        "updated_at": row.state.updated_at,
-    })
-}
-
 async fn list(common: &Common) -> Result<(), Failure> {
     let db = common.open().await?;
     let mut tx = db.read().await?;
     let rows = schedules::list(&mut tx, None, None).await?;
     if common.json {
-        return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
+        return output::json_out(&rows.iter().map(shown::value).collect::<Vec<_>>());
     }
     output::table(
         [
             "SCHEDULE", "PACKAGE", "TASK", "RULE", "ZONE", "FROM", "STATE", "NEXT",
         ],
         rows.into_iter().map(|row| {
+            let rule = shown::rule_text(&row);
             [
                 row.says.name,
                 row.says.package,
                 cell(&row.says.task),
-                format!("{} {}", row.says.rule.kind, row.says.rule.expression),
+                rule,
                 row.says.rule.timezone,
                 row.state.origin.to_string(),
                 if row.state.enabled {
@@ -259,33 +274,22 @@ async fn list(common: &Common) -> Result<(), Failure> {
 }
 
 async fn show(common: &Common, name: &str) -> Result<(), Failure> {
-    let db = common.open().await?;
+    let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, name).await?;
     let newest = launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?;
     if common.json {
-        let mut value = value(&row);
+        let mut value = shown::value(&row);
+        // A rule that this version cannot read is shown as it is stored.
+        let rule = shown::rule(&row).ok();
+        value["explanation"] = json!(rule.as_ref().map(Rule::explanation));
+        value["notes"] = json!(rule.as_ref().map_or(&[][..], Rule::notes));
+        let warnings = rule.map_or_else(Vec::new, |rule| rule.warnings(clock.now()));
+        value["warnings"] = json!(explain::warnings(&warnings));
         value["launches"] = json!(newest);
         return output::json_out(&value);
     }
-    for (key, value) in [
-        ("schedule", row.says.name.clone()),
-        ("id", row.state.id.to_string()),
-        ("package", row.says.package.clone()),
-        ("task", cell(&row.says.task)),
-        (
-            "rule",
-            format!("{} {}", row.says.rule.kind, row.says.rule.expression),
-        ),
-        ("anchor", cell(&row.says.rule.anchor)),
-        ("timezone", row.says.rule.timezone.clone()),
-        ("context", row.says.context.clone()),
-        ("from", row.state.origin.to_string()),
-        ("enabled", row.state.enabled.to_string()),
-        ("revision", row.state.revision.to_string()),
-        ("next", cell(&row.state.next_slot)),
-        ("decided to", row.state.cursor_at.to_string()),
-    ] {
+    for (key, value) in shown::rows(&row) {
         output::line(&format!("{key:10} {}", printable(&value)))?;
     }
     output::line("")?;
@@ -302,23 +306,30 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
     )
 }
 
-async fn next(common: &Common, name: &str, n: u32) -> Result<(), Failure> {
+async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
+    let Next { name, number, .. } = command;
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, name).await?;
-    let key = HashKey::of(row.state.id);
-    let rule = Rule::parse(&row.says.rule, key).map_err(ScheduleError::from)?;
-    let mut slots = Vec::new();
-    let mut after = row.state.cursor_at.max(clock.now());
-    while let Some(slot) = rule.next(after).filter(|_| slots.len() < n as usize) {
-        slots.push(slot);
-        after = slot;
+    let rule = shown::rule(&row)?;
+    let after = row.state.cursor_at.max(clock.now());
+    if command.calendar {
+        command.months.print(&rule, after, common.json)?;
+    } else {
+        let slots = number.slots(&rule, after);
+        if common.json {
+            return output::json_out(&slots);
+        }
+        slots::print(&rule, &slots)?;
     }
     if common.json {
-        return output::json_out(&slots);
+        return Ok(());
     }
-    for slot in slots {
-        output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
+    if let Some(when) = slots::without_clock(&rule) {
+        output::talk(&match row.state.next_slot {
+            Some(slot) => format!("{when}; its next slot is {slot}"),
+            None => when,
+        });
     }
     if !row.state.enabled {
         output::talk(&format!(

@@ -106,6 +106,8 @@ const REVISION: &str =
     "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone,
         day_match, dst_gap, dst_fold, exclude, context, since
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
+const WAITING: &str = "SELECT count(*) FROM schedule
+    WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
 
 const DUE: &str =
@@ -138,6 +140,7 @@ pub const STATEMENTS: &[&str] = &[
     LOCK,
     STATE,
     REVISION,
+    WAITING,
     NEXT_DUE,
     DUE,
 ];
@@ -334,6 +337,21 @@ pub async fn revision(
         .bind(id)
         .bind(revision)
         .fetch_optional(conn)
+        .await)?)
+}
+
+/// How many schedules besides `id` wait for a slot from `from` on and before `until`.
+pub async fn waiting(
+    tx: &mut Tx,
+    from: Timestamp,
+    until: Timestamp,
+    id: ScheduleId,
+) -> Result<i64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(WAITING)
+        .bind(from)
+        .bind(until)
+        .bind(id)
+        .fetch_one(conn)
         .await)?)
 }
 

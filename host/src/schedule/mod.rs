@@ -76,7 +76,7 @@ use interval::Interval;
 use period::Period;
 pub use text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 pub use touched::{Fate, Touched};
-pub use warnings::{Warning, WarningKind};
+pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::Zone;
 
 /// No expression may be longer.
@@ -230,6 +230,12 @@ impl Rule {
     ) -> impl Iterator<Item = Timestamp> + '_ {
         iter::successors(self.next(after), |&slot| self.next(slot))
             .take_while(move |&slot| slot <= until)
+    }
+
+    /// What the clock of the rule's zone shows at `instant`.
+    pub fn local(&self, instant: Timestamp) -> NaiveDateTime {
+        let local = instant.to_chrono().with_timezone(&self.zone.tz);
+        local.naive_local()
     }
 
     /// `slot` on the clock of the rule's zone: `2026-11-21T09:00:00+01:00[Europe/Paris]`.

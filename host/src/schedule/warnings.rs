@@ -12,8 +12,8 @@ use super::{Fate, Rule, Shape};
 use crate::clock::Timestamp;
 use crate::words::words;
 
-/// How far ahead changes of offset are looked for.
-const AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);
+/// How far ahead changes of offset are looked for: two years.
+pub const WARNED_AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);
 
 words! {
     /// What a warning is about.
@@ -77,8 +77,8 @@ impl Rule {
             Shape::Cron(cron) => cron.fields.hour.is_full(&HOUR),
             _ => false,
         };
-        let (local, what, hint) = self.touched(after, after.plus(AHEAD)).find_map(|touched| {
-            match touched.fate {
+        let (local, what, hint) = self.touched(after, after.plus(WARNED_AHEAD)).find_map(
+            |touched| match touched.fate {
                 Fate::Moved { to } => Some((
                     touched.local,
                     format!("it fires at {}", self.local_text(to)),
@@ -90,8 +90,8 @@ impl Rule {
                     "choose another time of day",
                 )),
                 _ => None,
-            }
-        })?;
+            },
+        )?;
         let local = local.format("%Y-%m-%d %H:%M:%S");
         let zone = self.timezone();
         Some(Warning::new(

@@ -1,0 +1,173 @@
+//! The slots of a rule in a calendar of months, for a terminal without colours too.
+
+use std::collections::BTreeMap;
+
+use chrono::{Datelike as _, Months as Later, NaiveDate, NaiveDateTime};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::output::{self, Failure};
+use crate::clock::Timestamp;
+use crate::schedule::Rule;
+
+/// No line is longer, in characters.
+const COLUMNS_MAX: usize = 100;
+/// Months beside each other at most.
+const BESIDE_MAX: usize = 3;
+/// Between two months.
+const GAP: &str = "   ";
+/// Slots counted for one calendar at most, so that it takes seconds: those of every second of
+/// four months.
+const SLOTS_MAX: usize = 11_000_000;
+
+const WEEKDAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
+
+/// How many months are asked for.
+#[derive(Args)]
+pub(super) struct Months {
+    /// How many months
+    #[arg(long = "months", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=24))]
+    number: u32,
+}
+
+/// Months with the number of slots on each day.
+struct Calendar {
+    /// The first day of the first month.
+    begin: NaiveDate,
+    months: u32,
+    counts: BTreeMap<NaiveDate, u32>,
+}
+
+impl Months {
+    /// Print the slots of `rule` strictly after `after`, from its month on.
+    pub(super) fn print(
+        &self,
+        rule: &Rule,
+        after: Timestamp,
+        as_json: bool,
+    ) -> Result<(), Failure> {
+        let calendar = Calendar::of(rule, after, self.number)?;
+        if as_json {
+            return output::json_out(&calendar.value());
+        }
+        output::line(&format!(
+            "Slots on the clock of {} after {}",
+            rule.timezone(),
+            rule.local(after).format("%Y-%m-%d %H:%M:%S")
+        ))?;
+        for line in calendar.lines() {
+            output::line(&line)?;
+        }
+        output::line("")?;
+        output::line(calendar.legend())
+    }
+}
+
+impl Calendar {
+    fn of(rule: &Rule, after: Timestamp, months: u32) -> Result<Calendar, Failure> {
+        let begin = first_of_month(rule.local(after));
+        let mut calendar = Calendar {
+            begin,
+            months,
+            counts: BTreeMap::new(),
+        };
+        let end = calendar.month(months);
+        let slots = rule.slots(after, Timestamp::from_micros(i64::MAX));
+        let dates = slots.map(|slot| rule.local(slot).date());
+        for (number, date) in dates.take_while(|&date| date < end).enumerate() {
+            if number == SLOTS_MAX {
+                return Err(Failure::refused(format!(
+                    "the rule has more than {SLOTS_MAX} slots in these months"
+                ))
+                .hint("ask for fewer with --months"));
+            }
+            *calendar.counts.entry(date).or_default() += 1;
+        }
+        Ok(calendar)
+    }
+
+    /// The first day of a month, counted from 0.
+    fn month(&self, number: u32) -> NaiveDate {
+        let begin = self.begin.checked_add_months(Later::new(number));
+        begin.unwrap_or(NaiveDate::MAX)
+    }
+
+    /// The days that have slots.
+    fn value(&self) -> Value {
+        let days = self.counts.iter();
+        days.map(|(date, count)| json!({ "date": date.to_string(), "count": count }))
+            .collect()
+    }
+
+    fn legend(&self) -> &'static str {
+        match self.counts.values().max() {
+            None => "no slots",
+            Some(1) => "* a day with a slot",
+            Some(_) => "* a day with a slot; *2 and more: with that many",
+        }
+    }
+
+    /// What stands after the number of a day.
+    fn mark(&self, date: NaiveDate) -> String {
+        match self.counts.get(&date) {
+            None => String::new(),
+            Some(1) => "*".to_owned(),
+            Some(count) => format!("*{count}"),
+        }
+    }
+
+    /// The months, as many beside each other as there is room for.
+    fn lines(&self) -> Vec<String> {
+        let marks = self.counts.keys().map(|&date| self.mark(date).len());
+        let cell = 2 + marks.max().unwrap_or(1);
+        let width = WEEKDAYS.len() * (cell + 1) - 1;
+        let beside = (COLUMNS_MAX + GAP.len()) / (width + GAP.len());
+        let beside = beside.clamp(1, BESIDE_MAX);
+        let mut lines = Vec::new();
+        let months: Vec<Vec<String>> = (0..self.months)
+            .map(|month| self.month_lines(self.month(month), cell, width))
+            .collect();
+        for row in months.chunks(beside) {
+            lines.push(String::new());
+            let height = row.iter().map(Vec::len).max().unwrap_or_default();
+            for number in 0..height {
+                let parts: Vec<String> = row
+                    .iter()
+                    .map(|month| format!("{:width$}", month.get(number).map_or("", String::as_str)))
+                    .collect();
+                lines.push(parts.join(GAP).trim_end().to_owned());
+            }
+        }
+        lines
+    }
+
+    /// One month: its name, the weekdays, and its weeks from Monday on.
+    fn month_lines(&self, begin: NaiveDate, cell: usize, width: usize) -> Vec<String> {
+        let weekdays = WEEKDAYS.map(|weekday| format!("{weekday:cell$}"));
+        let mut lines = vec![
+            format!("{:^width$}", begin.format("%B %Y").to_string()),
+            weekdays.join(" "),
+        ];
+        let mut week = vec![" ".repeat(cell); begin.weekday().num_days_from_monday() as usize];
+        let days = begin
+            .iter_days()
+            .take_while(|day| day.month() == begin.month());
+        for date in days {
+            let text = format!("{:>2}{}", date.day(), self.mark(date));
+            week.push(format!("{text:cell$}"));
+            if week.len() == WEEKDAYS.len() {
+                lines.push(week.join(" "));
+                week.clear();
+            }
+        }
+        if !week.is_empty() {
+            lines.push(week.join(" "));
+        }
+        lines
+    }
+}
+
+fn first_of_month(local: NaiveDateTime) -> NaiveDate {
+    let date = local.date();
+    date.with_day(1).unwrap_or(date)
+}

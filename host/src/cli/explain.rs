@@ -1,0 +1,181 @@
+//! A rule, explained.
+
+use chrono::NaiveDateTime;
+use serde_json::{Value, json};
+
+use super::output::{self, Failure};
+use super::rule::{Understood, is_hashed};
+use super::slots::{self, Number};
+use crate::clock::Timestamp;
+use crate::schedule::{Fate, Rule, Touched, WARNED_AHEAD, Warning, tzdata_version};
+use crate::telemetry::printable;
+
+/// Local times touched by changes of offset that are told one by one to a person.
+const TOUCHED_SHOWN: usize = 20;
+
+/// Say all there is to say about a rule.
+pub(super) fn print(
+    understood: &Understood,
+    number: &Number,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let Understood { text, rule, from } = understood;
+    let next = number.slots(rule, *from);
+    let until = from.plus(WARNED_AHEAD);
+    let touched: Vec<Touched> = rule.touched(*from, until).collect();
+    if as_json {
+        let instants = |&utc: &Timestamp| json!({ "utc": utc, "local": rule.local_text(utc) });
+        return output::json_out(&json!({
+            "kind": text.kind,
+            "expression": text.expression,
+            "normal_form": rule.normal_form(),
+            "resolved": rule.resolved_form(),
+            "timezone": rule.timezone(),
+            "tzdata_version": tzdata_version(),
+            "explanation": rule.explanation(),
+            "notes": rule.notes(),
+            "next": next.iter().map(instants).collect::<Vec<_>>(),
+            "touched": touched.iter().map(|touched| value(rule, touched)).collect::<Vec<_>>(),
+            "warnings": warnings(&rule.warnings(*from)),
+        }));
+    }
+    output::line(&printable(&rule.explanation()))?;
+    output::line("")?;
+    for (key, value) in [
+        ("normal form", rule.normal_form()),
+        ("resolved", rule.resolved_form()),
+        (
+            "zone",
+            format!("{} (tzdata {})", rule.timezone(), tzdata_version()),
+        ),
+    ] {
+        if key != "resolved" || is_hashed(rule) {
+            output::line(&format!("{key:12} {value}"))?;
+        }
+    }
+    for note in rule.notes() {
+        output::line(&format!("{:12} {}", "note", printable(note)))?;
+    }
+    output::line("")?;
+    print_next(rule, *from, &next)?;
+    if !next.is_empty() {
+        print_touched(rule, until, &touched)?;
+    }
+    for warning in rule.warnings(*from) {
+        output::line("")?;
+        output::line(&format!("warning: {}", printable(&warning.message)))?;
+        output::line(&format!("   hint: {}", printable(&warning.hint)))?;
+    }
+    Ok(())
+}
+
+/// What the author of a rule may not have meant, as JSON.
+pub(super) fn warnings(warnings: &[Warning]) -> Vec<Value> {
+    warnings
+        .iter()
+        .map(|warning| {
+            json!({ "kind": warning.kind, "message": warning.message, "hint": warning.hint })
+        })
+        .collect()
+}
+
+fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Failure> {
+    if let Some(when) = slots::without_clock(rule) {
+        return output::line(&when);
+    }
+    if next.is_empty() {
+        return output::line(&format!("no slot after {from}"));
+    }
+    output::line(&format!("slots after {from}:"))?;
+    slots::print(rule, next)
+}
+
+fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(), Failure> {
+    output::line("")?;
+    let until = rule.local(until).date();
+    if touched.is_empty() {
+        return output::line(&format!(
+            "no slot is touched by clock changes until {until}"
+        ));
+    }
+    output::line(&format!("touched by clock changes until {until}:"))?;
+    for touched in touched.iter().take(TOUCHED_SHOWN) {
+        output::line(&sentence(rule, touched))?;
+    }
+    match touched.len().saturating_sub(TOUCHED_SHOWN) {
+        0 => Ok(()),
+        more => output::line(&format!("and {more} more, all of them with --json")),
+    }
+}
+
+fn value(rule: &Rule, touched: &Touched) -> Value {
+    let (fate, fires_at) = match touched.fate {
+        Fate::Moved { to } => ("moved", vec![to]),
+        Fate::Skipped => ("skipped", vec![]),
+        Fate::NotShown => ("not_shown", vec![]),
+        Fate::Once { at, .. } => ("once", vec![at]),
+        Fate::Twice { first, second } => ("twice", vec![first, second]),
+    };
+    json!({
+        "change": touched.change,
+        "local": iso(touched.local),
+        "local_last": iso(touched.local_last),
+        "fate": fate,
+        "fires_at": fires_at,
+        "message": sentence(rule, touched),
+    })
+}
+
+/// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
+fn sentence(rule: &Rule, touched: &Touched) -> String {
+    let at = |instant| {
+        let mut text = rule.local_text(instant);
+        text.truncate(text.find('[').unwrap_or(text.len()));
+        text
+    };
+    let several = touched.local != touched.local_last;
+    let (first, last) = (touched.local, touched.local_last);
+    let local = match several {
+        true if first.date() == last.date() => format!("{} to {}", told(first), told_time(last)),
+        true => format!("{} to {}", told(first), told(last)),
+        false => told(first),
+    };
+    let (are, they) = if several {
+        ("are", "they fire")
+    } else {
+        ("is", "it fires")
+    };
+    let left_out = format!("{local} {are} left out by the clock");
+    let twice = format!("{local} {are} shown twice by the clock");
+    match touched.fate {
+        Fate::Moved { to } => format!("{left_out}: {they} at {}", at(to)),
+        Fate::Skipped | Fate::NotShown => format!("{left_out}: nothing fires"),
+        Fate::Once { at: fires, not_at } => {
+            format!("{twice}: {they} at {}, not at {}", at(fires), at(not_at))
+        }
+        Fate::Twice { first, second } if several => {
+            format!(
+                "{twice}: {they} both times, from {} and from {}",
+                at(first),
+                at(second)
+            )
+        }
+        Fate::Twice { first, second } => {
+            format!("{twice}: {they} at {} and at {}", at(first), at(second))
+        }
+    }
+}
+
+fn iso(local: NaiveDateTime) -> String {
+    local.format("%Y-%m-%dT%H:%M:%S").to_string()
+}
+
+fn told(local: NaiveDateTime) -> String {
+    format!("{} {}", local.date(), told_time(local))
+}
+
+/// A time of day, with seconds if there are any.
+fn told_time(local: NaiveDateTime) -> String {
+    let text = local.format("%H:%M:%S").to_string();
+    text.strip_suffix(":00").unwrap_or(&text).to_owned()
+}

@@ -1,0 +1,48 @@
+//! The next slots of a rule, as a list.
+
+use clap::Args;
+
+use super::output::{self, Failure};
+use crate::clock::Timestamp;
+use crate::schedule::Rule;
+
+/// Slots that can be asked for at once.
+const SLOTS_MAX: i64 = 10_000;
+
+/// How many slots are asked for.
+#[derive(Args)]
+pub(super) struct Number {
+    /// How many
+    #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX))]
+    n: u32,
+}
+
+impl Number {
+    /// The slots of `rule` strictly after `after`.
+    pub(super) fn slots(&self, rule: &Rule, after: Timestamp) -> Vec<Timestamp> {
+        let end = Timestamp::from_micros(i64::MAX);
+        rule.slots(after, end).take(self.n as usize).collect()
+    }
+}
+
+/// Print slots, each in UTC and on the clock of the rule's zone.
+pub(super) fn print(rule: &Rule, slots: &[Timestamp]) -> Result<(), Failure> {
+    for &slot in slots {
+        output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
+    }
+    Ok(())
+}
+
+/// When a rule rings to which the clock gives no slots, in one sentence; none for other rules.
+pub(super) fn without_clock(rule: &Rule) -> Option<String> {
+    if !rule.at_host_start() && rule.delay_after_completion().is_none() {
+        return None;
+    }
+    let explanation = rule.explanation();
+    let when = explanation
+        .trim_end_matches('.')
+        .replacen("Once", "once", 1);
+    Some(format!(
+        "the clock gives this rule no slots: it rings {when}"
+    ))
+}

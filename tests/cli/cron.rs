@@ -1,0 +1,413 @@
+//! `campanile cron`: what a rule comes to, without a database and whatever a configuration says.
+
+use serde_json::{Value, json};
+
+use crate::tower::{Said, keys, list, run};
+
+/// Run `campanile cron` in a folder whose configuration nobody could read.
+fn cron(args: &[&str]) -> Said {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("campanile.toml");
+    std::fs::write(config, "broken = [").expect("a configuration");
+    let said = run(folder.path(), ["cron"].iter().chain(args));
+    let left = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(left, 1, "something was made");
+    said
+}
+
+/// Run it, which must succeed and say nothing else.
+#[track_caller]
+fn quiet(args: &[&str]) -> String {
+    let said = cron(args);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    said.stdout
+}
+
+#[track_caller]
+fn value(args: &[&str]) -> Value {
+    let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+    serde_json::from_str(&quiet(&args)).expect("JSON")
+}
+
+#[test]
+fn the_next_slots_of_rules() {
+    #[rustfmt::skip]
+    let table: &[(&[&str], &str, &[&str])] = &[
+        // Strictly after.
+        (&["0 9 * * *"], "2026-11-21T09:00:00Z", &["2026-11-22T09:00:00Z", "2026-11-23T09:00:00Z"]),
+        (&["0 9 * * *"], "2026-11-21T09:59:59+01:00", &["2026-11-21T09:00:00Z"]),
+        (&["30 0 9 * * *"], "2026-11-21T09:00:00Z", &["2026-11-21T09:00:30Z"]),
+        // Zones without changes of their clock.
+        (&["45 5 * * *", "--tz", "Asia/Kathmandu"], "2026-11-21T00:00:00Z", &["2026-11-22T00:00:00Z"]),
+        (&["30 3 * * *", "--tz", "Asia/Tokyo"], "2026-11-21T00:00:00Z", &["2026-11-21T18:30:00Z"]),
+        // A gap: 02:30 is left out on 8 March.
+        (&["30 2 * * *", "--tz", "America/New_York"], "2026-03-07T00:00:00Z",
+            &["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
+        (&["30 2 * * *", "--tz", "America/New_York", "--dst-gap", "skip"], "2026-03-07T00:00:00Z",
+            &["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z"]),
+        (&["*/30 2 * * *", "--tz", "America/New_York"], "2026-03-07T07:30:00Z",
+            &["2026-03-09T06:00:00Z"]),
+        // A fold: 01:30 is shown twice on 1 November.
+        (&["30 1 * * *", "--tz", "America/New_York"], "2026-11-01T00:00:00Z",
+            &["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"]),
+        (&["30 1 * * *", "--tz", "America/New_York", "--dst-fold", "second"], "2026-11-01T00:00:00Z",
+            &["2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"]),
+        (&["30 1 * * *", "--tz", "America/New_York", "--dst-fold", "both"], "2026-11-01T00:00:00Z",
+            &["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"]),
+        // Half an hour, in a summer that is in January.
+        (&["15 2 * * *", "--tz", "Australia/Lord_Howe"], "2026-10-03T00:00:00Z",
+            &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
+        // Days.
+        (&["0 0 13 * FRI"], "2026-11-01T00:00:00Z",
+            &["2026-11-06T00:00:00Z", "2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"]),
+        (&["0 0 13 * FRI", "--day-match", "and"], "2026-11-01T00:00:00Z",
+            &["2026-11-13T00:00:00Z", "2027-08-13T00:00:00Z"]),
+        (&["0 0 L * *"], "2028-02-01T00:00:00Z", &["2028-02-29T00:00:00Z", "2028-03-31T00:00:00Z"]),
+        (&["0 0 * * MON#2"], "2026-11-01T00:00:00Z", &["2026-11-09T00:00:00Z"]),
+        (&["0 12 * * *", "--exclude", "12-25", "--exclude", "2026-12-27..2026-12-31"],
+            "2026-12-24T12:00:00Z", &["2026-12-26T12:00:00Z", "2027-01-01T12:00:00Z"]),
+        // Macros and other kinds.
+        (&["@monthly"], "2026-11-21T00:00:00Z", &["2026-12-01T00:00:00Z"]),
+        (&["@every 15m"], "2026-11-21T00:00:00Z", &["2026-11-21T00:15:00Z"]),
+        (&["--every", "1mo", "--anchor", "2026-01-31T09:00:00Z"], "2026-01-31T09:00:00Z",
+            &["2026-02-28T09:00:00Z", "2026-03-31T09:00:00Z", "2026-04-30T09:00:00Z"]),
+        (&["--at", "2027-01-01T00:00:00+01:00"], "2026-11-21T00:00:00Z", &["2026-12-31T23:00:00Z"]),
+        (&["0 0 1 1 *"], "2098-06-01T00:00:00Z", &["2099-01-01T00:00:00Z"]),
+    ];
+    for (rule, from, slots) in table {
+        let number = slots.len().to_string();
+        let more = ["--from", from, "-n", &number];
+        let args: Vec<&str> = ["next"]
+            .into_iter()
+            .chain(rule.iter().copied())
+            .chain(more)
+            .collect();
+        assert_eq!(value(&args), json!(slots), "{args:?}");
+    }
+}
+
+#[test]
+fn slots_are_shown_in_utc_and_on_the_clock_of_the_zone() {
+    let from = ["--tz", "Europe/Paris", "--from", "2027-03-27T00:00:00Z"];
+    let next = ["next", "30 2 * * *", "-n", "2"];
+    let said = quiet(&[&next[..], &from].concat());
+    let expected = "\
+2027-03-27T01:30:00Z  2027-03-27T02:30:00+01:00[Europe/Paris]
+2027-03-28T01:00:00Z  2027-03-28T03:00:00+02:00[Europe/Paris]
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn rules_without_slots_on_the_clock_say_when_they_ring() {
+    for (rule, when) in [
+        (&["@reboot"][..], "once at every start of a host"),
+        (
+            &["--after-completion", "10m"],
+            "10 minutes after each launch ends",
+        ),
+    ] {
+        let said = cron(&[&["next", "--json"][..], rule].concat());
+        assert_eq!((said.code, said.json()), (0, json!([])), "{said:?}");
+        let talk = format!("the clock gives this rule no slots: it rings {when}\n");
+        assert_eq!(said.stderr, talk);
+        assert!(quiet(&[&["explain"][..], rule].concat()).contains(talk.trim_end()));
+    }
+    let said = cron(&[
+        "next",
+        "--at",
+        "2020-01-01T00:00:00Z",
+        "--from",
+        "2026-11-21T00:00:00Z",
+    ]);
+    assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said:?}");
+    assert_eq!(said.stderr, "there is no slot after 2026-11-21T00:00:00Z\n");
+}
+
+#[test]
+fn hashed_values_are_those_of_no_schedule() {
+    let talk = "hashed values differ for each schedule; `schedule next NAME` shows them\n";
+    let next = [
+        "H 3 * * *",
+        "--from",
+        "2026-11-21T00:00:00Z",
+        "-n",
+        "1",
+        "--json",
+    ];
+    let said = cron(&[&["next"][..], &next[..]].concat());
+    assert_eq!(said.json(), json!(["2026-11-21T03:55:00Z"]));
+    assert_eq!(said.stderr, talk);
+    let said = cron(&[&["explain"][..], &next[..]].concat());
+    assert_eq!(said.stderr, talk);
+    let (normal, resolved) = (&said.json()["normal_form"], &said.json()["resolved"]);
+    assert_eq!(
+        (normal, resolved),
+        (&json!("H 3 * * *"), &json!("55 3 * * *"))
+    );
+}
+
+#[test]
+fn bad_input_is_refused_with_its_place_and_what_to_write() {
+    for command in ["next", "explain", "calendar"] {
+        for (rule, says) in [
+            (
+                &["61 * * * *"][..],
+                &["`61` in the minute field at position 1", "write 0 to 59"][..],
+            ),
+            (&["0 9 * *"], &["expected 5 fields", "found 4", "hint: "]),
+            (&["0 22-2 * * *"], &["hour", "22-23,0-2"]),
+            (
+                &["0 0 31 2 *"],
+                &["never fires: month 2 has no day 31", "hint: "],
+            ),
+            (
+                &["0 9 * * *", "--tz", "Europe/Pariss"],
+                &["`Europe/Pariss`", "hint: ", "Europe/Paris"],
+            ),
+            (
+                &["0 9 * * *", "--from", "noon"],
+                &["--from", "`noon`", "2026-11-21T08:00:00Z"],
+            ),
+            (
+                &["0 9 * * *", "--exclude", "25-12"],
+                &["exclusion 1", "hint: "],
+            ),
+            (
+                &["0 9 * * *", "--dst-gap", "jump"],
+                &["--dst-gap", "must be `shift` or `skip`"],
+            ),
+            (
+                &["*/5 * * * *", "--dst-fold", "both"],
+                &["dst_fold", "hint: "],
+            ),
+            (&["--every", "often"], &["`often`", "hint: "]),
+            (&["--at", "tomorrow"], &["`tomorrow`", "RFC 3339", "hint: "]),
+            (&["0 9 * * *", "--every", "1h"], &["cannot be used with"]),
+            (&["0", "9", "*", "*", "*"], &["unexpected argument '9'"]),
+            (
+                &[],
+                &["<EXPRESSION|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"],
+            ),
+        ] {
+            cron(&[&[command][..], rule].concat()).refused(says);
+        }
+    }
+    let said = cron(&["next", "61 * * * *", "--json"]);
+    assert_eq!((said.code, keys(&said.json())), (2, vec!["error", "hint"]));
+    for wrong in [
+        &["next", "@daily", "-n", "0"][..],
+        &["next", "@daily", "-n", "10001"],
+        &["calendar", "@daily", "--months", "0"],
+        &["calendar", "@daily", "--months", "25"],
+    ] {
+        cron(wrong).refused(&["is not in 1.."]);
+    }
+}
+
+#[test]
+fn a_rule_is_explained_in_words() {
+    let rule = [
+        "explain",
+        "30 2 13 * FRI",
+        "--tz",
+        "Europe/Paris",
+        "-n",
+        "2",
+    ];
+    let said = quiet(&[&rule[..], &["--from", "2026-11-21T00:00:00Z"]].concat());
+    let expected = "\
+At 02:30 on the 13th and on Friday, in Europe/Paris.
+
+normal form  30 2 13 * 5
+zone         Europe/Paris (tzdata VERSION)
+
+slots after 2026-11-21T00:00:00Z:
+2026-11-27T01:30:00Z  2026-11-27T02:30:00+01:00[Europe/Paris]
+2026-12-04T01:30:00Z  2026-12-04T02:30:00+01:00[Europe/Paris]
+
+no slot is touched by clock changes until 2028-11-22
+
+warning: both day fields are restricted, so that a day which matches either one fires: on the 13th and on Friday
+   hint: for days that match both, set day_match to `and`; for one field only, write `*` in the other
+";
+    assert_eq!(
+        said,
+        expected.replace("VERSION", campanile::schedule::tzdata_version())
+    );
+}
+
+#[test]
+fn what_clock_changes_do_is_told() {
+    for (rule, says) in [
+        (
+            &["30 2 * * *"][..],
+            &[
+                "2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00\n",
+                "2027-10-31 02:30 is shown twice by the clock: it fires at 2027-10-31T02:30:00+02:00, \
+             not at 2027-10-31T02:30:00+01:00\n",
+            ][..],
+        ),
+        (
+            &["30 2 * * *", "--dst-gap", "skip", "--dst-fold", "both"],
+            &[
+                "2027-03-28 02:30 is left out by the clock: nothing fires\n",
+                "2027-10-31 02:30 is shown twice by the clock: it fires at 2027-10-31T02:30:00+02:00 \
+             and at 2027-10-31T02:30:00+01:00\n",
+            ],
+        ),
+        (
+            &["*/10 * * * *"],
+            &[
+                "2027-03-28 02:00 to 02:50 are left out by the clock: nothing fires\n",
+                "2027-10-31 02:00 to 02:50 are shown twice by the clock: they fire both times, from \
+             2027-10-31T02:00:00+02:00 and from 2027-10-31T02:00:00+01:00\n",
+            ],
+        ),
+    ] {
+        let more = ["--tz", "Europe/Paris", "--from", "2026-11-21T00:00:00Z"];
+        let said = quiet(&[&["explain"][..], rule, &more].concat());
+        for says in says {
+            assert!(said.contains(says), "no {says:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_day_that_a_country_left_out_is_told() {
+    let more = ["--tz", "Pacific/Apia", "--from", "2011-12-01T00:00:00Z"];
+    for (rule, says) in [
+        (
+            "0 12 * * *",
+            "2011-12-30 12:00 is left out by the clock: nothing fires\n",
+        ),
+        (
+            "0 * * * *",
+            "2011-12-30 00:00 to 23:00 are left out by the clock: nothing fires\n",
+        ),
+    ] {
+        let said = quiet(&[&["explain", rule][..], &more].concat());
+        assert!(said.contains(says), "no {says:?}: {said}");
+    }
+}
+
+#[test]
+fn a_rule_is_explained_in_json() {
+    let rule = [
+        "explain",
+        "0 30 2 ? * SUN",
+        "--tz",
+        "Europe/Paris",
+        "-n",
+        "1",
+    ];
+    let said = value(&[&rule[..], &["--from", "2027-03-20T00:00:00Z"]].concat());
+    let mut touched = list(said["touched"].clone());
+    let warnings = list(said["warnings"].clone());
+    assert_eq!(touched.len(), 4, "two years have four changes: {said:#}");
+    let expected = json!({
+        "kind": "cron",
+        "expression": "0 30 2 ? * SUN",
+        "normal_form": "30 2 * * 0",
+        "resolved": "30 2 * * 0",
+        "timezone": "Europe/Paris",
+        "tzdata_version": campanile::schedule::tzdata_version(),
+        "explanation": "At 02:30 on Sunday, in Europe/Paris.",
+        "notes": ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"],
+        "next": [{"utc": "2027-03-21T01:30:00Z", "local": "2027-03-21T02:30:00+01:00[Europe/Paris]"}],
+        "touched": touched,
+        "warnings": warnings,
+    });
+    assert_eq!(said, expected);
+    let first = json!({
+        "change": "2027-03-28T01:00:00Z",
+        "local": "2027-03-28T02:30:00",
+        "local_last": "2027-03-28T02:30:00",
+        "fate": "moved",
+        "fires_at": ["2027-03-28T01:00:00Z"],
+        "message": "2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00",
+    });
+    assert_eq!(touched.remove(0), first);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert_eq!(keys(&warnings[0]), ["hint", "kind", "message"]);
+    assert_eq!(warnings[0]["kind"], "gap");
+}
+
+#[test]
+fn months_are_shown_beside_each_other() {
+    let from = ["--tz", "Europe/Paris", "--from", "2026-11-21T12:00:00Z"];
+    let said = quiet(&[&["calendar", "30 2 * * MON-FRI"][..], &from].concat());
+    let expected = "\
+Slots on the clock of Europe/Paris after 2026-11-21 13:00:00
+
+       November 2026                 December 2026                 January 2027
+Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su
+                         1         1*  2*  3*  4*  5   6                     1*  2   3
+ 2   3   4   5   6   7   8     7*  8*  9* 10* 11* 12  13     4*  5*  6*  7*  8*  9  10
+ 9  10  11  12  13  14  15    14* 15* 16* 17* 18* 19  20    11* 12* 13* 14* 15* 16  17
+16  17  18  19  20  21  22    21* 22* 23* 24* 25* 26  27    18* 19* 20* 21* 22* 23  24
+23* 24* 25* 26* 27* 28  29    28* 29* 30* 31*               25* 26* 27* 28* 29* 30  31
+30*
+
+* a day with a slot
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn days_with_several_slots_show_how_many() {
+    let from = [
+        "--tz",
+        "Europe/Paris",
+        "--from",
+        "2027-10-28T00:00:00Z",
+        "--months",
+        "1",
+    ];
+    let hourly = [&["calendar", "0 * * * *"][..], &from].concat();
+    let expected = "\
+Slots on the clock of Europe/Paris after 2027-10-28 02:00:00
+
+              October 2027
+Mo    Tu    We    Th    Fr    Sa    Su
+                         1     2     3
+ 4     5     6     7     8     9    10
+11    12    13    14    15    16    17
+18    19    20    21    22    23    24
+25    26    27    28*21 29*24 30*24 31*25
+
+* a day with a slot; *2 and more: with that many
+";
+    assert_eq!(quiet(&hourly), expected);
+    let days = json!([
+        {"date": "2027-10-28", "count": 21},
+        {"date": "2027-10-29", "count": 24},
+        {"date": "2027-10-30", "count": 24},
+        {"date": "2027-10-31", "count": 25},
+    ]);
+    assert_eq!(value(&hourly), days);
+}
+
+#[test]
+fn no_line_of_a_calendar_or_a_help_is_too_long() {
+    let from = ["--from", "2026-11-01T00:00:00Z"];
+    for rule in [
+        "0 9 * * *",
+        "0 9,17 * * *",
+        "0 * * * *",
+        "*/5 * * * *",
+        "* * * * *",
+    ] {
+        let said = quiet(&[&["calendar", rule, "--months", "12"][..], &from].concat());
+        let longest = said.lines().map(str::len).max();
+        assert!(longest <= Some(100), "{longest:?} characters:\n{said}");
+        assert_eq!(said.matches("Mo ").count(), 12, "{said}");
+    }
+    for command in ["next", "explain", "calendar"] {
+        let help = quiet(&[command, "--help"]);
+        let longest = help.lines().map(str::len).max();
+        assert!(longest <= Some(100), "{longest:?} characters:\n{help}");
+    }
+}

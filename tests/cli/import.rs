@@ -1,0 +1,280 @@
+//! `campanile schedule import crontab`: what becomes of each line, and that nothing is done twice.
+
+use std::fs::File;
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Said, Tower, list, text};
+
+on_both_empty!(
+    every_line_of_a_crontab_is_accounted_for,
+    a_system_crontab_has_users_and_one_package_takes_all,
+    a_crontab_that_cannot_be_read_is_refused,
+);
+
+const CRONTAB: &str = r#"# what the old machine did
+
+PATH=/bin:/usr/bin
+TZ=Europe/Rome
+30 2 * * * /usr/local/bin/guests.sh --all
+CRON_TZ=Asia/Tokyo
+@daily guests
+61 * * * * guests
+0 5 * * * nobody-knows x
+0 6 * * * guests%hello\%
+30 2 * *
+30 2 * * * /usr/local/bin/guests.sh --all
+@reboot guests
+"#;
+
+fn serving(place: Place) -> (Tower, campanile_tests::HostProcess) {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    let host = tower.serve();
+    (tower, host)
+}
+
+fn write(tower: &Tower, text: &str) {
+    std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
+}
+
+fn import(tower: &Tower, more: &[&str]) -> Said {
+    let fixed = ["schedule", "import", "crontab", "crontab"];
+    tower.run(fixed.into_iter().chain(more.iter().copied()))
+}
+
+/// What each line became, in short.
+fn told(report: &Value) -> Vec<(u64, String, Value)> {
+    let lines = list(report["lines"].clone());
+    let short = |line: &Value| {
+        let number = line["line"].as_u64().expect("a number");
+        (number, text(&line["became"]), line["schedule"].clone())
+    };
+    lines.iter().map(short).collect()
+}
+
+fn schedules(tower: &Tower) -> Vec<Value> {
+    list(tower.json(["schedule", "list"]))
+}
+
+async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
+    let (tower, _host) = serving(place);
+    write(&tower, CRONTAB);
+    let expected = |became: &str| {
+        let line = |number: u64, became: &str, name: Option<&str>| {
+            (number, became.to_owned(), json!(name))
+        };
+        [
+            line(3, "variable", None),
+            line(4, "variable", None),
+            line(5, became, Some("guests")),
+            line(6, "zone", None),
+            line(7, became, Some("guests-2")),
+            line(8, "refused", None),
+            line(9, "refused", None),
+            line(10, became, Some("guests-3")),
+            line(11, "refused", None),
+            line(12, became, Some("guests-4")),
+            line(13, became, Some("guests-5")),
+        ]
+    };
+    let dry = import(&tower, &["--dry-run", "--json"]);
+    assert_eq!((dry.code, dry.stderr.as_str()), (1, ""), "{dry:?}");
+    assert_eq!(told(&dry.json()), expected("added"));
+    let words = import(&tower, &["--dry-run"]);
+    assert!(
+        words.stdout.contains("line 5: would add guests: "),
+        "{words:?}"
+    );
+    assert!(
+        words
+            .stderr
+            .starts_with("5 would be added, 0 there already, 3 not"),
+        "{words:?}"
+    );
+    assert_eq!(
+        schedules(&tower),
+        Vec::<Value>::new(),
+        "a dry run does nothing"
+    );
+
+    let said = import(&tower, &["--json"]);
+    assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
+    let report = said.json();
+    assert_eq!(told(&report), expected("added"));
+    let counts = ["added", "exist", "refused", "dry_run"].map(|key| report[key].clone());
+    assert_eq!(counts, [json!(5), json!(0), json!(3), json!(false)]);
+    let rows = schedules(&tower);
+    let rules: Vec<(String, String, String, Value)> = rows
+        .iter()
+        .map(|row| {
+            let [name, rule, zone] = ["name", "expression", "timezone"].map(|key| text(&row[key]));
+            assert_eq!(text(&row["package"]), "guests");
+            (name, rule, zone, row["context"].clone())
+        })
+        .collect();
+    let rule = |name: &str, rule: &str, zone: &str, command: &str| {
+        let context = json!({ "command": command });
+        (name.to_owned(), rule.to_owned(), zone.to_owned(), context)
+    };
+    let all = "/usr/local/bin/guests.sh --all";
+    assert_eq!(
+        rules,
+        [
+            rule("guests", "30 2 * * *", "UTC", all),
+            rule("guests-2", "@daily", "Asia/Tokyo", "guests"),
+            rule("guests-3", "0 6 * * *", "Asia/Tokyo", "guests"),
+            rule("guests-4", "30 2 * * *", "Asia/Tokyo", all),
+            rule("guests-5", "@reboot", "Asia/Tokyo", "guests"),
+        ]
+    );
+
+    // Again, in words: everything is there, and nothing is added.
+    let said = import(&tower, &[]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines.len(), 11, "{said:?}");
+    for (place, says) in [
+        (
+            0,
+            "line 3: not carried over: the variable PATH; a task gets variables only from",
+        ),
+        (
+            1,
+            "line 4: not carried over: the variable TZ; TZ is for the commands and not the zone",
+        ),
+        (
+            2,
+            "line 5: exists as guests: cron 30 2 * * *, UTC, package guests, next at 2",
+        ),
+        (3, "line 6: from here on in Asia/Tokyo"),
+        (
+            4,
+            "line 7: exists as guests-2: cron @daily, Asia/Tokyo, package guests",
+        ),
+        (
+            5,
+            "line 8: not carried over: `61` in the minute field at position 1 is out of range 0-59; write 0 to 59",
+        ),
+        (
+            6,
+            "line 9: not carried over: there is no package named `nobody-knows`; put nobody-knows.wasm into",
+        ),
+        (7, "line 10: exists as guests-3"),
+        (
+            8,
+            "line 11: not carried over: it has no command; write minute, hour,",
+        ),
+        (9, "line 12: exists as guests-4"),
+        (
+            10,
+            "line 13: exists as guests-5: cron @reboot, Asia/Tokyo, package guests",
+        ),
+    ] {
+        assert!(
+            lines[place].starts_with(says),
+            "not {says:?}: {}",
+            lines[place]
+        );
+    }
+    assert!(lines[7].ends_with("what follows `%`, standard input for the command, is left out"));
+    assert!(said.stderr.contains("times are read in UTC"), "{said:?}");
+    assert_eq!(
+        told(&import(&tower, &["--json"]).json()),
+        expected("exists")
+    );
+    assert_eq!(schedules(&tower), rows, "nothing is added twice");
+
+    // With another zone they are other rules; the entries after CRON_TZ are the same.
+    let said = import(&tower, &["--tz", "Europe/Rome", "--json"]);
+    let added: Vec<u64> = told(&said.json())
+        .into_iter()
+        .filter(|(_, became, _)| became == "added")
+        .map(|(line, _, _)| line)
+        .collect();
+    assert_eq!(added, [5]);
+    assert_eq!(
+        tower.json(["schedule", "show", "guests-6"])["timezone"],
+        "Europe/Rome"
+    );
+}
+
+async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
+    let (tower, _host) = serving(place);
+    write(
+        &tower,
+        "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n-H 3 * * * ada x.sh\n",
+    );
+    let system = ["--system", "--package", "guests", "--tz", "Europe/Paris"];
+    let said = import(&tower, &system);
+    assert_eq!(said.code, 0, "{said:?}");
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert!(lines[0].starts_with("line 1: added run-parts: cron 17 * * * *, Europe/Paris"));
+    assert!(
+        lines[0].ends_with("; the user root is left out: tasks have none"),
+        "{said:?}"
+    );
+    assert!(lines[1].contains("the user ada is left out"), "{said:?}");
+    assert!(
+        lines[1].ends_with("every launch is on the record"),
+        "{said:?}"
+    );
+    assert_eq!(
+        said.stderr,
+        "2 added, 0 there already, 0 not carried over\n"
+    );
+    let shown = tower.json(["schedule", "show", "run-parts"]);
+    let command = "cd / && run-parts --report /etc/cron.hourly";
+    assert_eq!(shown["context"], json!({ "command": command }));
+
+    // Standard input is a crontab too.
+    let file = File::open(tower.folder().join("crontab")).expect("the crontab");
+    let from_stdin = ["schedule", "import", "crontab", "-", "--json"];
+    let output = tower
+        .command(from_stdin.iter().chain(&system))
+        .stdin(file)
+        .output()
+        .expect("a run");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (output.status.code(), &report["exist"]),
+        (Some(0), &json!(2)),
+        "{report:#}"
+    );
+
+    // Without --system, the user is taken for the command.
+    let said = import(&tower, &["--package", "guests", "--dry-run"]);
+    assert!(
+        said.stdout.contains("would add root: cron 17 * * * *"),
+        "{said:?}"
+    );
+    assert!(
+        said.stdout
+            .contains("if `root` is the user, import it with --system"),
+        "{said:?}"
+    );
+}
+
+async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
+    let (tower, _host) = serving(place);
+    import(&tower, &[]).refused(&["crontab: ", "No such file"]);
+    for (text, says) in [
+        (
+            &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
+            "crontab: there is no entry in it",
+        ),
+        (b"0 3 * * * gr\xfc\xdfe\n", "crontab: it is not UTF-8 text"),
+        (
+            &[b'#'; 64 * 1024 + 1],
+            "crontab: it has more than 65536 bytes",
+        ),
+    ] {
+        std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
+        import(&tower, &[]).refused(&[says]);
+    }
+    write(&tower, "0 3 * * * x\n");
+    import(&tower, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
+    import(&tower, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);
+    assert_eq!(schedules(&tower), Vec::<Value>::new());
+}
