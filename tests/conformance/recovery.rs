@@ -2,6 +2,7 @@
 
 use campanile::db::recovery::{self, Stray, Verdict};
 use campanile::db::runs::{self, RunEnd};
+use campanile::db::task_runs;
 use campanile::db::{FailureKind, LaunchStatus, RunState, hosts, launches, packages, schedules};
 use campanile::ids::LaunchId;
 use campanile_tests::dump::dump;
@@ -310,7 +311,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
         (Some(FailureKind::Lost), Some("its host died"))
     );
     assert_eq!(
-        runs::tasks_of_launch(&mut tx, first.launch_id)
+        task_runs::of_launch(&mut tx, first.launch_id)
             .await
             .unwrap(),
         [call]

@@ -7,6 +7,7 @@ use campanile::db::hosts;
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::recovery;
 use campanile::db::runs::{self, NewRun, RunEnd};
+use campanile::db::task_runs;
 use campanile::db::{Db, FailureKind, LaunchStatus, RunState};
 use campanile::ids::{LaunchId, RunId};
 use campanile_tests::dump::dump;
@@ -88,7 +89,7 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
         (run.state, run.finished_at),
         (RunState::Succeeded, Some(at(15)))
     );
-    let tasks = runs::tasks_of_launch(&mut tx, row.id).await.unwrap();
+    let tasks = task_runs::of_launch(&mut tx, row.id).await.unwrap();
     assert_eq!(tasks.len(), 2);
 }
 
@@ -440,7 +441,7 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
             .await
             .unwrap()
     );
-    let tasks = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    let tasks = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert_eq!(tasks, [task_run("a", 1)]);
 }
 

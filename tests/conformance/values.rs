@@ -3,8 +3,9 @@
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::packages;
-use campanile::db::runs::{self, NewRun, TaskRun};
+use campanile::db::runs::{self, NewRun};
 use campanile::db::schedules::{self, Revision};
+use campanile::db::task_runs::{self, TaskRun};
 use campanile::db::{FailureKind, Origin, launches};
 use campanile::ids::{ArtifactDigest, LaunchKind, RunId};
 use campanile::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -138,7 +139,7 @@ async fn every_word_comes_back(test: TestDb) {
         .collect();
     kinds.reverse();
     assert_eq!(kinds, EventKind::ALL);
-    let stored = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    let stored = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert_eq!(stored, calls);
     let of = |number: u128| format!("bell-{number}");
     for (number, origin) in (10..).zip(Origin::ALL) {
@@ -216,11 +217,9 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let of_run = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    let of_run = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert!(of_run == calls);
-    let of_launch = runs::tasks_of_launch(&mut tx, held.launch_id)
-        .await
-        .unwrap();
+    let of_launch = task_runs::of_launch(&mut tx, held.launch_id).await.unwrap();
     assert!(of_launch == calls);
 }
 
@@ -247,7 +246,7 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
-    let stored = runs::tasks_of_run(&mut tx, held.run_id).await.unwrap();
+    let stored = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert_eq!(stored[0].message.as_deref(), Some("a\u{FFFD}b"));
     assert_eq!(stored[0].stdout, "\u{FFFD}");
     assert_eq!(stored[0].stderr, "x\u{FFFD}");

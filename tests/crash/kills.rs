@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use campanile::db::{LaunchStatus, RunState, runs};
+use campanile::db::{LaunchStatus, RunState, task_runs};
 use campanile_tests::{Backend, HostProcess};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -111,7 +111,7 @@ fn kill_a_backup(backend: Backend) {
     assert!(!growing.exists());
     let output = tower.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
-        let calls = runs::tasks_of_run(&mut tx, second.id)
+        let calls = task_runs::of_run(&mut tx, second.id)
             .await
             .expect("the calls");
         calls

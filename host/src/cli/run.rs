@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::Common;
 use super::launch::refuse_unknown;
 use super::output::{self, Failure, cell};
-use crate::db::runs::{self, RunRow, TaskRun};
+use crate::db::runs::{self, RunRow};
+use crate::db::task_runs::{self, TaskRun};
 use crate::ids::RunId;
 use crate::telemetry::printable;
 
@@ -108,7 +109,7 @@ impl Run {
             return Err(Failure::refused(format!("there is no run {id}"))
                 .hint("`campanile run list` shows the ids"));
         };
-        let tasks = runs::tasks_of_run(&mut tx, id).await?;
+        let tasks = task_runs::of_run(&mut tx, id).await?;
         match self {
             Run::Logs { .. } => logs(common, tasks)?,
             _ => show(common, run, tasks)?,

@@ -33,6 +33,7 @@ pub mod recovery;
 pub mod runs;
 pub mod schedules;
 pub mod stats;
+pub mod task_runs;
 
 use std::time::Duration;
 

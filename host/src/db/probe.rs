@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
     DbError, Tx, changes, events, hosts, launches, on, packages, recovery, runs, schedules, stats,
+    task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -46,6 +47,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         runs::STATEMENTS,
         schedules::STATEMENTS,
         stats::STATEMENTS,
+        task_runs::STATEMENTS,
     ];
     let locking = [
         recovery::LOCKING_STATEMENTS,

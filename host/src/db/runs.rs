@@ -4,6 +4,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
+use super::task_runs::{self, TaskRun};
 use super::types::{FailureKind, LaunchStatus, RunState, storable};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
@@ -51,59 +52,6 @@ pub struct NewRun {
     pub launch_id: LaunchId,
     pub is_recovery: bool,
     pub digest: ArtifactDigest,
-}
-
-/// One call of one task, when it is over.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
-pub struct TaskRun {
-    pub task: String,
-    pub attempt: i64,
-    pub succeeded: bool,
-    pub started_at: Timestamp,
-    pub finished_at: Timestamp,
-    pub retry_at: Option<Timestamp>,
-    /// JSON.
-    pub output: Option<String>,
-    /// JSON object.
-    pub context: Option<String>,
-    pub failure: Option<FailureKind>,
-    pub message: Option<String>,
-    pub stdout: String,
-    pub stderr: String,
-    /// JSON list of lines.
-    pub logs: String,
-    pub wall_ms: f64,
-    pub cpu_ms: f64,
-    pub memory_peak_bytes: i64,
-}
-
-impl TaskRun {
-    /// A call of `task` that succeeded, with nothing more to say of it.
-    pub fn succeeded(
-        task: &str,
-        attempt: i64,
-        started_at: Timestamp,
-        finished_at: Timestamp,
-    ) -> TaskRun {
-        TaskRun {
-            task: task.to_owned(),
-            attempt,
-            succeeded: true,
-            started_at,
-            finished_at,
-            retry_at: None,
-            output: None,
-            context: None,
-            failure: None,
-            message: None,
-            stdout: String::new(),
-            stderr: String::new(),
-            logs: "[]".to_owned(),
-            wall_ms: 0.0,
-            cpu_ms: 0.0,
-            memory_peak_bytes: 0,
-        }
-    }
 }
 
 /// What becomes of a run that its host lets go of.
@@ -248,13 +196,6 @@ const FINISH_LAUNCH: Batch = Batch {
     columns: 5,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
-const TASKS: Batch = Batch {
-    head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
-        stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes) VALUES ",
-    columns: 17,
-    // The same call again, when the answer to the first commit was lost.
-    tail: " ON CONFLICT (run_id, task, attempt) DO NOTHING",
-};
 // A later slot's result stands, in whatever order the runs finish.
 const SUCCESS: Batch = Batch {
     head: "INSERT INTO schedule_result (schedule_id, success_slot, result) VALUES ",
@@ -275,13 +216,6 @@ const FAILURE: Batch = Batch {
 };
 const HOLD: &str =
     "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
-const TASKS_OF_LAUNCH: &str = "SELECT t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context,
-        t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
-    FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
-const TASKS_OF_RUN: &str =
-    "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
-        failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
-    FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
     WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
@@ -301,8 +235,6 @@ pub const STATEMENTS: &[&str] = &[
     CONTINUE,
     CONTINUE_LAUNCH,
     HOLD,
-    TASKS_OF_LAUNCH,
-    TASKS_OF_RUN,
     NEXT_OPEN,
     NEXT_RETRY,
     LIST,
@@ -474,7 +406,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
         .iter()
         .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
         .collect();
-    insert_tasks(tx, &tasks).await?;
+    task_runs::insert(tx, &tasks).await?;
     remember(tx, &finishes).await?;
     Ok(won)
 }
@@ -494,40 +426,9 @@ pub async fn record_tasks(
         .map(|done| done.rows_affected()))?;
     if held == 1 {
         let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
-        insert_tasks(tx, &tasks).await?;
+        task_runs::insert(tx, &tasks).await?;
     }
     Ok(held == 1)
-}
-
-async fn insert_tasks(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
-    for piece in pieces(tasks) {
-        let tasks_sql = TASKS.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(tasks_sql);
-            for (run, task) in piece {
-                query = query
-                    .bind(*run)
-                    .bind(&task.task)
-                    .bind(task.attempt)
-                    .bind(task.succeeded)
-                    .bind(task.started_at)
-                    .bind(task.finished_at)
-                    .bind(task.retry_at)
-                    .bind(&task.output)
-                    .bind(&task.context)
-                    .bind(task.failure)
-                    .bind(task.message.as_deref().map(storable))
-                    .bind(storable(&task.stdout))
-                    .bind(storable(&task.stderr))
-                    .bind(&task.logs)
-                    .bind(task.wall_ms)
-                    .bind(task.cpu_ms)
-                    .bind(task.memory_peak_bytes);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
-    }
-    Ok(())
 }
 
 /// Keep what the next launches of these schedules are told.
@@ -585,22 +486,6 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
         })?;
     }
     Ok(())
-}
-
-/// All calls of tasks for a launch, over all its runs, in the order in which they started.
-pub async fn tasks_of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<TaskRun>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(TASKS_OF_LAUNCH)
-        .bind(launch)
-        .fetch_all(conn)
-        .await)?)
-}
-
-/// All calls of tasks in one run, in the order in which they started.
-pub async fn tasks_of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(TASKS_OF_RUN)
-        .bind(run)
-        .fetch_all(conn)
-        .await)?)
 }
 
 /// When, after `now`, the next launch fires or the next retry is due, if any is known.

@@ -13,7 +13,8 @@ use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::FailureKind;
-use crate::db::runs::{self, Finish, RunEnd, TaskRun};
+use crate::db::runs::{self, Finish, RunEnd};
+use crate::db::task_runs::{self, TaskRun};
 use crate::wasm::{Call, Outcome, Report, StopSignal};
 
 impl Engine {
@@ -171,7 +172,7 @@ impl Engine {
     async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<TaskRun>> {
         self.until_stopped(stop, || async {
             let mut tx = self.db.read().await?;
-            Ok(runs::tasks_of_launch(&mut tx, work.taken.launch_id).await?)
+            Ok(task_runs::of_launch(&mut tx, work.taken.launch_id).await?)
         })
         .await
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::clock::Timestamp;
-use crate::db::runs::TaskRun;
+use crate::db::task_runs::TaskRun;
 use crate::package::context;
 use crate::wasm::Limits;
 
