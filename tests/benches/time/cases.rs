@@ -207,7 +207,7 @@ impl Case {
         let back = (1..).find(|&minutes| at(-minutes).is_some()).unwrap_or(0);
         let (forth, end) = (1..)
             .find_map(|minutes| Some((minutes, at(minutes)?)))
-            .unwrap_or_default();
+            .unwrap();
         let moved = back - 1 + forth <= 3 * 60;
         moved.then(|| end.timestamp()).into_iter().collect()
     }
