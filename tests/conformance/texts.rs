@@ -79,13 +79,23 @@ fn texts_of_a_rules_shape_are_read_in_time_and_without_a_panic() {
 fn random_item(random: &mut StdRng) -> String {
     let number = |random: &mut StdRng| match random.random_range(0..50) {
         0 => random.random_range(0..u64::MAX),
-        number => number / 4,
+        1..8 => random.random_range(0..100),
+        _ => random.random_range(1..=5),
     };
     let (a, b, c) = (number(random), number(random), number(random));
-    let forms = [
-        "*", "*", "*/a", "a", "a", "a-b", "a-b/c", "H", "H/a", "H(a-b)", "H(a-b)/c", "?", "L",
-        "L-a", "aW", "LW", "MON#a", "FRIL", "JAN", "TUE-SAT", "a#b", "aL", "a/b", "-a", "a-", "*a",
+    let (a, b) = match random.random_bool(0.1) {
+        true => (a, b),
+        false => (a.min(b), a.max(b)),
+    };
+    const PLAIN: [&str; 8] = ["*", "*/a", "a", "a-b", "a-b/c", "H", "H/a", "H(a-b)"];
+    const OTHERS: [&str; 18] = [
+        "H(a-b)/c", "?", "L", "L-a", "aW", "LW", "MON#a", "FRIL", "JAN", "TUE-SAT", "a#b", "aL",
+        "a/b", "-a", "a-", "*a", "@a", "",
     ];
+    let forms: &[&str] = match random.random_bool(0.8) {
+        true => &PLAIN,
+        false => &OTHERS,
+    };
     let form = forms[random.random_range(0..forms.len())];
     let filled = form.chars().map(|letter| match letter {
         'a' => a.to_string(),

@@ -150,6 +150,15 @@ impl Case {
         start.with_timezone(&self.tz)
     }
 
+    /// An instant on the clock of the case's zone.
+    pub fn show(&self, second: Option<i64>) -> String {
+        let instant = second.and_then(|second| DateTime::from_timestamp(second, 0));
+        instant.map_or_else(
+            || "none".to_owned(),
+            |instant| instant.with_timezone(&self.tz).to_string(),
+        )
+    }
+
     pub fn is_around_change(&self) -> bool {
         offset(self.tz, self.start) != offset(self.tz, self.start + DAY)
     }

@@ -27,6 +27,8 @@ const RULES: usize = 20_000;
 const STARTS: usize = 50;
 /// Each time is the least of so many, because others use this machine too.
 const TRIES: usize = 3;
+/// Wrong answers that are printed, of each library.
+const SHOWN_MAX: usize = 5;
 
 fn main() {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
@@ -56,7 +58,13 @@ fn main() {
     for (name, measured) in &others {
         measured.print(name, &ours);
     }
+    for (name, measured) in &others {
+        println!("\nfirst wrong answers of {name}");
+        println!("{}", measured.shown.join("\n"));
+    }
     measure_whole_dialect(&mut random);
+    // A benchmark of wrong answers means nothing.
+    assert_eq!(ours.wrong, 0, "{}", ours.shown.join("\n"));
 }
 
 /// What one library did.
@@ -64,11 +72,25 @@ struct Measured {
     wrong: usize,
     not_after: usize,
     refused: usize,
+    /// The first wrong answers.
+    shown: Vec<String>,
     next: Vec<Duration>,
     parse: Vec<Duration>,
 }
 
 impl Measured {
+    fn show_wrong(&mut self, case: &Case, answer: Option<i64>, truth: Option<i64>) {
+        if self.shown.len() < SHOWN_MAX {
+            self.shown.push(format!(
+                "  `{}` after {}: {}, and right is {}",
+                case.expression(),
+                case.show(Some(case.start)),
+                case.show(answer),
+                case.show(truth)
+            ));
+        }
+    }
+
     fn print(&self, name: &str, ours: &Measured) {
         let ratio = |theirs: &[Duration], ours: &[Duration]| {
             let (theirs, ours) = (quantile(theirs, 0.5), quantile(ours, 0.5));
@@ -103,6 +125,7 @@ fn measure(
         wrong: 0,
         not_after: 0,
         refused: 0,
+        shown: Vec::new(),
         next: Vec::with_capacity(cases.len()),
         parse: Vec::with_capacity(cases.len()),
     };
@@ -112,7 +135,10 @@ fn measure(
             continue;
         };
         let answer = next();
-        measured.wrong += usize::from(answer != truth);
+        if answer != truth {
+            measured.wrong += 1;
+            measured.show_wrong(case, answer, truth);
+        }
         measured.not_after += usize::from(answer.is_some_and(|slot| slot <= case.start));
         measured.next.push(least(&*next));
         measured.parse.push(least(|| library(case)));
