@@ -129,7 +129,7 @@ fn random_special(random: &mut StdRng, day: u32) -> String {
 
 /// An expression with times of day around those at which clocks change.
 fn random_expression(random: &mut StdRng, seconds: bool) -> String {
-    let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.6), (4, 0.8), (5, 0.6)]
+    let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.7), (4, 0.9), (5, 0.7)]
         .into_iter()
         .map(|(field, star)| random_field(random, field, star))
         .collect();
