@@ -1,4 +1,5 @@
-//! Every function of the database room, on SQLite and on Postgres: same calls, same results.
+//! Every function of the database room, on SQLite and on Postgres: same calls, same results;
+//! and a host that lives through the nights in which clocks change.
 
 mod constraints;
 mod fixtures;
@@ -6,6 +7,7 @@ mod harness;
 mod hosts;
 mod launches;
 mod migrations;
+mod nights;
 mod plans;
 mod random;
 mod record;
@@ -14,4 +16,5 @@ mod refusals;
 mod runs;
 mod schedules;
 mod statements;
+mod texts;
 mod values;

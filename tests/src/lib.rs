@@ -12,6 +12,7 @@
 pub mod cluster;
 pub mod dump;
 mod host_process;
+pub mod texts;
 
 use campanile::db::{DatabaseUrl, Db, Tx, probe};
 use tempfile::TempDir;

@@ -48,6 +48,8 @@ mod warnings;
 mod zone;
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod clock_changes;
 #[cfg(test)]
 mod clock_overrides;

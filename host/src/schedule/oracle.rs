@@ -2,19 +2,28 @@
 //!
 //! It shares nothing with the first: it reads the expression's text for each number, asks
 //! chrono-tz for the offset at each step, and knows gaps and folds only from a clock that jumps.
+//!
+//! What holds for every rule is asserted in [`compare`]: `next(t)` is after `t`, nothing between
+//! the two is a slot, `prev(next(t))` is not after `t`, and the normal form means the same. That
+//! hashed values stay and spread is in `hash.rs`; what holds for every text, in
+//! `tests/conformance/texts.rs`.
 
+mod intervals;
 mod random;
 mod reading;
 
-use chrono::{DateTime, Datelike as _, NaiveDateTime, Offset as _, TimeZone as _};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use chrono::{DateTime, Offset as _, TimeZone as _};
 use chrono_tz::Tz;
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::testing::*;
-use super::{DayMatch, DstFold, DstGap, Rule, RuleKind, RuleText};
+use super::{DayMatch, DstFold, DstGap, Rule, RuleText};
 use crate::clock::Timestamp;
-use random::{random_start, random_text, random_zone};
+use random::{changes, random_start, random_text, random_zone};
 use reading::Reading;
 
 const MINUTE: i64 = 60;
@@ -23,6 +32,28 @@ const DAY: i64 = 86_400;
 
 /// The end of 2099.
 const END: i64 = 4_102_444_800;
+
+/// Changes that must be among those met, whatever the seed: gaps and folds of half an hour, an hour,
+/// two and three, at midnight, one that is no summer time, and a day that was left out.
+const TOLD: [(Tz, &str); 14] = [
+    (Tz::America__New_York, "2026-03-08T07:00:00Z"),
+    (Tz::America__New_York, "2026-11-01T06:00:00Z"),
+    (Tz::Australia__Lord_Howe, "2026-04-04T15:00:00Z"),
+    (Tz::Australia__Lord_Howe, "2026-10-03T15:30:00Z"),
+    (Tz::Antarctica__Troll, "2026-03-29T01:00:00Z"),
+    (Tz::Antarctica__Troll, "2026-10-25T01:00:00Z"),
+    (Tz::Antarctica__Casey, "2009-10-17T18:00:00Z"),
+    (Tz::Africa__Casablanca, "2026-02-15T02:00:00Z"),
+    (Tz::Africa__Casablanca, "2026-03-22T02:00:00Z"),
+    (Tz::Pacific__Apia, "2011-12-30T10:00:00Z"),
+    (Tz::Asia__Beirut, "2026-03-28T22:00:00Z"),
+    (Tz::America__Sao_Paulo, "2018-11-04T03:00:00Z"),
+    (Tz::Asia__Kathmandu, "1985-12-31T18:30:00Z"),
+    (Tz::Pacific__Chatham, "2026-09-26T14:00:00Z"),
+];
+
+/// How many triples are around each.
+const EACH_TOLD: usize = 20;
 
 const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
@@ -46,6 +77,9 @@ fn walk(text: &RuleText, reading: &Reading, after: i64, until: i64, step: i64) -
         let skipped = local - highest - step;
         let again = local <= highest;
         highest = highest.max(local);
+        if instant <= after {
+            continue;
+        }
         let shown = reading.matches(local);
         let fires = if reading.wildcard {
             shown
@@ -62,7 +96,7 @@ fn walk(text: &RuleText, reading: &Reading, after: i64, until: i64, step: i64) -
             };
             moved || shown && in_its_pass
         };
-        if fires && instant > after {
+        if fires {
             slots.push(instant);
         }
     }
@@ -98,202 +132,178 @@ fn random_rule(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> Option
     None
 }
 
-/// Compare a random rule with the oracle over `length` seconds. Returns how many slots it had.
-fn compare(random: &mut StdRng, seconds: bool, length: i64) -> usize {
-    let tz = random_zone(random);
-    let start = random_start(random, tz);
-    let Some((text, rule)) = random_rule(random, tz, start, seconds) else {
-        return 0;
-    };
-    let context = || format!("{text:?} after {start}");
+/// What was compared: one triple is an expression, a zone and a start.
+#[derive(Default)]
+struct Tally {
+    triples: usize,
+    /// Those during whose comparison the clock changed.
+    around_changes: usize,
+    /// Those that had slots during their comparison; of the others, that they have none was shown.
+    ringing: usize,
+    slots: usize,
+    zones: BTreeSet<&'static str>,
+    /// The changes, as zone and instant.
+    met: BTreeSet<(&'static str, i64)>,
+}
+
+impl Tally {
+    /// Compare `triples` random rules with the oracle, each over `length` seconds: some around each
+    /// of the changes `told`, and then others.
+    fn of(what: &str, told: &[(Tz, &str)], triples: usize, seconds: bool, length: i64) -> Tally {
+        let mut random = seeded(what);
+        let mut tally = Tally::default();
+        while tally.triples < triples {
+            let (tz, start) = match told.get(tally.triples / EACH_TOLD) {
+                Some(&(tz, change)) => {
+                    let change = time(change).micros() / 1_000_000;
+                    (tz, change - random.random_range(1..length))
+                }
+                None => {
+                    let tz = random_zone(&mut random);
+                    (tz, random_start(&mut random, tz, length))
+                }
+            };
+            tally.compare(&mut random, tz, start, seconds, length);
+        }
+        println!(
+            "{what}: {triples} triples in {} zones, {} around {} changes, {} with {} slots",
+            tally.zones.len(),
+            tally.around_changes,
+            tally.met.len(),
+            tally.ringing,
+            tally.slots
+        );
+        tally
+    }
+
+    fn compare(&mut self, random: &mut StdRng, tz: Tz, start: i64, seconds: bool, length: i64) {
+        let Some((text, rule)) = random_rule(random, tz, start, seconds) else {
+            return;
+        };
+        let slots = compare(random, &text, &rule, seconds, start..start + length);
+        self.slots += slots;
+        self.ringing += usize::from(slots > 0);
+        self.triples += 1;
+        self.zones.insert(tz.name());
+        let during = |change: &&i64| (start + 1..=start + length).contains(*change);
+        let mut changes = changes(tz).iter().filter(during).peekable();
+        self.around_changes += usize::from(changes.peek().is_some());
+        self.met.extend(changes.map(|&change| (tz.name(), change)));
+    }
+}
+
+/// Compare a rule with the oracle over a range of seconds. Returns how many slots it had.
+fn compare(
+    random: &mut StdRng,
+    text: &RuleText,
+    rule: &Rule,
+    seconds: bool,
+    range: Range<i64>,
+) -> usize {
+    let context = || format!("{text:?} during {range:?}");
     let step = if seconds { 1 } else { MINUTE };
-    let end = start + length;
-    let reading = Reading::of(&text, &rule.resolved_form());
+    let reading = Reading::of(text, &rule.resolved_form());
     let timestamp = |second: i64| Timestamp::from_micros(second * 1_000_000);
-    let expected: Vec<Timestamp> = walk(&text, &reading, start, end, step)
+    let (start, end) = (timestamp(range.start), timestamp(range.end));
+    let expected: Vec<Timestamp> = walk(text, &reading, range.start, range.end, step)
         .into_iter()
         .map(timestamp)
         .collect();
-    let found: Vec<Timestamp> = rule.slots(timestamp(start), timestamp(end)).collect();
+    let found: Vec<Timestamp> = rule.slots(start, end).collect();
     assert_eq!(found, expected, "{}", context());
-    let after_end = timestamp(end + 1);
+    let after_end = timestamp(range.end + 1);
     let backwards = std::iter::successors(rule.prev(after_end), |&slot| rule.prev(slot));
     let mut backwards: Vec<Timestamp> = backwards.take(expected.len()).collect();
     backwards.reverse();
     assert_eq!(backwards, expected, "{}", context());
-    for _ in 0..20 {
-        let instant = Timestamp::from_micros(random.random_range(start..end) * 1_000_000 + 999_999);
+    for _ in 0..5 {
+        let instant =
+            Timestamp::from_micros(random.random_range(range.clone()) * 1_000_000 + 999_999);
         let next = rule.next(instant);
         assert!(next.is_none_or(|next| next > instant), "{}", context());
-        let next = next.filter(|&next| next <= timestamp(end));
+        let before_next = next.and_then(|next| rule.prev(next));
+        assert!(
+            before_next.is_none_or(|prev| prev <= instant),
+            "{} and {instant}",
+            context()
+        );
+        let next = next.filter(|&next| next <= end);
         let first = expected.iter().find(|&&slot| slot > instant);
         assert_eq!(next.as_ref(), first, "{} and {instant}", context());
-        let prev = rule.prev(instant).filter(|&prev| prev > timestamp(start));
+        let prev = rule.prev(instant).filter(|&prev| prev > start);
         let last = expected.iter().rfind(|&&slot| slot < instant);
         assert_eq!(prev.as_ref(), last, "{} and {instant}", context());
         assert!(!rule.matches(instant), "{}", context());
     }
-    assert!(
-        expected.iter().all(|&slot| rule.matches(slot)),
+    let matches = |&slot: &Timestamp| rule.matches(slot);
+    assert!(expected.iter().all(matches), "{}", context());
+    let normal = RuleText {
+        expression: rule.normal_form(),
+        ..text.clone()
+    };
+    assert_eq!(
+        super::testing::rule(&normal).as_ref(),
+        Ok(rule),
         "{}",
         context()
     );
     expected.len()
 }
 
+/// Ten times as many cases with `CAMPANILE_LONG_TESTS=1`.
+fn many(cases: usize) -> usize {
+    match std::env::var_os("CAMPANILE_LONG_TESTS") {
+        Some(_) => 10 * cases,
+        None => cases,
+    }
+}
+
+/// A quarter of the triples that walk by minutes: a test each, so that the cores share them.
+fn compare_a_quarter(number: usize) {
+    const QUARTER: usize = 13_000;
+    let what = format!("minutes {number}");
+    let tally = Tally::of(&what, &TOLD, many(QUARTER), false, 2 * DAY);
+    assert!(tally.triples >= QUARTER);
+    assert!(2 * tally.around_changes >= tally.triples);
+    assert!(tally.zones.len() >= 60);
+    assert!(4 * tally.ringing >= tally.triples);
+    assert!(tally.slots > 10 * QUARTER);
+    for (tz, change) in TOLD {
+        let met = (tz.name(), time(change).micros() / 1_000_000);
+        assert!(tally.met.contains(&met), "{tz} at {change} was not met");
+    }
+}
+
 #[test]
-fn every_minute_around_clock_changes_agrees_with_the_oracle() {
-    let mut random = seeded("minutes");
-    let slots: usize = (0..3_000)
-        .map(|_| compare(&mut random, false, 3 * DAY))
-        .sum();
-    assert!(slots > 10_000, "only {slots} slots were compared");
+fn a_first_quarter_of_minutes_around_clock_changes_agrees_with_the_oracle() {
+    compare_a_quarter(1);
+}
+
+#[test]
+fn a_second_quarter_of_minutes_around_clock_changes_agrees_with_the_oracle() {
+    compare_a_quarter(2);
+}
+
+#[test]
+fn a_third_quarter_of_minutes_around_clock_changes_agrees_with_the_oracle() {
+    compare_a_quarter(3);
+}
+
+#[test]
+fn a_fourth_quarter_of_minutes_around_clock_changes_agrees_with_the_oracle() {
+    compare_a_quarter(4);
 }
 
 #[test]
 fn every_second_around_clock_changes_agrees_with_the_oracle() {
-    let mut random = seeded("seconds");
-    let slots: usize = (0..100).map(|_| compare(&mut random, true, DAY)).sum();
-    assert!(slots > 1_000, "only {slots} slots were compared");
+    let tally = Tally::of("seconds", &[], many(200), true, DAY);
+    assert!(3 * tally.around_changes >= tally.triples);
+    assert!(tally.slots > 1_000, "only {} slots", tally.slots);
 }
 
 #[test]
 fn every_minute_of_a_year_agrees_with_the_oracle() {
-    let mut random = seeded("years");
-    let slots: usize = (0..30)
-        .map(|_| compare(&mut random, false, 366 * DAY))
-        .sum();
-    assert!(slots > 1_000, "only {slots} slots were compared");
-}
-
-/// The instants of a local time by asking chrono-tz about every minute around it.
-fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
-    let found = tz.from_local_datetime(&local);
-    if let (Some(first), Some(second)) = (found.earliest(), found.latest()) {
-        let (first, second) = (first.timestamp(), second.timestamp());
-        return match text.dst_fold {
-            DstFold::First => vec![first],
-            DstFold::Second => vec![second],
-            DstFold::Both if first == second => vec![first],
-            DstFold::Both => vec![first, second],
-        };
-    }
-    let exists = |minutes: i64| {
-        let near = local + chrono::TimeDelta::minutes(minutes);
-        tz.from_local_datetime(&near).earliest()
-    };
-    let (back, _) = (1..)
-        .find_map(|minutes| Some((minutes, exists(-minutes)?)))
-        .unwrap();
-    let (forth, end) = (0..)
-        .find_map(|minutes| Some((minutes, exists(minutes)?)))
-        .unwrap();
-    let moved = text.dst_gap == DstGap::Shift && back - 1 + forth <= 3 * 60;
-    moved.then_some(end.timestamp()).into_iter().collect()
-}
-
-/// An interval of random overrides and exclusions, and its anchor in seconds.
-fn random_interval(random: &mut StdRng, tz: Tz, expression: String) -> (RuleText, i64) {
-    // Whole minutes, so that a gap can be measured in minutes.
-    let anchor = random_start(random, tz) / MINUTE * MINUTE;
-    let of_cron = random_text(random, tz, anchor, false);
-    let elapsed = expression.ends_with(['h', 'm', 's']);
-    let text = RuleText {
-        anchor: Some(Timestamp::from_micros(anchor * 1_000_000)),
-        dst_gap: if elapsed {
-            DstGap::Shift
-        } else {
-            of_cron.dst_gap
-        },
-        dst_fold: if elapsed {
-            DstFold::First
-        } else {
-            of_cron.dst_fold
-        },
-        exclude: of_cron.exclude,
-        ..RuleText::new(RuleKind::Every, expression, tz.name())
-    };
-    (text, anchor)
-}
-
-/// Compare the first slots of an interval with those expected, in seconds, forwards and backwards.
-fn compare_interval(random: &mut StdRng, text: &RuleText, anchor: i64, expected: &[i64]) {
-    let tz: Tz = text.timezone.parse().unwrap();
-    let expected: Vec<Timestamp> = expected
-        .iter()
-        .filter(|&&second| second + offset(tz, second) < END)
-        .map(|second| Timestamp::from_micros(second * 1_000_000))
-        .collect();
-    let Some(&end) = expected.last() else {
-        return;
-    };
-    let rule = rule(text).unwrap();
-    let before = Timestamp::from_micros(anchor * 1_000_000 - 1);
-    let found: Vec<Timestamp> = rule.slots(before, end).collect();
-    assert_eq!(found, expected, "{text:?}");
-    for _ in 0..5 {
-        let instant = Timestamp::from_micros(random.random_range(before.micros()..end.micros()));
-        let first = expected.iter().find(|&&slot| slot > instant);
-        assert_eq!(rule.next(instant).as_ref(), first, "{text:?} {instant}");
-        let last = expected.iter().rfind(|&&slot| slot < instant);
-        assert_eq!(rule.prev(instant).as_ref(), last, "{text:?} {instant}");
-    }
-}
-
-#[test]
-fn intervals_on_the_wall_clock_agree_with_counting_from_the_anchor() {
-    let mut random = seeded("intervals");
-    for _ in 0..1_000 {
-        let tz = random_zone(&mut random);
-        let (unit, one) = [("d", 1), ("w", 7), ("mo", 0)][random.random_range(0..3)];
-        let count = random.random_range(1..=3u32);
-        let (text, anchor) = random_interval(&mut random, tz, format!("{count}{unit}"));
-        let any_time = Reading::of(&text, "* * * * *");
-        let local = DateTime::from_timestamp(anchor + offset(tz, anchor), 0)
-            .unwrap()
-            .naive_utc();
-        let mut expected = Vec::new();
-        for index in 0..100u32 {
-            let local = match one {
-                0 => clamped_months(local, index * count),
-                _ => local + chrono::TimeDelta::days(i64::from(index * count * one)),
-            };
-            // The seconds of offsets with seconds are in the anchor.
-            let minute = local.and_utc().timestamp() / MINUTE * MINUTE;
-            match index {
-                _ if !any_time.matches(minute) => {}
-                0 => expected.push(anchor),
-                _ => expected.extend(instants_of(tz, local, &text)),
-            }
-        }
-        compare_interval(&mut random, &text, anchor, &expected);
-    }
-}
-
-#[test]
-fn intervals_of_elapsed_time_agree_with_counting_from_the_anchor() {
-    let mut random = seeded("elapsed intervals");
-    for _ in 0..300 {
-        let tz = random_zone(&mut random);
-        let minutes = random.random_range(1..=90);
-        let (text, anchor) = random_interval(&mut random, tz, format!("{minutes}m"));
-        let any_time = Reading::of(&text, "* * * * *");
-        let slots = (0..2_000).map(|index| anchor + index * minutes * MINUTE);
-        let expected: Vec<i64> = slots
-            .filter(|&slot| any_time.matches(slot + offset(tz, slot)))
-            .collect();
-        compare_interval(&mut random, &text, anchor, &expected);
-    }
-}
-
-/// `months` later on the same day, or on the last of a shorter month.
-fn clamped_months(local: NaiveDateTime, months: u32) -> NaiveDateTime {
-    let month = local.month0() + months;
-    let first = local.with_day(1).unwrap();
-    let first = first.with_year(first.year() + (month / 12) as i32).unwrap();
-    let first = first.with_month0(month % 12).unwrap();
-    (1..=local.day())
-        .rev()
-        .find_map(|day| first.with_day(day))
-        .unwrap()
+    let tally = Tally::of("years", &[], many(100), false, 366 * DAY);
+    assert!(2 * tally.ringing >= tally.triples);
+    assert!(tally.slots > 1_000, "only {} slots", tally.slots);
 }

@@ -1,12 +1,15 @@
 //! Random rules, zones and instants for the oracle.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use chrono::DateTime;
 use chrono_tz::{TZ_VARIANTS, Tz};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use super::super::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-use super::{DAY, END, MONTHS, WEEKDAYS, offset};
+use super::{DAY, END, HOUR, MONTHS, WEEKDAYS, offset};
 
 /// 1973, when the last offset with seconds was gone: walking by minutes misses nothing after it.
 const START_MIN: i64 = 94_694_400;
@@ -14,7 +17,7 @@ const START_MIN: i64 = 94_694_400;
 const START_MAX: i64 = END - 800 * DAY;
 
 pub(super) fn random_zone(random: &mut StdRng) -> Tz {
-    const TELLING: [Tz; 12] = [
+    const TELLING: [Tz; 13] = [
         Tz::America__New_York,
         Tz::Europe__London,
         Tz::Australia__Lord_Howe,
@@ -27,6 +30,7 @@ pub(super) fn random_zone(random: &mut StdRng) -> Tz {
         Tz::Antarctica__Vostok,
         Tz::Pacific__Chatham,
         Tz::Asia__Gaza,
+        Tz::Asia__Kathmandu,
     ];
     if random.random_bool(0.5) {
         TELLING[random.random_range(0..TELLING.len())]
@@ -35,16 +39,41 @@ pub(super) fn random_zone(random: &mut StdRng) -> Tz {
     }
 }
 
-/// An instant; mostly one that is up to two days before a change of offset.
-pub(super) fn random_start(random: &mut StdRng, tz: Tz) -> i64 {
-    let start = random.random_range(START_MIN..START_MAX);
-    let change = (0..400)
-        .map(|day| start + day * DAY)
-        .find(|&day| offset(tz, day) != offset(tz, day + DAY));
-    match change {
-        Some(day) if random.random_bool(0.8) => day - random.random_range(-DAY..DAY),
-        _ => start,
+/// The instants at which the offset of a zone changes, found by looking at every day.
+pub(super) fn changes(tz: Tz) -> &'static [i64] {
+    static KNOWN: Mutex<BTreeMap<&str, &[i64]>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(tz.name()).or_insert_with(|| {
+        let days = (START_MIN..END).step_by(DAY as usize);
+        let found = days.filter(|&day| offset(tz, day) != offset(tz, day + DAY));
+        let found: Vec<i64> = found.map(|day| first_with_new_offset(tz, day)).collect();
+        found.leak()
+    })
+}
+
+fn first_with_new_offset(tz: Tz, day: i64) -> i64 {
+    let (mut before, mut after) = (day, day + DAY);
+    while after - before > 1 {
+        let middle = before.midpoint(after);
+        if offset(tz, middle) == offset(tz, day) {
+            before = middle;
+        } else {
+            after = middle;
+        }
     }
+    after
+}
+
+/// An instant; mostly one less than `length` seconds before a change of offset, or in the hours
+/// after it, when a second pass may last.
+pub(super) fn random_start(random: &mut StdRng, tz: Tz, length: i64) -> i64 {
+    let changes = changes(tz);
+    let changes = &changes[..changes.partition_point(|&change| change < START_MAX)];
+    if changes.is_empty() || random.random_bool(0.2) {
+        return random.random_range(START_MIN..START_MAX);
+    }
+    let change = changes[random.random_range(0..changes.len())];
+    change - random.random_range(-3 * HOUR..length)
 }
 
 fn random_field(random: &mut StdRng, field: usize, star_chance: f64) -> String {
@@ -100,7 +129,7 @@ fn random_special(random: &mut StdRng, day: u32) -> String {
 
 /// An expression with times of day around those at which clocks change.
 fn random_expression(random: &mut StdRng, seconds: bool) -> String {
-    let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.6), (4, 0.8), (5, 0.6)]
+    let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.7), (4, 0.9), (5, 0.7)]
         .into_iter()
         .map(|(field, star)| random_field(random, field, star))
         .collect();

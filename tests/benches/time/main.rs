@@ -1,0 +1,235 @@
+//! The rules of time beside the crates `croner` and `cron`: wrong answers, and what an answer costs.
+//!
+//! The cases are those that all three can express: five fields of plain numbers, of which at most
+//! one restricts the day. What is right is found by a walk over dates that shares no code with any
+//! of the three, by the rule of this project for gaps and folds; answers that are no answer at all,
+//! at or before the start, are counted apart. A seed in `CAMPANILE_TEST_SEED` replays the cases.
+
+mod cases;
+
+use std::hint::black_box;
+use std::str::FromStr as _;
+use std::time::{Duration, Instant};
+
+use campanile::clock::Timestamp;
+use campanile::schedule::{HashKey, Rule};
+use chrono::DateTime;
+use chrono_tz::Tz;
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+
+use cases::{Case, random_text, random_zone_and_start};
+
+/// Cases that all three are asked.
+const CASES: usize = 20_000;
+/// Rules of this project's whole dialect, and how often each is asked: a million answers.
+const RULES: usize = 20_000;
+const STARTS: usize = 50;
+/// Each time is the least of so many, because others use this machine too.
+const TRIES: usize = 3;
+/// Wrong answers that are printed, of each library.
+const SHOWN_MAX: usize = 5;
+
+fn main() {
+    let seed = match std::env::var("CAMPANILE_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("CAMPANILE_TEST_SEED is a whole number"),
+        Err(_) => rand::random(),
+    };
+    println!("replay with CAMPANILE_TEST_SEED={seed}\n");
+    let mut random = StdRng::seed_from_u64(seed);
+    let cases: Vec<Case> = (0..CASES).map(|_| Case::random(&mut random)).collect();
+    let around = cases.iter().filter(|case| case.is_around_change()).count();
+    println!("{CASES} cases, {around} of them within a day before a change of offset");
+    let truth: Vec<Option<i64>> = cases.iter().map(Case::truth).collect();
+    let ours = measure(&cases, &truth, ours);
+    let others = [
+        ("croner 4.0", measure(&cases, &truth, croner)),
+        ("cron 0.17", measure(&cases, &truth, cron)),
+    ];
+    println!(
+        "{:<12}{:>9}{:>9}{:>11}{:>11}{:>11}{:>9}{:>11}{:>9}",
+        "", "wrong", "not", "next()", "next()", "next()", "to", "parse", "to"
+    );
+    println!(
+        "{:<12}{:>9}{:>9}{:>11}{:>11}{:>11}{:>9}{:>11}{:>9}",
+        "", "answers", "after", "median", "p99", "worst", "ours", "median", "ours"
+    );
+    ours.print("campanile", &ours);
+    for (name, measured) in &others {
+        measured.print(name, &ours);
+    }
+    for (name, measured) in &others {
+        println!("\nfirst wrong answers of {name}");
+        println!("{}", measured.shown.join("\n"));
+    }
+    measure_whole_dialect(&mut random);
+    // A benchmark of wrong answers means nothing.
+    assert_eq!(ours.wrong, 0, "{}", ours.shown.join("\n"));
+}
+
+/// What one library did.
+struct Measured {
+    wrong: usize,
+    not_after: usize,
+    refused: usize,
+    /// The first wrong answers.
+    shown: Vec<String>,
+    next: Vec<Duration>,
+    parse: Vec<Duration>,
+}
+
+impl Measured {
+    fn show_wrong(&mut self, case: &Case, answer: Option<i64>, truth: Option<i64>) {
+        if self.shown.len() < SHOWN_MAX {
+            self.shown.push(format!(
+                "  `{}` after {}: {}, and right is {}",
+                case.expression(),
+                case.show(Some(case.start)),
+                case.show(answer),
+                case.show(truth)
+            ));
+        }
+    }
+
+    fn print(&self, name: &str, ours: &Measured) {
+        let ratio = |theirs: &[Duration], ours: &[Duration]| {
+            let (theirs, ours) = (quantile(theirs, 0.5), quantile(ours, 0.5));
+            format!("{:.2} x", theirs.as_secs_f64() / ours.as_secs_f64())
+        };
+        println!(
+            "{name:<12}{:>9}{:>9}{:>11}{:>11}{:>11}{:>9}{:>11}{:>9}",
+            self.wrong,
+            self.not_after,
+            micros(quantile(&self.next, 0.5)),
+            micros(quantile(&self.next, 0.99)),
+            micros(quantile(&self.next, 1.0)),
+            ratio(&self.next, &ours.next),
+            micros(quantile(&self.parse, 0.5)),
+            ratio(&self.parse, &ours.parse),
+        );
+        if self.refused > 0 {
+            println!("  {} expressions were refused", self.refused);
+        }
+    }
+}
+
+/// An answer to a parsed expression, in seconds.
+type Next = Box<dyn Fn() -> Option<i64>>;
+
+fn measure(
+    cases: &[Case],
+    truth: &[Option<i64>],
+    library: impl Fn(&Case) -> Option<Next>,
+) -> Measured {
+    let mut measured = Measured {
+        wrong: 0,
+        not_after: 0,
+        refused: 0,
+        shown: Vec::new(),
+        next: Vec::with_capacity(cases.len()),
+        parse: Vec::with_capacity(cases.len()),
+    };
+    for (case, &truth) in cases.iter().zip(truth) {
+        let Some(next) = library(case) else {
+            measured.refused += 1;
+            continue;
+        };
+        let answer = next();
+        if answer != truth {
+            measured.wrong += 1;
+            measured.show_wrong(case, answer, truth);
+        }
+        measured.not_after += usize::from(answer.is_some_and(|slot| slot <= case.start));
+        measured.next.push(least(&*next));
+        measured.parse.push(least(|| library(case)));
+    }
+    measured.next.sort_unstable();
+    measured.parse.sort_unstable();
+    measured
+}
+
+fn ours(case: &Case) -> Option<Next> {
+    let rule = Rule::parse(&case.text(), HashKey::NONE).ok()?;
+    let start = Timestamp::from_micros(case.start * 1_000_000);
+    Some(Box::new(move || {
+        let slot = black_box(&rule).next(start)?;
+        Some(slot.micros() / 1_000_000)
+    }))
+}
+
+fn croner(case: &Case) -> Option<Next> {
+    let rule = croner::Cron::from_str(&case.expression()).ok()?;
+    let start = case.local_start();
+    Some(Box::new(move || {
+        let slot = black_box(&rule).find_next_occurrence(&start, false).ok()?;
+        Some(slot.timestamp())
+    }))
+}
+
+fn cron(case: &Case) -> Option<Next> {
+    let rule = cron::Schedule::from_str(&case.expression_with_second()).ok()?;
+    let start: DateTime<Tz> = case.local_start();
+    Some(Box::new(move || {
+        let slot = black_box(&rule).after(&start).next()?;
+        Some(slot.timestamp())
+    }))
+}
+
+/// The cost of `next()` over everything that a rule can say.
+fn measure_whole_dialect(random: &mut StdRng) {
+    let mut rules = Vec::with_capacity(RULES);
+    while rules.len() < RULES {
+        let (tz, start) = random_zone_and_start(random);
+        if let Ok(rule) = Rule::parse(&random_text(random, tz), HashKey::NONE) {
+            rules.push((rule, start));
+        }
+    }
+    let starts = |start: i64| (0..STARTS as i64).map(move |hour| start + hour * 3_600);
+    let timestamp = |second: i64| Timestamp::from_micros(second * 1_000_000);
+    let begun = Instant::now();
+    for (rule, start) in &rules {
+        for start in starts(*start) {
+            black_box(rule.next(timestamp(start)));
+        }
+    }
+    let million = begun.elapsed();
+    let mut times = Vec::with_capacity(RULES * STARTS);
+    for (rule, start) in &rules {
+        for start in starts(*start) {
+            times.push(least(|| rule.next(timestamp(start))));
+        }
+    }
+    times.sort_unstable();
+    println!(
+        "\n{} answers of the whole dialect: median {} us (goal 2), p99 {} us (goal 20), worst {} us (goal 2000)",
+        times.len(),
+        micros(quantile(&times, 0.5)),
+        micros(quantile(&times, 0.99)),
+        micros(quantile(&times, 1.0)),
+    );
+    println!(
+        "the same without a look at the clock between them: {:.2} s (goal 5)",
+        million.as_secs_f64()
+    );
+}
+
+/// The least time of some tries, the first of which is not counted.
+fn least<T>(what: impl Fn() -> T) -> Duration {
+    black_box(what());
+    let tries = (0..TRIES).map(|_| {
+        let begun = Instant::now();
+        black_box(what());
+        begun.elapsed()
+    });
+    tries.min().unwrap_or_default()
+}
+
+fn quantile(sorted: &[Duration], part: f64) -> Duration {
+    let last = sorted.len().saturating_sub(1);
+    let index = (last as f64 * part).round() as usize;
+    sorted.get(index).copied().unwrap_or_default()
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64() * 1e6)
+}

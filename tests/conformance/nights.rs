@@ -1,0 +1,342 @@
+//! A host through nights in which the clocks change, on a simulated clock, minute by minute.
+//!
+//! What is on the record afterwards is printed, and compared with tables that do not come from
+//! the rules; the rules by themselves must give the same slots.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile::clock::{Clock, Timestamp};
+use campanile::db::launches::{self, LaunchRow};
+use campanile::db::schedules::{self, Revision};
+use campanile::db::{Decision, LaunchStatus, Origin};
+use campanile::engine::{Engine, RecoveryLimits, Settings};
+use campanile::package::{Folder, Packages, Rules};
+use campanile::schedule::late::LatePolicy;
+use campanile::schedule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use campanile::wasm::{Limits, Sandbox, SandboxSettings};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::schedule_id;
+
+on_both!(
+    a_spring_night_in_new_york,
+    an_autumn_night_in_new_york,
+    a_spring_night_in_lord_howe,
+    an_autumn_night_in_lord_howe,
+);
+
+const NOOP: &[u8] = include_bytes!("../guests/noop.wasm");
+
+/// How long every night lasts.
+const MINUTES: u64 = 180;
+
+/// A night.
+struct Night {
+    timezone: &'static str,
+    begin: &'static str,
+    /// When the daily schedules are to fire, in cron's order of minute and hour.
+    daily: &'static str,
+    /// A day before the night, at the same local time.
+    anchor: &'static str,
+    /// The slots in UTC, what the clock shows then, and the schedules that are launched.
+    expected: &'static str,
+}
+
+async fn a_spring_night_in_new_york(test: TestDb) {
+    let night = Night {
+        timezone: "America/New_York",
+        begin: "2026-03-08T00:35:00-05:00",
+        daily: "30 2",
+        anchor: "2026-03-06T02:30:00-05:00",
+        expected: "
+2026-03-08T05:45:00Z 00:45-05:00 hourly wild
+2026-03-08T06:00:00Z 01:00-05:00 wild
+2026-03-08T06:15:00Z 01:15-05:00 wild
+2026-03-08T06:18:00Z 01:18-05:00 hashed
+2026-03-08T06:30:00Z 01:30-05:00 wild
+2026-03-08T06:45:00Z 01:45-05:00 hourly wild
+2026-03-08T06:48:00Z 01:48-05:00 hashed
+2026-03-08T07:00:00Z 03:00-04:00 both daily fixed hashed second wild
+2026-03-08T07:15:00Z 03:15-04:00 wild
+2026-03-08T07:30:00Z 03:30-04:00 wild
+2026-03-08T07:45:00Z 03:45-04:00 hourly wild
+2026-03-08T08:00:00Z 04:00-04:00 wild
+2026-03-08T08:15:00Z 04:15-04:00 wild
+2026-03-08T08:30:00Z 04:30-04:00 wild",
+    };
+    night.pass(test).await;
+}
+
+async fn an_autumn_night_in_new_york(test: TestDb) {
+    let night = Night {
+        timezone: "America/New_York",
+        begin: "2026-11-01T00:35:00-04:00",
+        daily: "45 1",
+        anchor: "2026-10-30T01:45:00-04:00",
+        expected: "
+2026-11-01T04:45:00Z 00:45-04:00 hourly wild
+2026-11-01T05:00:00Z 01:00-04:00 wild
+2026-11-01T05:15:00Z 01:15-04:00 wild
+2026-11-01T05:18:00Z 01:18-04:00 hashed
+2026-11-01T05:30:00Z 01:30-04:00 wild
+2026-11-01T05:45:00Z 01:45-04:00 both daily fixed hourly skip wild
+2026-11-01T05:48:00Z 01:48-04:00 hashed
+2026-11-01T06:00:00Z 01:00-05:00 wild
+2026-11-01T06:15:00Z 01:15-05:00 wild
+2026-11-01T06:30:00Z 01:30-05:00 wild
+2026-11-01T06:45:00Z 01:45-05:00 both hourly second wild
+2026-11-01T07:00:00Z 02:00-05:00 wild
+2026-11-01T07:15:00Z 02:15-05:00 wild
+2026-11-01T07:18:00Z 02:18-05:00 hashed
+2026-11-01T07:30:00Z 02:30-05:00 wild",
+    };
+    night.pass(test).await;
+}
+
+/// Half an hour is left out.
+async fn a_spring_night_in_lord_howe(test: TestDb) {
+    let night = Night {
+        timezone: "Australia/Lord_Howe",
+        begin: "2026-10-04T00:35:00+10:30",
+        daily: "15 2",
+        anchor: "2026-10-02T02:15:00+10:30",
+        expected: "
+2026-10-03T14:15:00Z 00:45+10:30 hourly wild
+2026-10-03T14:30:00Z 01:00+10:30 wild
+2026-10-03T14:45:00Z 01:15+10:30 wild
+2026-10-03T14:48:00Z 01:18+10:30 hashed
+2026-10-03T15:00:00Z 01:30+10:30 wild
+2026-10-03T15:15:00Z 01:45+10:30 hourly wild
+2026-10-03T15:18:00Z 01:48+10:30 hashed
+2026-10-03T15:30:00Z 02:30+11:00 both daily fixed hashed second wild
+2026-10-03T15:45:00Z 02:45+11:00 wild
+2026-10-03T15:48:00Z 02:48+11:00 hashed
+2026-10-03T16:00:00Z 03:00+11:00 wild
+2026-10-03T16:15:00Z 03:15+11:00 hourly wild
+2026-10-03T16:30:00Z 03:30+11:00 wild
+2026-10-03T16:45:00Z 03:45+11:00 wild
+2026-10-03T17:00:00Z 04:00+11:00 wild",
+    };
+    night.pass(test).await;
+}
+
+/// Half an hour is shown twice.
+async fn an_autumn_night_in_lord_howe(test: TestDb) {
+    let night = Night {
+        timezone: "Australia/Lord_Howe",
+        begin: "2026-04-05T00:35:00+11:00",
+        daily: "45 1",
+        anchor: "2026-04-03T01:45:00+11:00",
+        expected: "
+2026-04-04T13:45:00Z 00:45+11:00 hourly wild
+2026-04-04T14:00:00Z 01:00+11:00 wild
+2026-04-04T14:15:00Z 01:15+11:00 wild
+2026-04-04T14:18:00Z 01:18+11:00 hashed
+2026-04-04T14:30:00Z 01:30+11:00 wild
+2026-04-04T14:45:00Z 01:45+11:00 both daily fixed hourly skip wild
+2026-04-04T14:48:00Z 01:48+11:00 hashed
+2026-04-04T15:00:00Z 01:30+10:30 wild
+2026-04-04T15:15:00Z 01:45+10:30 both second wild
+2026-04-04T15:30:00Z 02:00+10:30 wild
+2026-04-04T15:45:00Z 02:15+10:30 hourly wild
+2026-04-04T15:48:00Z 02:18+10:30 hashed
+2026-04-04T16:00:00Z 02:30+10:30 wild
+2026-04-04T16:15:00Z 02:45+10:30 wild
+2026-04-04T16:18:00Z 02:48+10:30 hashed
+2026-04-04T16:30:00Z 03:00+10:30 wild",
+    };
+    night.pass(test).await;
+}
+
+impl Night {
+    fn begin(&self) -> Timestamp {
+        self.begin.parse().unwrap()
+    }
+
+    fn end(&self) -> Timestamp {
+        self.begin().plus(Duration::from_secs(MINUTES * 60))
+    }
+
+    /// Let a host live through the night, and look at what it put on the record.
+    async fn pass(&self, test: TestDb) {
+        let clock = Clock::simulated(self.begin());
+        let (engine, _lock) = start(&test, &clock).await;
+        let rules = self.add_schedules(&test).await;
+        let mut launched = 0;
+        for minute in 1..=MINUTES {
+            let now = self.begin().plus(Duration::from_secs(minute * 60));
+            clock.advance_to(now);
+            let tick = engine.tick(now).await.unwrap();
+            assert_eq!((tick.runs, tick.finished), (tick.decisions, tick.decisions));
+            launched += tick.decisions;
+        }
+        let mut tx = test.read().await;
+        let mut rows = launches::list(&mut tx, None, 1_000).await.unwrap();
+        drop(tx);
+        rows.sort_by_key(|row| (row.scheduled_time, row.schedule.clone()));
+        print(&rows);
+        assert_eq!(rows.len(), launched);
+        assert_eq!(table(&rows), self.expected.trim_start());
+        for row in &rows {
+            let ends = (row.decision, row.status, row.slot_count, row.attempts);
+            let launched = (Decision::Launched, LaunchStatus::Succeeded, 1, 1);
+            assert_eq!(ends, launched, "{row:?}");
+            assert_eq!(row.fire_time, row.scheduled_time);
+            assert_eq!(row.finished_at, Some(row.scheduled_time));
+        }
+        for (name, rule) in rules {
+            let of_rule: Vec<Timestamp> = rule.slots(self.begin(), self.end()).collect();
+            let of_host: Vec<Timestamp> = rows
+                .iter()
+                .filter(|row| row.schedule == name)
+                .map(|row| row.scheduled_time)
+                .collect();
+            assert_eq!(of_host, of_rule, "{name}");
+        }
+    }
+
+    /// What is to be launched, by name.
+    fn rules(&self) -> [(&'static str, RuleText); 8] {
+        let daily = format!("{} * * *", self.daily);
+        let new = |kind, expression: &str| RuleText::new(kind, expression, self.timezone);
+        let cron = |expression: &str| new(RuleKind::Cron, expression);
+        let folded = |dst_fold| RuleText {
+            dst_fold,
+            ..cron(&daily)
+        };
+        let every = |expression, anchor: &str| RuleText {
+            anchor: Some(anchor.parse().unwrap()),
+            ..new(RuleKind::Every, expression)
+        };
+        [
+            ("wild", cron("*/15 * * * *")),
+            ("fixed", cron(&daily)),
+            (
+                "skip",
+                RuleText {
+                    dst_gap: DstGap::Skip,
+                    ..cron(&daily)
+                },
+            ),
+            ("second", folded(DstFold::Second)),
+            ("both", folded(DstFold::Both)),
+            // At 18 and 48 minutes for the schedule 5.
+            ("hashed", cron("H/30 1,2 * * *")),
+            (
+                "hourly",
+                every(
+                    "1h",
+                    &self.begin().plus(Duration::from_secs(600)).to_string(),
+                ),
+            ),
+            ("daily", every("1d", self.anchor)),
+        ]
+    }
+
+    async fn add_schedules(&self, test: &TestDb) -> Vec<(&'static str, Rule)> {
+        let mut tx = test.write().await;
+        let mut rules = Vec::new();
+        for ((name, text), number) in self.rules().into_iter().zip(0..) {
+            let id = schedule_id(number);
+            let rule = Rule::parse(&text, HashKey::of(id)).unwrap();
+            let revision = Revision {
+                schedule_id: id,
+                revision: 1,
+                name: name.to_owned(),
+                package: "noop".to_owned(),
+                task: None,
+                rule: text,
+                context: "{}".to_owned(),
+                since: self.begin(),
+            };
+            let next = rule.next(self.begin());
+            schedules::insert(&mut tx, &revision, Origin::Operator, next)
+                .await
+                .unwrap();
+            rules.push((name, rule));
+        }
+        tx.commit().await.unwrap();
+        rules
+    }
+}
+
+/// A host with one package in its folder.
+async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::HostLock) {
+    let memory_bytes_max = Limits::default().memory_bytes_max;
+    let sandbox = SandboxSettings {
+        calls_max: 8,
+        guest_threads: 2,
+        cache_dir: None,
+        memory_bytes_max,
+    };
+    let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
+    let plugins = test.place.folder.path().join("plugins");
+    std::fs::create_dir(&plugins).unwrap();
+    std::fs::write(plugins.join("noop.wasm"), NOOP).unwrap();
+    let rules = Rules {
+        limits: Limits::default(),
+        memory_bytes_most: memory_bytes_max,
+        env: |_| None,
+        own_paths: Vec::new(),
+    };
+    let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
+    let settings = Settings {
+        runs_max: 8,
+        lease: Duration::from_secs(30),
+        renew: Duration::from_secs(10),
+        late: LatePolicy::default(),
+        recovery: RecoveryLimits {
+            lost_threshold: Duration::from_secs(60),
+            age_max: Duration::from_secs(3_600),
+            attempts_max: 3,
+        },
+        recovery_interval: Duration::from_secs(10),
+        audit_interval: Duration::from_secs(600),
+        drain: Duration::from_secs(1),
+    };
+    let (engine, lock) = Engine::start(
+        test.db.clone(),
+        clock.clone(),
+        Some("tower"),
+        settings,
+        Packages::default(),
+        sandbox,
+    )
+    .await
+    .unwrap();
+    engine.scan(&mut folder).await.unwrap();
+    (engine, lock)
+}
+
+fn print(rows: &[LaunchRow]) {
+    for row in rows {
+        println!(
+            "{} {:<47} {:<6} {} {}",
+            row.scheduled_time, row.scheduled_local, row.schedule, row.decision, row.status
+        );
+    }
+}
+
+/// A line for each slot, with the schedules launched at it.
+fn table(rows: &[LaunchRow]) -> String {
+    let mut lines: BTreeMap<Timestamp, String> = BTreeMap::new();
+    for row in rows {
+        // `2026-03-08T03:00:00-04:00[…]` is shown as `03:00-04:00`.
+        let local = &row.scheduled_local;
+        let shown = || {
+            format!(
+                "{} {}{}",
+                row.scheduled_time,
+                &local[11..16],
+                &local[19..25]
+            )
+        };
+        let line = lines.entry(row.scheduled_time).or_insert_with(shown);
+        line.push(' ');
+        line.push_str(&row.schedule);
+    }
+    let lines: Vec<String> = lines.into_values().collect();
+    lines.join("\n")
+}

@@ -1,0 +1,61 @@
+//! What must hold for any text that is given as a rule: called by a test, and by the fuzz target.
+
+use std::time::Duration;
+
+use campanile::clock::Timestamp;
+use campanile::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
+
+/// How a text is read; a test measures the time besides.
+pub type Parse<'a> = &'a mut dyn FnMut(&RuleText) -> Result<Rule, RuleError>;
+
+/// Read a text without a measure.
+pub fn parse(text: &RuleText) -> Result<Rule, RuleError> {
+    Rule::parse(text, HashKey::NONE)
+}
+
+/// Read `bytes` as an expression of every kind, and as an exclusion. Returns how many were understood.
+///
+/// # Panics
+/// When something does that must not be: an error without a hint or of more than one line, a slot that is not
+/// after the instant asked for, a normal form that means something else.
+pub fn check(bytes: &[u8], parse: Parse) -> usize {
+    let text = String::from_utf8_lossy(bytes);
+    let kinds = RuleKind::ALL.iter();
+    let mut texts: Vec<RuleText> = kinds
+        .map(|&kind| RuleText::new(kind, text.as_ref(), "America/New_York"))
+        .collect();
+    texts.push(RuleText {
+        exclude: vec![text.into_owned()],
+        ..RuleText::new(RuleKind::Cron, "0 9 * * *", "America/New_York")
+    });
+    let understood = texts.iter().filter(|text| check_text(text, parse));
+    understood.count()
+}
+
+fn check_text(text: &RuleText, parse: Parse) -> bool {
+    let rule = match parse(text) {
+        Ok(rule) => rule,
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.is_empty() && !said.contains('\n'), "{text:?}: {said}");
+            assert!(!error.hint().is_empty(), "{text:?}: {said}");
+            return false;
+        }
+    };
+    // The middle of a second pass.
+    let after = Timestamp::from_micros(1_793_515_500_000_000);
+    if let Some(slot) = rule.next(after) {
+        assert!(slot > after, "{text:?}");
+        assert!(
+            rule.matches(slot) && !rule.matches(slot.plus(Duration::from_micros(1))),
+            "{text:?}"
+        );
+        assert!(rule.prev(slot).is_none_or(|slot| slot <= after), "{text:?}");
+    }
+    let normal = RuleText {
+        expression: rule.normal_form(),
+        ..text.clone()
+    };
+    assert_eq!(parse(&normal).as_ref(), Ok(&rule), "{text:?}");
+    true
+}
