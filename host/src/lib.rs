@@ -58,9 +58,9 @@
 //!
 //! # Who knows what
 //!
-//! `cli → config → engine → { schedule, package, db, wasm }`, and never the other way. Only [`db`] names sqlx, only
-//! [`wasm`] names wasmtime, only [`clock`] asks for the time. [`schedule`], [`engine::plan`], [`engine::outcome`] and
-//! [`engine::workflow`] are pure: the same arguments give the same answer.
+//! `cli → config → engine → { policy → schedule, package, db, wasm }`, and never the other way. Only [`db`] names sqlx,
+//! only [`wasm`] names wasmtime, only [`clock`] asks for the time. [`schedule`], [`policy`], [`engine::plan`],
+//! [`engine::outcome`] and [`engine::workflow`] are pure: the same arguments give the same answer.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -76,6 +76,7 @@ pub mod db;
 pub mod engine;
 pub mod ids;
 pub mod package;
+pub mod policy;
 pub mod schedule;
 pub mod strict;
 pub mod telemetry;

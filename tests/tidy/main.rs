@@ -125,13 +125,15 @@ fn only_the_clock_asks_what_time_it_is() {
 
 #[test]
 fn an_arrow_is_never_turned_round() {
-    // `cli → config → engine → { schedule, package, db, wasm }`, and of the last only `db` knows itself.
+    // `cli → config → engine → { policy → schedule, package, db, wasm }`, and of the last only `db` knows itself.
     let above = ["crate::engine", "crate::cli", "crate::config"];
     let above_and_beside = [&above[..], &["crate::db"]].concat();
+    let all_but_itself = [&above_and_beside[..], &["crate::policy"]].concat();
     for (room, unknown) in [
         ("host/src/engine/", &above[1..]),
         ("host/src/db/", &above),
-        ("host/src/schedule/", &above_and_beside),
+        ("host/src/policy/", &above_and_beside),
+        ("host/src/schedule/", &all_but_itself),
         ("host/src/package/", &above_and_beside),
         ("host/src/wasm/", &above_and_beside),
     ] {

@@ -58,7 +58,7 @@ mod oracle;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

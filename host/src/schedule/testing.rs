@@ -1,4 +1,4 @@
-//! What the tests of this module share.
+//! What the tests of this module and of `policy` share.
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -6,37 +6,37 @@ use rand::rngs::StdRng;
 use super::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use crate::clock::Timestamp;
 
-pub(super) fn time(text: &str) -> Timestamp {
+pub(crate) fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-pub(super) fn times(texts: &[&str]) -> Vec<Timestamp> {
+pub(crate) fn times(texts: &[&str]) -> Vec<Timestamp> {
     texts.iter().map(|text| time(text)).collect()
 }
 
 /// The rule of a schedule without an identity.
-pub(super) fn rule(text: &RuleText) -> Result<Rule, RuleError> {
+pub(crate) fn rule(text: &RuleText) -> Result<Rule, RuleError> {
     Rule::parse(text, HashKey::NONE)
 }
 
-pub(super) fn parsed(kind: RuleKind, expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+pub(crate) fn parsed(kind: RuleKind, expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     rule(&RuleText::new(kind, expression, timezone))
 }
 
-pub(super) fn cron(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+pub(crate) fn cron(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     parsed(RuleKind::Cron, expression, timezone)
 }
 
-pub(super) fn every(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+pub(crate) fn every(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     parsed(RuleKind::Every, expression, timezone)
 }
 
-pub(super) fn at(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
+pub(crate) fn at(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     parsed(RuleKind::At, expression, timezone)
 }
 
 /// A source of random values; its seed is printed, and taken from `CAMPANILE_TEST_SEED` if set.
-pub(super) fn seeded(what: &str) -> StdRng {
+pub(crate) fn seeded(what: &str) -> StdRng {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(seed) => seed.parse().expect("CAMPANILE_TEST_SEED is a whole number"),
         Err(_) => rand::random(),

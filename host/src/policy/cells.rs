@@ -1,0 +1,295 @@
+//! What becomes of a slot, one line for each case: the policies of slots as a specification.
+
+use super::testing::*;
+use super::{CaughtUp, DropReason, Floor, Standing};
+use crate::schedule::testing::cron;
+
+/// Check a table of lines `policies | last slot decided | now | decisions`, for the slots of `expression`.
+fn check_table(expression: &str, table: &str) {
+    for line in table.trim().lines() {
+        let parts: Vec<&str> = line.split(" | ").map(str::trim).collect();
+        let [policies, cursor, now, decisions] = parts[..] else {
+            panic!("not four parts: {line}");
+        };
+        check(expression, policies, &standing(at(cursor)), now, decisions);
+    }
+}
+
+/// Check the decisions, `; ` between them; `-` for none.
+fn check(expression: &str, json: &str, standing: &Standing, now: &str, decisions: &str) {
+    let rule = cron(expression, "UTC").unwrap();
+    let policies = policies(json);
+    let terms = terms(&rule, &policies);
+    let expected: Vec<&str> = decisions.split("; ").filter(|text| *text != "-").collect();
+    for slots_max in [usize::MAX, 2, 1] {
+        let judgement = judged_in_pieces(terms, standing, at(now), slots_max);
+        assert_eq!(shown(&judgement), expected, "{json} at {now}, {slots_max}");
+    }
+}
+
+#[test]
+fn one_slot_in_every_mode_at_every_lateness() {
+    check_table(
+        "0 8 * * *",
+        r#"
+{"catchup":"none"}                           | 07:00 | 07:59:59.999999 | -
+{"catchup":"none"}                           | 07:00 | 08:00           | 08:00 launch
+{"catchup":"none"}                           | 07:00 | 08:05           | 08:00 launch
+{"catchup":"none"}                           | 07:00 | 08:05:00.000001 | 08:00 catchup_none
+{"catchup":"none"}                           | 07:00 | 23:00           | 08:00 catchup_none
+{"catchup":"latest","catchup_window":"4h"}   | 07:00 | 08:00           | 08:00 launch
+{"catchup":"latest","catchup_window":"4h"}   | 07:00 | 08:05           | 08:00 launch
+{"catchup":"latest","catchup_window":"4h"}   | 07:00 | 08:05:00.000001 | 08:00 catchup
+{"catchup":"latest","catchup_window":"4h"}   | 07:00 | 12:00           | 08:00 catchup
+{"catchup":"latest","catchup_window":"4h"}   | 07:00 | 12:00:00.000001 | 08:00 window
+{"catchup":"earliest","catchup_window":"4h"} | 07:00 | 08:00           | 08:00 launch
+{"catchup":"earliest","catchup_window":"4h"} | 07:00 | 08:05           | 08:00 launch
+{"catchup":"earliest","catchup_window":"4h"} | 07:00 | 08:05:00.000001 | 08:00 catchup
+{"catchup":"earliest","catchup_window":"4h"} | 07:00 | 12:00           | 08:00 catchup
+{"catchup":"earliest","catchup_window":"4h"} | 07:00 | 12:00:00.000001 | 08:00 window
+{"catchup":"all","catchup_window":"4h"}      | 07:00 | 08:00           | 08:00 launch
+{"catchup":"all","catchup_window":"4h"}      | 07:00 | 08:05           | 08:00 launch
+{"catchup":"all","catchup_window":"4h"}      | 07:00 | 08:05:00.000001 | 08:00 catchup
+{"catchup":"all","catchup_window":"4h"}      | 07:00 | 12:00           | 08:00 catchup
+{"catchup":"all","catchup_window":"4h"}      | 07:00 | 12:00:00.000001 | 08:00 window
+{"catchup":"all","catchup_max":1}            | 07:00 | 23:00           | 08:00 catchup
+{"misfire_grace":"2h"}                       | 07:00 | 10:00           | 08:00 launch
+{"misfire_grace":"2h"}                       | 07:00 | 10:00:00.000001 | 08:00 catchup
+"#,
+    );
+}
+
+#[test]
+fn several_slots_in_every_mode_under_every_cap() {
+    check_table(
+        "0 * * * *",
+        r#"
+{"catchup":"none"}                                           | 05:00 | 12:02 | 06:00-11:00 catchup_none, 6; 12:00 launch
+{"catchup":"latest"}                                         | 05:00 | 12:02 | 06:00-10:00 coalesced, 5; 11:00 catchup; 12:00 launch
+{"catchup":"latest","catchup_window":"270m"}                 | 05:00 | 12:02 | 06:00-07:00 window, 2; 08:00-10:00 coalesced, 3; 11:00 catchup; 12:00 launch
+{"catchup":"latest","catchup_window":"30m"}                  | 05:00 | 12:02 | 06:00-11:00 window, 6; 12:00 launch
+{"catchup":"earliest"}                                       | 05:00 | 12:02 | 06:00 catchup; 07:00-11:00 coalesced, 5; 12:00 launch
+{"catchup":"earliest","catchup_window":"270m"}               | 05:00 | 12:02 | 06:00-07:00 window, 2; 08:00 catchup; 09:00-11:00 coalesced, 3; 12:00 launch
+{"catchup":"earliest","catchup_window":"30m"}                | 05:00 | 12:02 | 06:00-11:00 window, 6; 12:00 launch
+{"catchup":"all"}                                            | 08:00 | 12:02 | 09:00 catchup; 10:00 catchup; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_window":"150m"}                    | 05:00 | 12:02 | 06:00-09:00 window, 4; 10:00 catchup; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_max":6}                            | 08:00 | 12:02 | 09:00 catchup; 10:00 catchup; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_max":3}                            | 08:00 | 12:02 | 09:00 catchup; 10:00 catchup; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_max":2}                            | 08:00 | 12:02 | 09:00 catchup_max; 10:00 catchup; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_max":1}                            | 08:00 | 12:02 | 09:00-10:00 catchup_max, 2; 11:00 catchup; 12:00 launch
+{"catchup":"all","catchup_max":1,"catchup_window":"150m"}    | 05:00 | 12:02 | 06:00-09:00 window, 4; 10:00 catchup_max; 11:00 catchup; 12:00 launch
+"#,
+    );
+}
+
+#[test]
+fn what_is_caught_up_is_spread_from_now_on() {
+    check_table(
+        "0 * * * *",
+        r#"
+{"catchup":"latest","catchup_spread":"30s"}   | 09:00 | 12:02 | 10:00 coalesced; 11:00 catchup, fires 12:02:30; 12:00 launch
+{"catchup":"earliest","catchup_spread":"30s"} | 09:00 | 12:02 | 10:00 catchup, fires 12:02:30; 11:00 coalesced; 12:00 launch
+{"catchup":"all","catchup_spread":"30s"}      | 08:00 | 12:02 | 09:00 catchup, fires 12:02:30; 10:00 catchup, fires 12:03; 11:00 catchup, fires 12:03:30; 12:00 launch
+"#,
+    );
+}
+
+#[test]
+fn what_is_caught_up_comes_after_what_was_before() {
+    let mut standing = standing(at("09:00"));
+    for (fire_time, fires) in [("12:00", "12:02:30"), ("12:10", "12:10:30")] {
+        standing.caught_up = Some(CaughtUp {
+            decided_at: at("08:30"),
+            fire_time: at(fire_time),
+        });
+        let json = r#"{"catchup_spread":"30s"}"#;
+        let decisions = format!("10:00 coalesced; 11:00 catchup, fires {fires}; 12:00 launch");
+        check("0 * * * *", json, &standing, "12:02", &decisions);
+    }
+}
+
+#[test]
+fn the_earliest_is_caught_up_once_for_each_outage() {
+    let mut standing = standing(at("09:00"));
+    for (decided_at, decisions) in [
+        // Both were missed already when another one was caught up.
+        ("12:01", "10:00-11:00 coalesced, 2; 12:00 launch"),
+        ("11:30", "10:00-11:00 coalesced, 2; 12:00 launch"),
+        // One was not.
+        ("10:30", "10:00 coalesced; 11:00 catchup; 12:00 launch"),
+        // None was.
+        ("09:30", "10:00 catchup; 11:00 coalesced; 12:00 launch"),
+    ] {
+        standing.caught_up = Some(CaughtUp {
+            decided_at: at(decided_at),
+            fire_time: at(decided_at),
+        });
+        let json = r#"{"catchup":"earliest"}"#;
+        check("0 * * * *", json, &standing, "12:02", decisions);
+    }
+}
+
+#[test]
+fn slots_outside_start_and_end_are_dropped() {
+    check_table(
+        "0 * * * *",
+        r#"
+{"start_at":"2026-01-01T10:00:00Z"}                       | 08:00 | 11:02 | 09:00 before_start; 10:00 catchup; 11:00 launch
+{"start_at":"2026-01-01T10:00:00.000001Z"}                | 08:00 | 11:02 | 09:00-10:00 before_start, 2; 11:00 launch
+{"end_at":"2026-01-01T10:00:00Z"}                         | 08:00 | 12:02 | 09:00 coalesced; 10:00 catchup; 11:00-12:00 after_end, 2
+{"end_at":"2026-01-01T09:59:59.999999Z"}                  | 08:00 | 12:02 | 09:00 catchup; 10:00-12:00 after_end, 3
+{"catchup":"all","catchup_max":1,"end_at":"2026-01-01T10:00:00Z"} | 08:00 | 12:02 | 09:00 catchup_max; 10:00 catchup; 11:00-12:00 after_end, 2
+"#,
+    );
+}
+
+#[test]
+fn a_schedule_has_no_more_launches_than_it_may_have() {
+    let mut standing = standing(at("08:00"));
+    for (json, launches, decisions) in [
+        (
+            r#"{"max_launches":4}"#,
+            2,
+            "09:00-10:00 coalesced, 2; 11:00 catchup; 12:00 launch",
+        ),
+        (
+            r#"{"max_launches":4}"#,
+            3,
+            "09:00-10:00 coalesced, 2; 11:00 catchup; 12:00 max_launches",
+        ),
+        (r#"{"max_launches":4}"#, 4, "09:00-12:00 max_launches, 4"),
+        (r#"{"max_launches":4}"#, 5, "09:00-12:00 max_launches, 4"),
+        (
+            r#"{"max_launches":4,"catchup":"none"}"#,
+            3,
+            "09:00-11:00 catchup_none, 3; 12:00 launch",
+        ),
+        (
+            r#"{"max_launches":4,"catchup":"earliest"}"#,
+            3,
+            "09:00 catchup; 10:00-12:00 max_launches, 3",
+        ),
+        (
+            r#"{"max_launches":4,"catchup":"all"}"#,
+            2,
+            "09:00 catchup; 10:00 catchup; 11:00-12:00 max_launches, 2",
+        ),
+    ] {
+        standing.launches = launches;
+        check("0 * * * *", json, &standing, "12:02", decisions);
+    }
+}
+
+#[test]
+fn what_a_person_took_out_is_dropped_and_stands_for_nothing() {
+    let mut standing = standing(at("08:00"));
+    for (json, taken_out, decisions) in [
+        (
+            "{}",
+            "12:00",
+            "09:00-10:00 coalesced, 2; 11:00 catchup; 12:00 skipped_once",
+        ),
+        (
+            "{}",
+            "11:00",
+            "09:00 coalesced; 10:00 catchup; 11:00 skipped_once; 12:00 launch",
+        ),
+        (
+            r#"{"catchup":"earliest"}"#,
+            "09:00",
+            "09:00 skipped_once; 10:00 catchup; 11:00 coalesced; 12:00 launch",
+        ),
+        (
+            r#"{"catchup":"all","catchup_max":2}"#,
+            "10:00",
+            "09:00 catchup; 10:00 skipped_once; 11:00 catchup; 12:00 launch",
+        ),
+    ] {
+        standing.taken_out = [at(taken_out)].into();
+        check("0 * * * *", json, &standing, "12:02", decisions);
+    }
+}
+
+#[test]
+fn nothing_is_owed_up_to_the_floor() {
+    let mut standing = standing(at("08:00"));
+    for (until, reason, decisions) in [
+        (
+            "09:59",
+            DropReason::Paused,
+            "09:00 paused; 10:00 coalesced; 11:00 catchup; 12:00 launch",
+        ),
+        (
+            "11:00",
+            DropReason::Edited,
+            "09:00-11:00 edited, 3; 12:00 launch",
+        ),
+        ("12:01", DropReason::Paused, "09:00-12:00 paused, 4"),
+    ] {
+        standing.floor = Some(Floor {
+            until: at(until),
+            reason,
+        });
+        check("0 * * * *", "{}", &standing, "12:02", decisions);
+    }
+}
+
+#[test]
+fn a_slot_is_late_from_when_it_fires() {
+    // Of this schedule, the slot of 08:00 fires 334.6 s later.
+    check_table(
+        "0 8 * * *",
+        r#"
+{"jitter":"10m"} | 07:00 | 08:00           | 08:00 launch, fires 08:05:34.609360
+{"jitter":"10m"} | 07:00 | 08:10:34.609360 | 08:00 launch, fires 08:05:34.609360
+{"jitter":"10m"} | 07:00 | 08:10:34.609361 | 08:00 catchup, fires 08:05:34.609360
+"#,
+    );
+}
+
+#[test]
+fn the_next_slot_is_one_that_can_be_launched() {
+    let rule = cron("0 * * * *", "UTC").unwrap();
+    for (json, after, launches, next) in [
+        ("{}", "08:00", 9, Some("09:00")),
+        (
+            r#"{"start_at":"2026-01-01T11:00:00Z"}"#,
+            "08:00",
+            0,
+            Some("11:00"),
+        ),
+        (
+            r#"{"start_at":"2026-01-01T11:00:00.000001Z"}"#,
+            "08:00",
+            0,
+            Some("12:00"),
+        ),
+        (
+            r#"{"start_at":"2026-01-01T11:00:00Z"}"#,
+            "12:00",
+            0,
+            Some("13:00"),
+        ),
+        (
+            r#"{"end_at":"2026-01-01T11:00:00Z"}"#,
+            "10:00",
+            0,
+            Some("11:00"),
+        ),
+        (r#"{"end_at":"2026-01-01T11:00:00Z"}"#, "11:00", 0, None),
+        (r#"{"max_launches":3}"#, "08:00", 2, Some("09:00")),
+        (r#"{"max_launches":3}"#, "08:00", 3, None),
+    ] {
+        let policies = policies(json);
+        let terms = terms(&rule, &policies);
+        assert_eq!(terms.next_slot(at(after), launches), next.map(at), "{json}");
+        let mut standing = standing(at(after));
+        standing.launches = launches;
+        let judgement = terms.judge(&standing, at(after), 10);
+        assert_eq!(
+            (judgement.cursor, judgement.next),
+            (None, next.map(at)),
+            "{json}"
+        );
+    }
+}

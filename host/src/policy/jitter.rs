@@ -1,0 +1,105 @@
+//! How long after its time a slot fires.
+//!
+//! SHA-256 of [`DOMAIN`], the 16 bytes of the schedule's id and the slot's microseconds, 8 bytes
+//! with the highest first; the first 8 bytes of that, read as a big-endian number, are divided by
+//! the number of microseconds to choose from, and the remainder is the delay. So every host and
+//! every attempt finds the same, and schedules of one rule come apart. It must never change: what
+//! was forecast would not be what happens.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::clock::Timestamp;
+use crate::ids::ScheduleId;
+
+/// Sets these hashes apart from all others of the same id.
+const DOMAIN: &[u8] = b"campanile/policy/jitter/1";
+
+/// The delay of `slot`: at most `most`, and before `next`, the slot after it.
+pub(super) fn delay(
+    schedule: ScheduleId,
+    slot: Timestamp,
+    next: Option<Timestamp>,
+    most: Duration,
+) -> Duration {
+    let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+    let gap = next.map_or(u64::MAX, |next| {
+        (next.micros() - slot.micros()).unsigned_abs()
+    });
+    let choices = most.saturating_add(1).min(gap).max(1);
+    Duration::from_micros(number(schedule, slot) % choices)
+}
+
+/// A number from all of `u64`.
+fn number(schedule: ScheduleId, slot: Timestamp) -> u64 {
+    let digest = Sha256::new()
+        .chain_update(DOMAIN)
+        .chain_update(schedule.0.as_bytes())
+        .chain_update(slot.micros().to_be_bytes())
+        .finalize();
+    digest
+        .iter()
+        .take(size_of::<u64>())
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::schedule::testing::time;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn of(id: u128, slot: Timestamp, next: Option<Timestamp>, most: Duration) -> Duration {
+        delay(ScheduleId(Uuid::from_u128(id)), slot, next, most)
+    }
+
+    #[test]
+    fn a_delay_never_changes() {
+        let slot = time("2026-01-01T00:00:00Z");
+        // The values are part of the contract with forecasts already given.
+        let delays = [7, 8].map(|id| of(id, slot, None, MINUTE).as_micros());
+        assert_eq!(delays, [29_871_094, 38_479_904]);
+    }
+
+    #[test]
+    fn a_delay_stays_within_the_jitter_and_before_the_next_slot() {
+        let slot = time("2026-01-01T00:00:00Z");
+        for id in 0..2_000 {
+            for (gap, most) in [(60, 60), (1, 60), (600, 60), (60, 1)] {
+                let next = slot.plus(Duration::from_secs(gap));
+                let delay = of(id, slot, Some(next), Duration::from_secs(most));
+                assert!(slot.plus(delay) < next && delay <= Duration::from_secs(most));
+            }
+        }
+        let next = slot.plus(Duration::from_micros(1));
+        assert_eq!(of(7, slot, Some(next), MINUTE), Duration::ZERO);
+        assert_eq!(of(7, slot, None, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn delays_spread_evenly_over_schedules_and_over_slots() {
+        let first = time("2026-01-01T00:00:00Z");
+        let slots = |count: u64| first.plus(MINUTE * u32::try_from(count).unwrap());
+        let over_schedules = (0..6_000).map(|id| of(id, first, None, MINUTE));
+        let over_slots = (0..6_000).map(|count| of(7, slots(count), None, MINUTE));
+        for delays in [
+            over_schedules.collect::<Vec<_>>(),
+            over_slots.collect::<Vec<_>>(),
+        ] {
+            let mut counts = [0u32; 60];
+            for delay in delays {
+                counts[(delay.as_secs() as usize).min(59)] += 1;
+            }
+            // 59 degrees of freedom, probability 0.00001.
+            let sum: f64 = counts
+                .iter()
+                .map(|&count| (f64::from(count) - 100.0).powi(2) / 100.0)
+                .sum();
+            assert!(sum < 117.5, "{sum} of {counts:?}");
+        }
+    }
+}

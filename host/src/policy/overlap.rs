@@ -1,0 +1,186 @@
+//! What becomes of a launch while others of the same schedule are not over.
+//!
+//! The rule is in the documentation of [`policy`](super). [`admit`] decides about a launch when it
+//! is made; [`release`] chooses among those that wait when a run has ended, a fire time has come,
+//! or the schedule was edited, by the policy in force then. What was let go is never taken back
+//! here; only [`Admission::Cancel`] and [`Admission::Terminate`] reach it.
+//!
+//! ```text
+//!            ┌── Launch ──────────────────────────────┐
+//! admit ─────┼── Queue, Replace, Cancel ── release ───┼──▶ goes on ──▶ over ──▶ release
+//!            ├── Terminate: the others are over ──────┘
+//!            └── Skip
+//! ```
+//!
+//! Both answers are for the transaction in which the state was read: what another host admits at
+//! the same moment is in the next one's state, or the compare-and-set of the cursor fails.
+
+use super::says::{Keep, Overlap, Policies};
+use crate::ids::{LaunchId, LaunchKind};
+use crate::words::words;
+
+words! {
+    /// Whether a launch can wait.
+    Claim {
+        /// A slot in time, a host's start or a person: it is for now.
+        Prompt => "prompt",
+        /// Caught up or backfilled: it stands for a time that is past.
+        Patient => "patient",
+    }
+}
+
+impl From<LaunchKind> for Claim {
+    fn from(kind: LaunchKind) -> Claim {
+        match kind {
+            LaunchKind::Catchup => Claim::Patient,
+            LaunchKind::Schedule | LaunchKind::Manual | LaunchKind::Startup => Claim::Prompt,
+        }
+    }
+}
+
+words! {
+    /// How far a launch that is not over has come.
+    Stage {
+        /// Admitted; its fire time has not come.
+        Early => "early",
+        /// Its fire time has come, and it waits for its turn.
+        Queued => "queued",
+        /// Let go: the next host with room takes it.
+        Open => "open",
+        /// A host carries it out.
+        Running => "running",
+        /// A task of it failed and will be called again.
+        Retrying => "retrying",
+        /// Its host is gone; it will be run again.
+        Recovering => "recovering",
+        /// It was asked to end, and has not yet.
+        Cancelling => "cancelling",
+    }
+}
+
+/// A launch that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Active {
+    pub launch: LaunchId,
+    pub claim: Claim,
+    pub stage: Stage,
+}
+
+/// What becomes of a new launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Nothing is in its way: it is let go. Until its fire time comes it is early, then queued.
+    Launch,
+    /// It waits for [`release`].
+    Queue,
+    /// It waits for [`release`] instead of others, which end as skipped: it overlaps them.
+    Replace { waiting: Vec<LaunchId> },
+    /// It waits for [`release`]. Those that run are asked to end; those that wait end as skipped.
+    Cancel {
+        running: Vec<LaunchId>,
+        waiting: Vec<LaunchId>,
+    },
+    /// It is launched. Those that run end as cancelled, those that wait as skipped, in the same
+    /// transaction.
+    Terminate {
+        running: Vec<LaunchId>,
+        waiting: Vec<LaunchId>,
+    },
+    /// It ends as skipped.
+    Skip {
+        /// What it would have overlapped: the first that goes on, else the first that waits.
+        overlaps: LaunchId,
+    },
+}
+
+/// Decide about a new launch, beside the launches of its schedule that are not over, in the order
+/// in which they were decided.
+pub fn admit(policies: &Policies, active: &[Active], claim: Claim) -> Admission {
+    let in_its_way = |other: &&Active| match claim {
+        Claim::Prompt => other.goes_on() || other.claim == Claim::Prompt,
+        Claim::Patient => true,
+    };
+    let obstacles: Vec<&Active> = active.iter().filter(in_its_way).collect();
+    let first = match obstacles.first() {
+        Some(first) if obstacles.len() >= policies.at_once_max() => first,
+        _ => return Admission::Launch,
+    };
+    if claim == Claim::Patient {
+        return Admission::Queue;
+    }
+    let running = || active.iter().filter(|other| other.goes_on());
+    let waiting = || active.iter().filter(|other| other.waits_promptly());
+    let skip = Admission::Skip {
+        overlaps: running().next().unwrap_or(first).launch,
+    };
+    match policies.overlap {
+        Overlap::Skip | Overlap::Allow => skip,
+        Overlap::BufferOne if waiting().next().is_none() => Admission::Queue,
+        Overlap::BufferOne => match policies.keep() {
+            Keep::First => skip,
+            Keep::Latest => Admission::Replace {
+                waiting: ids(waiting()),
+            },
+        },
+        Overlap::BufferAll if waiting().count() < policies.max_buffered() as usize => {
+            Admission::Queue
+        }
+        Overlap::BufferAll => skip,
+        Overlap::CancelOther => Admission::Cancel {
+            // Those that were asked already are not asked again.
+            running: ids(running().filter(|other| other.stage != Stage::Cancelling)),
+            waiting: ids(waiting()),
+        },
+        Overlap::TerminateOther => Admission::Terminate {
+            running: ids(running()),
+            waiting: ids(waiting()),
+        },
+    }
+}
+
+/// Choose those that wait for their turn and have it now, among the launches of a schedule that
+/// are not over, in the order in which they were decided.
+///
+/// The one that has waited longest is first. Under `cancel_other` it is the prompt one: what was
+/// asked to end was asked so for its sake.
+pub fn release(policies: &Policies, active: &[Active]) -> Vec<LaunchId> {
+    let going_on = active.iter().filter(|launch| launch.goes_on()).count();
+    let room = policies.at_once_max().saturating_sub(going_on);
+    let mut queued: Vec<&Active> = active
+        .iter()
+        .filter(|launch| launch.stage == Stage::Queued)
+        .collect();
+    if policies.overlap == Overlap::CancelOther {
+        queued.sort_by_key(|launch| launch.claim != Claim::Prompt);
+    }
+    ids(queued.into_iter().take(room))
+}
+
+impl Active {
+    /// Whether it was let go and is not over.
+    fn goes_on(&self) -> bool {
+        !matches!(self.stage, Stage::Early | Stage::Queued)
+    }
+
+    fn waits_promptly(&self) -> bool {
+        !self.goes_on() && self.claim == Claim::Prompt
+    }
+}
+
+impl Policies {
+    /// How many launches go on at the same time.
+    fn at_once_max(&self) -> usize {
+        match (self.overlap, self.max_concurrent) {
+            (Overlap::Allow, None) => usize::MAX,
+            (Overlap::Allow, Some(max)) => max as usize,
+            _ => 1,
+        }
+    }
+}
+
+fn ids<'a>(launches: impl Iterator<Item = &'a Active>) -> Vec<LaunchId> {
+    launches.map(|launch| launch.launch).collect()
+}
+
+#[cfg(test)]
+mod tests;
