@@ -146,7 +146,7 @@ fn any_policies(random: &mut StdRng, now: Timestamp) -> Policies {
 #[test]
 fn slots_are_decided_as_with_all_of_them_in_view_in_one_call_or_many() {
     let mut random = seeded("judge");
-    for _ in 0..600 {
+    for _ in 0..4_000 {
         let expression = EXPRESSIONS[random.random_range(0..EXPRESSIONS.len())];
         let rule = cron(expression, "Europe/London").unwrap();
         let now = any_now(&mut random);
