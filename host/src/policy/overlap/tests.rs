@@ -1,9 +1,10 @@
 use rand::Rng as _;
 use uuid::Uuid;
 
-use super::super::testing::policies;
+use super::super::Verdict;
+use super::super::testing::{at, policies, standing, terms};
 use super::*;
-use crate::schedule::testing::seeded;
+use crate::schedule::testing::{cron, seeded};
 
 /// Launches as in `1:running 2~queued`: number, `:` for a prompt and `~` for a patient one, stage.
 fn active(text: &str) -> Vec<Active> {
@@ -248,11 +249,55 @@ fn whatever_comes_and_ends_the_limits_hold_and_nobody_is_forgotten() {
     }
 }
 
-/// Carry out what is decided about a new launch.
-fn come(policies: &Policies, active: &mut Vec<Active>, launch: LaunchId, claim: Claim) {
+#[test]
+fn what_an_outage_comes_to_under_every_policy() {
+    let rule = cron("*/5 * * * *", "UTC").unwrap();
+    // The slots of 04:45 and 04:50 are caught up; 04:55 and 05:00 are in time. The launches are 1 to 4.
+    for (overlap, answers) in [
+        (r#""skip""#, ["launch", "queue", "skip 1", "skip 1"]),
+        (r#""buffer_one""#, ["launch", "queue", "queue", "skip 1"]),
+        (
+            r#""buffer_one","keep":"latest""#,
+            ["launch", "queue", "queue", "replace 3"],
+        ),
+        (r#""buffer_all""#, ["launch", "queue", "queue", "queue"]),
+        (
+            r#""cancel_other""#,
+            ["launch", "queue", "cancel 1", "cancel  3"],
+        ),
+        (
+            r#""terminate_other""#,
+            ["launch", "queue", "terminate 1", "terminate 3"],
+        ),
+        (r#""allow""#, ["launch", "launch", "launch", "launch"]),
+    ] {
+        let json = format!(r#"{{"catchup":"all","catchup_window":"15m","overlap":{overlap}}}"#);
+        let policies = policies(&json);
+        let judgement = terms(&rule, &policies).judge(&standing(at("01:55")), at("05:00"), 100);
+        let kinds = judgement
+            .decisions
+            .iter()
+            .filter_map(|decision| match decision.verdict {
+                Verdict::Launch { .. } => Some(LaunchKind::Schedule),
+                Verdict::CatchUp { .. } => Some(LaunchKind::Catchup),
+                Verdict::Drop(_) => None,
+            });
+        let mut active = Vec::new();
+        let told: Vec<String> = (1..)
+            .zip(kinds)
+            .map(|(number, kind)| come(&policies, &mut active, id(number), kind.into()))
+            .collect();
+        assert_eq!(told, answers, "{json}");
+    }
+}
+
+/// Carry out what is decided about a new launch, and tell what that was.
+fn come(policies: &Policies, active: &mut Vec<Active>, launch: LaunchId, claim: Claim) -> String {
     let mut stage = Stage::Queued;
-    match admit(policies, active, claim) {
-        Admission::Skip { .. } => return,
+    let admission = admit(policies, active, claim);
+    let told = shown(&admission);
+    match admission {
+        Admission::Skip { .. } => return told,
         Admission::Queue => {}
         Admission::Launch => stage = Stage::Running,
         Admission::Replace { waiting } => {
@@ -277,4 +322,5 @@ fn come(policies: &Policies, active: &mut Vec<Active>, launch: LaunchId, claim: 
         claim,
         stage,
     });
+    told
 }
