@@ -418,11 +418,16 @@ impl Engine {
     async fn change_watcher(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut last = None;
         loop {
-            let counter = async {
+            let look = async {
                 let mut tx = self.db.read().await?;
-                changes::counter(&mut tx).await
+                let counter = changes::counter(&mut tx).await?;
+                if last != Some(counter) {
+                    let counting = schedules::counting_from_ends(&mut tx).await?;
+                    self.specs.note_counting_from_ends(counting);
+                }
+                Ok::<_, DbError>(counter)
             };
-            if let Ok(counter) = counter.await
+            if let Ok(counter) = look.await
                 && last.replace(counter) != Some(counter)
             {
                 self.wake.schedules();

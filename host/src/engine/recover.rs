@@ -102,7 +102,7 @@ impl Engine {
             crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
         }
-        if done.abandoned > 0 {
+        if done.abandoned > 0 && self.specs.any_counts_from_ends() {
             // A schedule that counts from ends goes on after this end too.
             self.reconcile(now).await?;
         }

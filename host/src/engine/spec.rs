@@ -71,6 +71,16 @@ impl Specs {
         Ok(spec)
     }
 
+    /// Learn of schedules that count from ends since they were changed, here or elsewhere.
+    pub fn note_counting_from_ends(&self, schedules: Vec<ScheduleId>) {
+        lock(&self.counting_from_ends).extend(schedules);
+    }
+
+    /// Whether any schedule is known that counts from ends.
+    pub fn any_counts_from_ends(&self) -> bool {
+        !lock(&self.counting_from_ends).is_empty()
+    }
+
     /// Those of `schedules` of which a revision seen here has its next slot when a launch ends.
     pub fn counting_from_ends(
         &self,
