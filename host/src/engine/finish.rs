@@ -40,7 +40,11 @@ impl Engine {
     }
 
     /// Make the next slot of a schedule that counts from ends, after one of its launches may have come to an end.
-    async fn set_next_slot(&self, tx: &mut Tx, id: ScheduleId) -> Result<(), EngineError> {
+    pub(super) async fn set_next_slot(
+        &self,
+        tx: &mut Tx,
+        id: ScheduleId,
+    ) -> Result<(), EngineError> {
         let state = schedules::state(tx, id).await?;
         let Some(state) = state.filter(|state| state.next_slot.is_none()) else {
             return Ok(());

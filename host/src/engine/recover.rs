@@ -10,7 +10,7 @@ use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Stray, Verdict};
-use crate::db::{Tx, packages};
+use crate::db::{Tx, packages, schedules};
 use crate::ids::RunId;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
@@ -102,10 +102,6 @@ impl Engine {
             crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
         }
-        if done.abandoned > 0 && self.specs.any_counts_from_ends() {
-            // A schedule that counts from ends goes on after this end too.
-            self.reconcile(now).await?;
-        }
         done.more = more && found;
         Ok(done)
     }
@@ -149,6 +145,12 @@ impl Engine {
         }
         for (why, verdicts) in verdicts {
             recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+        }
+        if done.abandoned > 0 {
+            // A schedule that counts from ends goes on after this end too.
+            for schedule in schedules::counting_from_ends(tx).await? {
+                self.set_next_slot(tx, schedule).await?;
+            }
         }
         Ok(done)
     }

@@ -76,11 +76,6 @@ impl Specs {
         lock(&self.counting_from_ends).extend(schedules);
     }
 
-    /// Whether any schedule is known that counts from ends.
-    pub fn any_counts_from_ends(&self) -> bool {
-        !lock(&self.counting_from_ends).is_empty()
-    }
-
     /// Those of `schedules` of which a revision seen here has its next slot when a launch ends.
     pub fn counting_from_ends(
         &self,
