@@ -1,7 +1,6 @@
 //! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Engine, EngineError};
@@ -76,9 +75,7 @@ impl Engine {
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
         // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
-        let full_at = Timestamp::from_micros(self.full_at.load(Ordering::Relaxed));
-        let had_room = now.since(full_at) >= limits.lost_threshold;
-        let untouched_since = if had_room && self.capacity.available_permits() > 0 {
+        let untouched_since = if self.room.has_lasted(limits.lost_threshold, now) {
             now.minus(limits.lost_threshold)
         } else {
             Timestamp::EPOCH

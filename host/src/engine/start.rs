@@ -1,11 +1,10 @@
 //! The beginning and the end of a host's life.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
-
+use super::room::Room;
 use super::schedules as orders;
 use super::{Engine, EngineError, Settings, recover};
 use crate::clock::{Clock, Timestamp};
@@ -63,7 +62,7 @@ impl Engine {
         let now = clock.now();
         let host = HostId::new(now);
         let engine = Engine {
-            capacity: Arc::new(Semaphore::new(settings.runs_max)),
+            room: Room::new(settings.runs_max, now),
             db,
             clock,
             host,
@@ -78,7 +77,6 @@ impl Engine {
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
-            full_at: AtomicI64::new(now.micros()),
             stands_back: AtomicBool::new(false),
         };
         engine.measure_clock().await?;
