@@ -264,7 +264,10 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
             "crontab: there is no entry in it",
         ),
-        (b"0 3 * * * gr\xfc\xdfe\n", "crontab: it is not UTF-8 text"),
+        (
+            b"# ok\n0 3 * * * gr\xfc\xdfe\n",
+            "crontab: line 2 is not UTF-8 text; convert the file",
+        ),
         (
             &[b'#'; 64 * 1024 + 1],
             "crontab: it has more than 65536 bytes",
@@ -273,6 +276,13 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
         std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
         import(&tower, &[]).refused(&[says]);
     }
+    // A zone that is none is told at its own line.
+    write(&tower, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");
+    let said = import(&tower, &["--dry-run"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let first = "line 1: not carried over: timezone `Mars/Foo` is not known; ";
+    assert!(said.stdout.starts_with(first), "{said:?}");
+
     write(&tower, "0 3 * * * x\n");
     import(&tower, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
     import(&tower, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);

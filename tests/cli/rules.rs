@@ -11,7 +11,10 @@ on_both_empty!(
     a_rule_that_counts_from_ends_waits_for_each_of_them,
     a_launch_that_is_given_up_is_an_end_too,
     an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends,
+    an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends,
+    a_slot_of_a_pause_and_one_of_a_wrong_clock_are_accounted_for,
     a_start_of_a_host_launches_once_what_waits_for_it,
+    a_start_stands_for_those_before_it_that_were_not_finished,
     another_time_zone_database_moves_next_slots_and_says_so,
 );
 
@@ -178,6 +181,99 @@ async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends
             _ => Err(format!("{rows:#?}")),
         }
     });
+}
+
+async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place) {
+    let tower = tower(place);
+    let sidecar = |rule: &str| {
+        let text = "[[schedules]]\nname = 'on'\ntask = 'sleep'\ncontext = { ms = 3000 }\n";
+        tower.sidecar("guests", &format!("{text}{rule}\n"));
+    };
+    sidecar("cron = '* * * * * *'");
+    let host = tower.serve();
+    tower.launch_where("on", |row| row["status"] == "running");
+    sidecar("after_completion = '1s'");
+    host.wait_for_line("took over the new settings of guests");
+    // The audit would set it right too, but only after a minute.
+    let shown = eventually(|| {
+        let shown = tower.json(["schedule", "show", "on"]);
+        match shown["kind"] == "after_completion" && !shown["next_slot"].is_null() {
+            true => Ok(shown),
+            false => Err(format!("{shown:#}")),
+        }
+    });
+    assert_eq!(shown["revision"], 2, "{shown:#}");
+    let events = list(tower.json(["event", "list"]));
+    let corrected = |event: &Value| event["kind"] == "schedule_reconciled";
+    assert!(!events.iter().any(corrected), "{events:#?}");
+}
+
+async fn a_slot_of_a_pause_and_one_of_a_wrong_clock_are_accounted_for(place: Place) {
+    let tower = tower(place);
+    let mut host = tower.serve();
+    add(&tower, "pause", "ok", &["--after-completion", "2s"]);
+    ended(&tower, "pause", 1);
+    tower.ok(["schedule", "pause", "pause"]);
+    let rows = ended(&tower, "pause", 1);
+    let last = rows.last().expect("a row");
+    let owed = millis(&last["finished_at"]) + 2_000;
+    std::thread::sleep(Duration::from_secs(3));
+    tower.ok(["schedule", "resume", "pause"]);
+    let after = ended(&tower, "pause", rows.len() + 2);
+    let paused = &after[rows.len()];
+    assert_eq!(
+        (&paused["reason"], millis(&paused["scheduled_time"])),
+        (&json!("paused"), owed),
+        "{after:#?}"
+    );
+    host.terminate();
+    host.wait_exit();
+
+    // As a host would have left it whose clock was three days ahead.
+    let three_days = match tower.place().url.is_shared() {
+        true => "now() + INTERVAL '3 days'",
+        false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 'now', '+3 days')",
+    };
+    tower
+        .execute(&format!("UPDATE schedule SET next_slot = {three_days}"))
+        .await;
+    let often = "[audit]\ninterval = '1s'\n";
+    std::fs::write(tower.folder().join("campanile.toml"), often).expect("a configuration");
+    let _host = tower.serve();
+    ended(&tower, "pause", after.len() + 2);
+}
+
+async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place) {
+    let tower = tower(place);
+    let mut host = tower.serve();
+    let context = json!({"ms": 2_000}).to_string();
+    add(
+        &tower,
+        "start",
+        "sleep",
+        &["--cron", "@reboot", "--context", &context],
+    );
+    for starts in 1..=3 {
+        host.kill();
+        host = tower.serve();
+        eventually(|| {
+            let rows = tower.launches("start");
+            match rows.last() {
+                Some(row) if rows.len() == starts && row["status"] == "running" => Ok(()),
+                _ => Err(format!("{rows:#?}")),
+            }
+        });
+    }
+    let rows = ended(&tower, "start", 3);
+    let statuses: Vec<&Value> = rows.iter().map(|row| &row["status"]).collect();
+    assert_eq!(
+        statuses,
+        ["abandoned", "abandoned", "succeeded"],
+        "{rows:#?}"
+    );
+    assert_eq!(rows[0]["reason"], "superseded");
+    let runs = list(tower.json(["run", "list", "--schedule", "start"]));
+    assert_eq!(runs.len(), 3, "{runs:#?}");
 }
 
 async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {

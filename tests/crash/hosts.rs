@@ -14,7 +14,7 @@ use crate::tower::{Tower, now};
 const LOAD_SECONDS: (u64, u64) = (20, 60);
 const SCHEDULES: usize = 200;
 /// How long each run is in its host's hands.
-const HOLD: Duration = Duration::from_millis(200);
+const HOLD: Duration = Duration::from_millis(300);
 const LEASE: Duration = Duration::from_secs(5);
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 
@@ -47,9 +47,9 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
     // At a moment at which it has runs in its hands, and for a while yet.
     tower.newest_runs_when(
         "runs in the hands of the host that dies",
-        Duration::from_secs(20),
+        Duration::from_secs(60),
         |runs| {
-            let fresh = now().minus(HOLD / 3);
+            let fresh = now().minus(HOLD / 2);
             runs.iter().any(|run| {
                 run.state == RunState::Running
                     && run.host.as_deref() == Some("dies")

@@ -37,7 +37,16 @@ pub fn campanile_binary() -> &'static Path {
             Some(other) => other,
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
+        let mut build = Command::new(cargo);
+        // What cargo tells the tests about their own package is not to be seen by its build scripts: those of
+        // dependencies would find it changed, here and again in the next build outside.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                build.env_remove(name);
+            }
+        }
+        let status = build
             // Of the whole workspace, as the tests are: with other features chosen, the
             // dependencies would be compiled once more.
             .args(["build", "--quiet", "--workspace", "--bin"])

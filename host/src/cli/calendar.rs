@@ -16,9 +16,9 @@ const COLUMNS_MAX: usize = 100;
 const BESIDE_MAX: usize = 3;
 /// Between two months.
 const GAP: &str = "   ";
-/// Slots counted for one calendar at most, so that it takes seconds: those of every second of
-/// four months.
-const SLOTS_MAX: usize = 11_000_000;
+/// Slots counted for one calendar at most, so that it takes a second or two: those of every second
+/// of a month.
+const SLOTS_MAX: usize = 2_700_000;
 
 const WEEKDAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
 

@@ -58,6 +58,9 @@ impl Cron {
 fn next(common: &Common, understood: &Understood, number: &Number) -> Result<(), Failure> {
     let Understood { rule, from, .. } = understood;
     let next = number.slots(rule, *from);
+    for note in rule.notes() {
+        output::talk(&format!("note: {note}"));
+    }
     match slots::without_clock(rule) {
         Some(when) => output::talk(&when),
         None if next.is_empty() => output::talk(&format!("there is no slot after {from}")),

@@ -311,6 +311,7 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let row = orders::find(&mut tx, name).await?;
+    drop(tx);
     let rule = shown::rule(&row)?;
     let after = row.state.cursor_at.max(clock.now());
     if command.calendar {

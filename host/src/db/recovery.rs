@@ -70,6 +70,8 @@ const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
+const UNFINISHED_STARTS: &str = "SELECT l.id, s.name, l.slot FROM launch l JOIN schedule s ON s.id = l.schedule_id
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
 const LOSE_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
@@ -91,7 +93,7 @@ const ABANDON: Batch = Batch {
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.
-pub const STATEMENTS: &[&str] = &[LOST_RUNS, LOST_LAUNCHES];
+pub const STATEMENTS: &[&str] = &[LOST_RUNS, LOST_LAUNCHES, UNFINISHED_STARTS];
 /// Those that lock the rows they read, on Postgres.
 pub const LOCKING_STATEMENTS: &[&str] = &[LOST_RUNS_LOCKED, LOST_LAUNCHES_LOCKED];
 
@@ -124,6 +126,18 @@ pub async fn lost_launches(
         .bind(untouched_since)
         .bind(host)
         .bind(limit)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// The launches of earlier starts that `host` has taken up, and that nobody runs yet: each with its schedule's name
+/// and its slot.
+pub async fn unfinished_starts(
+    tx: &mut Tx,
+    host: HostId,
+) -> Result<Vec<(LaunchId, String, Timestamp)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(UNFINISHED_STARTS)
+        .bind(host)
         .fetch_all(conn)
         .await)?)
 }

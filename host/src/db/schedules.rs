@@ -102,6 +102,9 @@ const LOCK_LOCKED: &str = "SELECT id FROM schedule
 const STATE: &str =
     "SELECT id, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at, deleted_at
     FROM schedule WHERE id = $1";
+const COUNTING_FROM_ENDS: &str = "SELECT s.id
+    FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
+    WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'";
 const REVISION: &str =
     "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone,
         day_match, dst_gap, dst_fold, exclude, context, since
@@ -139,6 +142,7 @@ pub const STATEMENTS: &[&str] = &[
     FIND,
     LOCK,
     STATE,
+    COUNTING_FROM_ENDS,
     REVISION,
     WAITING,
     NEXT_DUE,
@@ -324,6 +328,13 @@ pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<State>, DbError
     Ok(on!(tx, |conn| sqlx::query_as(STATE)
         .bind(id)
         .fetch_optional(conn)
+        .await)?)
+}
+
+/// The schedules whose next slot is made when a launch ends.
+pub async fn counting_from_ends(tx: &mut Tx) -> Result<Vec<ScheduleId>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(COUNTING_FROM_ENDS)
+        .fetch_all(conn)
         .await)?)
 }
 

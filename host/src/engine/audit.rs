@@ -185,15 +185,24 @@ impl Engine {
             return Ok(0);
         }
         let mut corrected = 0;
-        for schedule in schedules::list(&mut tx, None, None).await? {
+        let mut all = schedules::list(&mut tx, None, None).await?;
+        // In one order with whoever else changes these rows.
+        all.sort_unstable_by_key(|schedule| schedule.state.id);
+        for schedule in all {
             let state = &schedule.state;
             let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
             let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
                 continue;
             };
             let next = match rule.delay_after_completion() {
-                // Made once, when a launch ended: only one that is missing is wrong.
-                Some(_) if state.next_slot.is_some() => continue,
+                // Made once, when a launch ended: wrong is only one that is missing, or that a wrong clock made.
+                Some(delay) if state.next_slot.is_some() => {
+                    let latest = now.plus(delay).plus(CURSOR_AHEAD);
+                    state.next_slot.map(|next| match next > latest {
+                        true => now.plus(delay),
+                        false => next,
+                    })
+                }
                 _ => orders::next_slot(&mut tx, state.id, rule, state.cursor_at).await?,
             };
             if next == state.next_slot {

@@ -40,8 +40,13 @@ impl Engine {
     }
 
     /// Make the next slot of a schedule that counts from ends, after one of its launches may have come to an end.
-    async fn set_next_slot(&self, tx: &mut Tx, id: ScheduleId) -> Result<(), EngineError> {
-        let Some(state) = schedules::state(tx, id).await? else {
+    pub(super) async fn set_next_slot(
+        &self,
+        tx: &mut Tx,
+        id: ScheduleId,
+    ) -> Result<(), EngineError> {
+        let state = schedules::state(tx, id).await?;
+        let Some(state) = state.filter(|state| state.next_slot.is_none()) else {
             return Ok(());
         };
         let spec = self.specs.get(tx, id, state.revision).await?;
@@ -49,7 +54,7 @@ impl Engine {
             return Ok(());
         };
         let next = orders::next_slot(tx, id, rule, state.cursor_at).await?;
-        if next != state.next_slot {
+        if next.is_some() {
             // One that is paused, removed or decided meanwhile is left as it is.
             schedules::set_next(tx, id, state.cursor_at, next, self.clock.now()).await?;
         }

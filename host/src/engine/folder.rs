@@ -7,6 +7,7 @@ use crate::db::events::{self, EventKind};
 use crate::db::packages::{self, Loaded};
 use crate::db::{Origin, Tx, schedules};
 use crate::package::{Change, Folder, Package};
+use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable_line;
 
 /// A schedule that was not taken, and why.
@@ -232,6 +233,10 @@ async fn follow_schedules(
     schedules::lock(tx, None, Some(&package.name)).await?;
     let mut refusals = Refusals::new();
     for wanted in &wanted {
+        let read = Rule::parse(&wanted.rule, HashKey::NONE);
+        for note in read.iter().flat_map(Rule::notes) {
+            tracing::warn!(schedule = %printable_line(&wanted.name), "{note}");
+        }
         match follow(tx, wanted, origin, now).await {
             Ok(()) => {}
             // Nothing of this transaction can be kept.

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::audit::SKEW_REPORTED_US;
+use super::room::Place;
 use super::{Engine, EngineError, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
@@ -37,8 +38,8 @@ const SKEW_REFUSED_US: i64 = 60_000_000;
 /// How long a host that stops waits for the database to take its last words.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-/// A run that is over, with the permit it held: given back when its end is on the record.
-type Ended = (Finish, OwnedSemaphorePermit);
+/// A run that is over, with the place it has: given back when its end is on the record.
+type Ended = (Finish, Place);
 
 impl Engine {
     /// Serve until `shutdown` says true, then drain.
@@ -137,9 +138,7 @@ impl Engine {
             return;
         }
         self.holding.ask_to_stop();
-        let all = self.settings.runs_max as u32;
-        let done = self.capacity.acquire_many(all);
-        if tokio::time::timeout(self.settings.drain, done)
+        if tokio::time::timeout(self.settings.drain, self.room.empty())
             .await
             .is_err()
         {
@@ -239,8 +238,8 @@ impl Engine {
 
     /// Carry out one run in a task of its own, so that whatever goes wrong there goes wrong alone.
     fn set_off(self: &Arc<Self>, work: Work, ended: &mpsc::UnboundedSender<Ended>) {
-        let Ok(permit) = Arc::clone(&self.capacity).try_acquire_owned() else {
-            // Only this loop takes permits, and it takes no more work than there are; should that
+        let Some(place) = self.room.take() else {
+            // Only this loop takes places, and it takes no more work than there are; should that
             // ever be wrong, the lease runs out and recovery takes the run.
             tracing::error!(run = %work.run_id, "taken beyond capacity");
             return;
@@ -252,7 +251,7 @@ impl Engine {
             let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
             match call.await {
                 // The finisher lives as long as anything can be sent to it.
-                Ok(Some(finish)) => return drop(ended.send((finish, permit))),
+                Ok(Some(finish)) => return drop(ended.send((finish, place))),
                 Ok(None) => {}
                 // Its lease runs out, and recovery takes it.
                 Err(_) => {
@@ -260,17 +259,8 @@ impl Engine {
                 }
             }
             engine.holding.remove(work.run_id, work.token);
-            engine.give_back(permit);
+            engine.room.give_back([place], engine.clock.now());
         });
-    }
-
-    /// Make room for other runs, noting when there was none until now.
-    fn give_back<T>(&self, permits: T) {
-        if self.capacity.available_permits() == 0 {
-            self.full_at
-                .store(self.clock.now().micros(), Ordering::Relaxed);
-        }
-        drop(permits);
     }
 
     /// Put ends on the record, as many in one commit as have come meanwhile.
@@ -279,13 +269,12 @@ impl Engine {
         while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
             // In one order with whoever else changes these rows.
             batch.sort_unstable_by_key(|(end, _)| end.run_id);
-            let (finishes, permits): (Vec<Finish>, Vec<OwnedSemaphorePermit>) =
-                batch.drain(..).unzip();
+            let (finishes, places): (Vec<Finish>, Vec<Place>) = batch.drain(..).unzip();
             self.finish_at_last(&finishes).await;
             for finish in &finishes {
                 self.holding.remove(finish.run_id, finish.token);
             }
-            self.give_back(permits);
+            self.room.give_back(places, self.clock.now());
             self.wake.launches();
         }
     }
@@ -418,11 +407,16 @@ impl Engine {
     async fn change_watcher(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut last = None;
         loop {
-            let counter = async {
+            let look = async {
                 let mut tx = self.db.read().await?;
-                changes::counter(&mut tx).await
+                let counter = changes::counter(&mut tx).await?;
+                if last != Some(counter) {
+                    let counting = schedules::counting_from_ends(&mut tx).await?;
+                    self.specs.note_counting_from_ends(counting);
+                }
+                Ok::<_, DbError>(counter)
             };
-            if let Ok(counter) = counter.await
+            if let Ok(counter) = look.await
                 && last.replace(counter) != Some(counter)
             {
                 self.wake.schedules();

@@ -13,7 +13,7 @@
 //! | `outcome`   | pure: retry or end                                                      |
 //! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
 //!
-//! `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
+//! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
 //! `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
 
 pub mod audit;
@@ -29,6 +29,7 @@ mod intend;
 mod lease;
 mod loops;
 mod recover;
+mod room;
 mod run;
 mod spec;
 mod start;
@@ -36,12 +37,12 @@ mod take;
 mod versions;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 pub use intend::Intended;
 pub use recover::{Recovered, RecoveryLimits, verdict};
@@ -83,8 +84,7 @@ pub struct Engine {
     settings: Settings,
     packages: Packages,
     sandbox: Arc<Sandbox>,
-    /// One permit for every run that this host may still take.
-    capacity: Arc<Semaphore>,
+    room: room::Room,
     specs: spec::Specs,
     versions: versions::Versions,
     holding: lease::Holding,
@@ -92,8 +92,6 @@ pub struct Engine {
     wake: Wake,
     trouble: Trouble,
     last_health: AtomicBool,
-    /// When this host last had no room for a launch that it could have taken, in microseconds; at first its start.
-    full_at: AtomicI64,
     /// Set while the clock is too far off the database's to decide or take anything.
     stands_back: AtomicBool,
 }

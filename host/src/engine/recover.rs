@@ -1,7 +1,6 @@
 //! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Engine, EngineError};
@@ -10,7 +9,7 @@ use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Stray, Verdict};
-use crate::db::{Tx, packages};
+use crate::db::{Tx, packages, schedules};
 use crate::ids::RunId;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
@@ -76,9 +75,7 @@ impl Engine {
         let retry_before = now.minus(limits.age_max);
         let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
         // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
-        let full_at = Timestamp::from_micros(self.full_at.load(Ordering::Relaxed));
-        let had_room = now.since(full_at) >= limits.lost_threshold;
-        let untouched_since = if had_room && self.capacity.available_permits() > 0 {
+        let untouched_since = if self.room.has_lasted(limits.lost_threshold, now) {
             now.minus(limits.lost_threshold)
         } else {
             Timestamp::EPOCH
@@ -101,10 +98,6 @@ impl Engine {
         if found {
             crash::point("after_recover_commit");
             tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
-        }
-        if done.abandoned > 0 {
-            // A schedule that counts from ends goes on after this end too.
-            self.reconcile(now).await?;
         }
         done.more = more && found;
         Ok(done)
@@ -149,6 +142,12 @@ impl Engine {
         }
         for (why, verdicts) in verdicts {
             recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+        }
+        if done.abandoned > 0 {
+            // A schedule that counts from ends goes on after this end too.
+            for schedule in schedules::counting_from_ends(tx).await? {
+                self.set_next_slot(tx, schedule).await?;
+            }
         }
         Ok(done)
     }

@@ -59,6 +59,10 @@ pub enum ScheduleError {
     Rule(#[from] RuleError),
     #[error("{0} is in the past, so the schedule would never ring; give a later time")]
     Past(Timestamp),
+    #[error(
+        "the rule has no slot from now to the end of 2099, so the schedule would never ring; `campanile cron explain` shows what it comes to"
+    )]
+    NothingAhead,
     #[error("{0}")]
     Reserved(#[from] ReservedKey),
     #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
@@ -112,7 +116,10 @@ pub async fn add(
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
     let next = next_slot(tx, id, &rule, now).await?;
-    if origin == Origin::Operator && wanted.rule.kind == RuleKind::At && next.is_none() {
+    if origin == Origin::Operator && next.is_none() && !rule.at_host_start() {
+        if wanted.rule.kind != RuleKind::At {
+            return Err(ScheduleError::NothingAhead);
+        }
         return Err(ScheduleError::Past(
             wanted.rule.expression.parse().unwrap_or(now),
         ));
@@ -145,7 +152,7 @@ pub(super) async fn revise(
         schedule.state.cursor_at
     } else {
         drop_past_slots(tx, schedule, "edited", now).await?;
-        now
+        now.max(schedule.state.cursor_at)
     };
     let next = match schedule.state.enabled {
         true => next_slot(tx, schedule.state.id, &rule, cursor_at).await?,
@@ -454,10 +461,13 @@ async fn drop_past_slots(
     let Ok(rule) = rule_of(schedule) else {
         return Ok(state.cursor_at);
     };
-    // Of a rule that counts from ends, the one slot that it waits for.
-    let rule = match (rule.delay_after_completion(), state.next_slot) {
-        (Some(_), Some(slot)) => rule.only(slot),
-        _ => rule,
+    let rule = match rule.delay_after_completion() {
+        None => rule,
+        // The one slot that it waits for, or would wait for if it were not paused.
+        Some(_) => match next_slot(tx, state.id, &rule, state.cursor_at).await? {
+            Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
+            None => return Ok(state.cursor_at),
+        },
     };
     let mut slots = rule.slots(state.cursor_at, now);
     let Some(first) = slots.next() else {

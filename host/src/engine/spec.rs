@@ -71,6 +71,11 @@ impl Specs {
         Ok(spec)
     }
 
+    /// Learn of schedules that count from ends since they were changed, here or elsewhere.
+    pub fn note_counting_from_ends(&self, schedules: Vec<ScheduleId>) {
+        lock(&self.counting_from_ends).extend(schedules);
+    }
+
     /// Those of `schedules` of which a revision seen here has its next slot when a launch ends.
     pub fn counting_from_ends(
         &self,

@@ -1,17 +1,17 @@
 //! The beginning and the end of a host's life.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
-
+use super::room::Room;
 use super::schedules as orders;
 use super::{Engine, EngineError, Settings, recover};
 use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
 use crate::db::launches::{self, NewLaunch};
+use crate::db::recovery::{self, Verdict};
 use crate::db::{Db, DbError, HostLock, packages, schedules};
 use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
@@ -25,6 +25,9 @@ const SAME_NAME_MAX: usize = 64;
 /// process which held it is dead, and this host may be that process's next life.
 const NAME_WAIT: Duration = Duration::from_secs(2);
 const NAME_PAUSE: Duration = Duration::from_millis(50);
+
+/// The reason of a launch at a start that was not finished when the host started again.
+const SUPERSEDED: &str = "superseded";
 
 /// Why a host cannot begin to serve.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +62,7 @@ impl Engine {
         let now = clock.now();
         let host = HostId::new(now);
         let engine = Engine {
-            capacity: Arc::new(Semaphore::new(settings.runs_max)),
+            room: Room::new(settings.runs_max, now),
             db,
             clock,
             host,
@@ -74,7 +77,6 @@ impl Engine {
             wake: Default::default(),
             trouble: Default::default(),
             last_health: AtomicBool::new(true),
-            full_at: AtomicI64::new(now.micros()),
             stands_back: AtomicBool::new(false),
         };
         engine.measure_clock().await?;
@@ -136,8 +138,22 @@ impl Engine {
     }
 
     /// Launch the schedules whose rule is `@reboot`: once in this life, now that the folder is on the record.
+    ///
+    /// What recovery has just taken up of earlier starts is given up for it: a host that dies again and again must
+    /// not do the work of all its starts at once.
     pub(super) async fn launch_at_start(&self, now: Timestamp) -> Result<(), EngineError> {
         let mut tx = self.db.write().await?;
+        let mut superseded = Vec::new();
+        for (launch_id, schedule, slot) in recovery::unfinished_starts(&mut tx, self.host).await? {
+            let detail = format!("slot {slot} was given up: {SUPERSEDED}");
+            events::record(&mut tx, now, EventKind::LaunchAbandoned, &schedule, &detail).await?;
+            superseded.push(Verdict {
+                launch_id,
+                run_id: None,
+                abandoned: Some(SUPERSEDED),
+            });
+        }
+        recovery::carry_out(&mut tx, self.host, &superseded, "", now).await?;
         let mut launches = Vec::new();
         for schedule in schedules::list(&mut tx, None, None).await? {
             let state = &schedule.state;

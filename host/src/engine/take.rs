@@ -1,7 +1,6 @@
 //! Transaction 2, the handoff: open launches become runs that this host holds.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::spec::Spec;
@@ -31,7 +30,7 @@ impl Engine {
     ///
     /// A crash after the commit leaves runs with a lease and no holder: they expire, and recovery finds them.
     pub async fn take(&self, now: Timestamp) -> Result<Vec<Work>, EngineError> {
-        let free = self.capacity.available_permits() as i64;
+        let free = self.room.free() as i64;
         if free == 0 {
             return Ok(Vec::new());
         }
@@ -44,7 +43,7 @@ impl Engine {
             return Ok(Vec::new());
         }
         if (continued.len() + open.len()) as i64 == free {
-            self.full_at.store(now.micros(), Ordering::Relaxed);
+            self.room.promised(now);
         }
         let fresh: Vec<NewRun> = open
             .iter()

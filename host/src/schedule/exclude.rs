@@ -256,11 +256,19 @@ fn item(text: &str) -> Result<Item, RuleError> {
             format!("write at most {ITEM_BYTES_MAX} bytes"),
         ));
     }
-    if trimmed.contains([' ', '\t']) {
-        return cron(text);
-    }
     if let Some((first, last)) = trimmed.split_once("..") {
-        let (first_day, last_day) = (date(first)?, date(last)?);
+        let end = |text: &str| {
+            let text = text.trim_matches([' ', '\t']);
+            match text.len() {
+                // As in `12-24..12-26`.
+                5 => Err(RuleError::new(
+                    format!("{} has no year", quoted(text)),
+                    "give both dates of a range their year, or name the days of every year one by one",
+                )),
+                _ => date(text),
+            }
+        };
+        let (first_day, last_day) = (end(first)?, end(last)?);
         if first_day > last_day {
             return Err(RuleError::new(
                 format!("{} runs backwards", quoted(trimmed)),
@@ -268,6 +276,9 @@ fn item(text: &str) -> Result<Item, RuleError> {
             ));
         }
         return Ok(Item::Days(first_day, last_day));
+    }
+    if trimmed.contains([' ', '\t']) {
+        return cron(text);
     }
     if let [m1, m2, b'-', d1, d2] = trimmed.as_bytes() {
         let number = |tens: u8, ones: u8| Some(digit(tens)? * 10 + digit(ones)?);

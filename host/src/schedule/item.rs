@@ -147,10 +147,10 @@ impl FieldSpec {
         if text.is_empty() {
             return Err(RuleError::new(
                 format!(
-                    "a range in the {} field lacks its end at position {position}",
+                    "a number in the {} field is missing at position {position}",
                     self.name
                 ),
-                "write both ends, as in `1-5`",
+                "write a number, or both ends of a range, as in `1-5`",
             ));
         }
         if text.bytes().all(|byte| byte.is_ascii_digit()) {

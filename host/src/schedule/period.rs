@@ -6,6 +6,9 @@ use super::error::{RuleError, position, quoted};
 
 const DAY_SECONDS: i64 = 86_400;
 
+/// A year of the longest kind, in seconds: no pause is longer.
+const DELAY_MAX: i64 = 366 * DAY_SECONDS;
+
 /// No period may be longer. Longer ones are slips of the keyboard.
 const YEARS_MAX: i64 = 100;
 
@@ -108,13 +111,19 @@ impl Period {
         }
     }
 
-    /// Read a period of elapsed time.
+    /// Read a period of elapsed time, of at most a year.
     ///
     /// # Errors
     /// As [`Period::parse`], and when it is of days or more.
     pub(super) fn elapsed(expression: &str) -> Result<Period, RuleError> {
         let period = Period::parse(expression, 0)?;
         let instead = match period {
+            Period::Seconds(seconds) if seconds > DELAY_MAX => {
+                return Err(RuleError::new(
+                    format!("the period `{period}` is longer than a year"),
+                    "write at most `8784h`",
+                ));
+            }
             Period::Seconds(_) => return Ok(period),
             Period::Days(days) => format!("`{}h`", days * 24),
             Period::Months(_) => "hours, such as `24h`".to_owned(),

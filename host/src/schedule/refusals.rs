@@ -45,8 +45,8 @@ fn malformed_items_are_refused() {
 1,,2 * * * * => the minute field has an empty item at position 3 => write a value between every two commas, and none at the ends
 1, * * * * => the minute field has an empty item at position 3 => write a value between every two commas, and none at the ends
 ,1 * * * * => the minute field has an empty item at position 1 => write a value between every two commas, and none at the ends
-1- * * * * => a range in the minute field lacks its end at position 3 => write both ends, as in `1-5`
--1 * * * * => a range in the minute field lacks its end at position 1 => write both ends, as in `1-5`
+1- * * * * => a number in the minute field is missing at position 3 => write a number, or both ends of a range, as in `1-5`
+-1 * * * * => a number in the minute field is missing at position 1 => write a number, or both ends of a range, as in `1-5`
 1-2-3 * * * * => `2-3` in the minute field at position 3 is not a number => write 0 to 59
 ** * * * * => `**` in the minute field at position 1 has something after its `*` => write `*` or `*/n`
 *-5 * * * * => `*-5` in the minute field at position 1 has something after its `*` => write `*` or `*/n`
@@ -179,7 +179,7 @@ fn days_of_the_extension_that_are_none_are_refused() {
 0 0 * * 8L => `8` in the day-of-week field at position 9 is out of range 0-7 => write 0 to 7 or SUN to SAT
 0 0 * * MON#6 => `MON#6` in the day-of-week field at position 9 has no week of 1 to 5 after its `#` => write the second Monday of the month as `MON#2`
 0 0 * * 1,MON# => `MON#` in the day-of-week field at position 11 has no week of 1 to 5 after its `#` => write the second Monday of the month as `MON#2`
-0 0 * * #2 => a range in the day-of-week field lacks its end at position 9 => write both ends, as in `1-5`
+0 0 * * #2 => a number in the day-of-week field is missing at position 9 => write a number, or both ends of a range, as in `1-5`
 0 0 * * FRIL/2 => `FRIL/2` in the day-of-week field at position 9 has a step, which no such day can have => write `FRIL`, alone or in a list
 0 L * * * => `L` in the hour field at position 3 is not a number => write 0 to 23
 0 0 * L * => `L` in the month field at position 7 is neither a number nor a name => write 1 to 12 or JAN to DEC
@@ -315,7 +315,11 @@ fn exclusions_that_are_not_understood_are_refused() {
         ("", "`` is not a date", FORMS),
         ("Christmas", "`Christmas` is not a date", FORMS),
         ("@daily", "`@daily` is not a date", FORMS),
-        ("2026-12-24..12-26", "`12-26` is not a date", FORMS),
+        (
+            "2026-12-24 .. 12-26",
+            "`12-26` has no year",
+            "give both dates of a range their year, or name the days of every year one by one",
+        ),
         (
             "2027-01-01..2026-12-24",
             "`2027-01-01..2026-12-24` runs backwards",

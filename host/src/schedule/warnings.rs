@@ -168,15 +168,27 @@ impl CronRule {
     fn short_month(&self) -> Option<Warning> {
         let days = self.fields.day_of_month;
         let first = days.numbers().next().filter(|_| days.special == 0)?;
-        let mut months = self.fields.month.numbers();
+        let months = || self.fields.month.numbers();
+        let lacking: Vec<String> = months()
+            .filter(|&month| first > days::longest(month))
+            .map(|month| month.to_string())
+            .collect();
         // February has 29 days at most, and mostly 28.
-        let lacking = months.find(|&month| {
-            let longest = days::longest(month);
-            first > longest || first == 29 && longest == 29
-        })?;
+        let mostly = |month| first == 29 && days::longest(month) == 29;
+        let message = match lacking.len() {
+            0 if months().any(mostly) => {
+                "month 2 mostly has no day 29, and then no slot".to_owned()
+            }
+            0 => return None,
+            1 => format!("month {} has no day {first}, and so no slot", lacking[0]),
+            _ => format!(
+                "months {} have no day {first}, and so no slot",
+                lacking.join(", ")
+            ),
+        };
         Some(Warning::new(
             WarningKind::ShortMonth,
-            format!("month {lacking} does not always have a day {first}, and then has no slot"),
+            message,
             "for the last day of every month, write `L` as the day-of-month",
         ))
     }
@@ -250,13 +262,13 @@ mod tests {
             (
                 "5 0 31 * *",
                 WarningKind::ShortMonth,
-                "month 2 does not always have a day 31, and then has no slot",
+                "months 2, 4, 6, 9, 11 have no day 31, and so no slot",
                 "for the last day of every month, write `L` as the day-of-month",
             ),
             (
                 "5 0 29 * *",
                 WarningKind::ShortMonth,
-                "month 2 does not always have a day 29, and then has no slot",
+                "month 2 mostly has no day 29, and then no slot",
                 "for the last day of every month, write `L` as the day-of-month",
             ),
             (

@@ -17,7 +17,7 @@ use crate::crontab::{self, Entry, Line, Says};
 use crate::db::schedules::{self, Schedule};
 use crate::db::{Db, Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
-use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
+use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use crate::telemetry::printable_line;
 use told::{Became, Told};
 
@@ -68,11 +68,8 @@ impl Crontab {
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
         }
         if let Some(zone) = &self.tz {
-            // Any rule will do: what is wrong in a crontab is told line by line, this is not in it.
-            Rule::parse(
-                &RuleText::new(RuleKind::Cron, "@daily", zone),
-                HashKey::NONE,
-            )?;
+            // What is wrong in a crontab is told line by line; this is not in it.
+            check_zone(zone)?;
         }
         let (db, clock) = common.open_with_clock().await?;
         let told = self.carry_over(&db, &lines, clock.now()).await?;
@@ -92,7 +89,13 @@ impl Crontab {
             let most = format!("it has more than {FILE_BYTES_MAX} bytes; import it in parts");
             return Err(io::Error::other(most));
         }
-        String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
+        String::from_utf8(bytes).map_err(|error| {
+            let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + good.iter().filter(|&&byte| byte == b'\n').count();
+            io::Error::other(format!(
+                "line {line} is not UTF-8 text; convert the file, for example with iconv"
+            ))
+        })
     }
 
     /// Make schedules of the entries, in one transaction; in a dry run, it is not committed.
@@ -145,10 +148,20 @@ impl Crontab {
     }
 
     fn zone<'a>(&'a self, zone: Option<&'a str>) -> Told {
-        Told {
+        let zone = self.zone_or_default(zone);
+        let told = Told {
             became: Became::Zone,
-            timezone: Some(self.zone_or_default(zone).to_owned()),
+            timezone: Some(zone.to_owned()),
             ..Told::default()
+        };
+        match check_zone(zone) {
+            Ok(()) => told,
+            Err(error) => Told {
+                became: Became::Refused,
+                error: Some(error.to_string()),
+                hint: Some(error.hint().to_owned()),
+                ..told
+            },
         }
     }
 
@@ -259,6 +272,12 @@ impl Crontab {
 }
 
 /// What to do about an entry that could not be carried over.
+/// Refuse a time zone that is none, by way of any rule in it.
+fn check_zone(zone: &str) -> Result<(), RuleError> {
+    let daily = RuleText::new(RuleKind::Cron, "@daily", zone);
+    Rule::parse(&daily, HashKey::NONE).map(drop)
+}
+
 fn hint(error: &ScheduleError) -> Option<String> {
     match error {
         ScheduleError::Rule(error) => Some(error.hint().to_owned()),

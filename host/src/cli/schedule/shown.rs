@@ -90,6 +90,8 @@ pub(super) fn rows(row: &Schedule) -> Vec<(&'static str, String)> {
         ("next", cell(&row.state.next_slot)),
         ("decided to", row.state.cursor_at.to_string()),
     ]);
+    let notes = rule(row).map(|rule| rule.notes().to_vec());
+    rows.extend(notes.into_iter().flatten().map(|note| ("note", note)));
     rows
 }
 
