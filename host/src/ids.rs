@@ -53,6 +53,10 @@ uuid_newtype! {
     RunId
 }
 uuid_newtype! {
+    /// A request to launch the slots of a time that is past.
+    BackfillId
+}
+uuid_newtype! {
     /// One life of one `campanile serve` process: a restart is a new incarnation.
     HostId
 }
@@ -105,6 +109,8 @@ words! {
         Catchup => "catchup",
         /// A person or a program, now.
         Manual => "manual",
+        /// A person, for a slot of a time that is past.
+        Backfill => "backfill",
         /// A host that started, for the rule `@reboot`.
         Startup => "startup",
     }
@@ -117,18 +123,32 @@ impl LaunchId {
     /// The id of the launch of `slot` of `schedule`.
     ///
     /// A slot has one launch whether it came in time or as catch-up, so both share an identity;
-    /// a manual launch of the same instant is another, and so is one at a host's start.
+    /// a manual launch of the same instant is another, and so is one at a host's start. That of a backfill
+    /// has [`LaunchId::of_backfill`].
     pub fn of(schedule: ScheduleId, slot: Timestamp, kind: LaunchKind) -> LaunchId {
         let kind: u8 = match kind {
             LaunchKind::Schedule | LaunchKind::Catchup => 0,
             LaunchKind::Manual => 1,
             LaunchKind::Startup => 2,
+            LaunchKind::Backfill => 3,
         };
+        let name = LaunchId::name(schedule, slot, kind);
+        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+    }
+
+    /// The id of the launch of `slot` by one backfill: the same however often that is asked for.
+    pub fn of_backfill(schedule: ScheduleId, slot: Timestamp, backfill: BackfillId) -> LaunchId {
+        let name = LaunchId::name(schedule, slot, 3);
+        let name = [&name[..], backfill.0.as_bytes()].concat();
+        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+    }
+
+    fn name(schedule: ScheduleId, slot: Timestamp, kind: u8) -> [u8; 25] {
         let mut name = [0u8; 25];
         name[..16].copy_from_slice(schedule.0.as_bytes());
         name[16..24].copy_from_slice(&slot.micros().to_be_bytes());
         name[24] = kind;
-        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+        name
     }
 }
 

@@ -63,23 +63,42 @@ CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     package TEXT NOT NULL,
-    origin TEXT NOT NULL CHECK (origin IN ('operator', 'sidecar', 'package')),
+    origin TEXT NOT NULL CHECK (origin IN ('operator', 'file', 'sidecar', 'package')),
     revision INTEGER NOT NULL CHECK (revision >= 1),
     enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
     -- The last decided slot, or the instant before which nothing is owed: creation, resume, edit. Never goes back.
     cursor_at TEXT NOT NULL,
     -- The first slot after the cursor; none when disabled, deleted or at an end.
     next_slot TEXT,
+    -- Launches made, other than by hand and to fill back: what max_launches counts.
+    launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
+    -- When a slot was last caught up, and when that launch fires: what the next one is spread from.
+    caught_up_at TEXT,
+    caught_up_fire TEXT,
+    -- Slots that a person took out: a JSON list, none when there are none.
+    skips TEXT,
+    -- While it is not enabled: since when, by whom and why, and until when if that is known.
+    paused_at TEXT,
+    paused_by TEXT,
+    pause_note TEXT,
+    paused_until TEXT,
+    -- When a pause was last ended: failures before it are not counted again.
+    resumed_at TEXT,
     created_at TEXT NOT NULL,
     updated_at TEXT NOT NULL,
     deleted_at TEXT,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
-    CHECK (next_slot IS NULL OR next_slot > cursor_at)
+    CHECK (next_slot IS NULL OR next_slot > cursor_at),
+    CHECK ((caught_up_at IS NULL) = (caught_up_fire IS NULL)),
+    CHECK (enabled = (paused_at IS NULL)),
+    CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
 -- A name is free again when its schedule was deleted.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 -- schedules::due, schedules::next_due
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+-- schedules::pauses_over, schedules::next_due
+CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 
 -- What a schedule said at a revision. Only ever added to: launches refer to the revision that decided them.
 CREATE TABLE schedule_revision (
@@ -97,6 +116,8 @@ CREATE TABLE schedule_revision (
     dst_fold TEXT NOT NULL CHECK (dst_fold IN ('first', 'second', 'both')),
     -- A JSON list.
     exclude TEXT NOT NULL,
+    -- A JSON object of what it says.
+    policies TEXT NOT NULL,
     context TEXT NOT NULL,
     since TEXT NOT NULL,
     PRIMARY KEY (schedule_id, revision)
@@ -107,20 +128,24 @@ CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'startup')),
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
     slot TEXT NOT NULL,
     slot_local TEXT NOT NULL,
     -- The last slot of a range; equal to slot for all others.
     slot_last TEXT NOT NULL,
     slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
-    decision TEXT NOT NULL CHECK (decision IN ('launched', 'skipped')),
-    -- Why the slot was skipped or the launch abandoned.
+    -- `queued` becomes one of the others: when it is its turn, or when it is not to have one any more.
+    decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
+    -- Why the slot was skipped, or the launch abandoned or cancelled.
     reason TEXT,
-    status TEXT NOT NULL CHECK (status IN ('open', 'running', 'waiting', 'succeeded', 'failed', 'abandoned', 'skipped')),
+    -- The launch that it overlapped, when it was skipped or cancelled for that.
+    overlaps BLOB,
+    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
-    -- The context given with a manual launch, laid over the schedule's.
+    -- The context given with a launch by hand or a backfill, laid over the schedule's.
     context TEXT,
+    backfill_id BLOB,
     interval_start TEXT NOT NULL,
     fire_time TEXT NOT NULL,
     decided_by BLOB,
@@ -130,20 +155,30 @@ CREATE TABLE launch (
     attempts INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0,
     recovered_at TEXT,
+    -- When it was its turn, if it had to wait for that.
+    opened_at TEXT,
     started_at TEXT,
     finished_at TEXT,
     failure TEXT,
     message TEXT,
     CHECK ((decision = 'skipped') = (status = 'skipped')),
-    CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
+    CHECK ((decision = 'queued') = (status = 'queued')),
+    CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
 -- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual' AND kind <> 'backfill';
 -- runs::take, recovery::open_of_dead_hosts
 --
 -- By the link to a run and not by the status: so that finishing a launch, the most frequent change
 -- of all, touches no index.
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
+-- launches::active
+CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched';
+-- launches::active, launches::queues
+CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
+-- backfills::unfinished
+CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- launches::list
 CREATE INDEX launch_claimed ON launch (claimed_at);
 
@@ -151,7 +186,8 @@ CREATE INDEX launch_claimed ON launch (claimed_at);
 CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
     launch_id BLOB NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
+    schedule_id BLOB NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
     -- The host that holds the run, the fence that proves it, and until when.
@@ -159,6 +195,8 @@ CREATE TABLE run (
     token INTEGER NOT NULL,
     lease_until TEXT,
     retry_at TEXT,
+    -- Set when it was asked to end: until when it may take its time.
+    cancel_at TEXT,
     started_at TEXT NOT NULL,
     finished_at TEXT,
     failure TEXT,
@@ -173,6 +211,8 @@ CREATE INDEX run_launch ON run (launch_id);
 CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
 -- runs::take_waiting
 CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+-- launches::active
+CREATE INDEX run_active ON run (schedule_id) WHERE state IN ('running', 'waiting');
 
 -- One call of one task. Only ever added to, when the call is over.
 CREATE TABLE task_run (
@@ -209,6 +249,36 @@ CREATE TABLE schedule_result (
     failure_slot TEXT,
     failure TEXT
 ) STRICT;
+
+-- A request to launch the slots of a time that is past.
+CREATE TABLE backfill (
+    id BLOB NOT NULL PRIMARY KEY,
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    -- Whose rule yields the slots.
+    schedule_revision INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
+    -- The first and the last slot that may be launched.
+    from_at TEXT NOT NULL,
+    to_at TEXT NOT NULL,
+    -- From one launch to the next at least.
+    spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
+    -- Whether slots that have succeeded are launched too.
+    forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
+    -- A JSON object laid over the schedule's context.
+    context TEXT,
+    -- The last slot that was looked at, and when the next launch may fire.
+    cursor_at TEXT,
+    next_fire TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    launched INTEGER NOT NULL DEFAULT 0,
+    left_alone INTEGER NOT NULL DEFAULT 0,
+    created_at TEXT NOT NULL,
+    created_by TEXT NOT NULL,
+    finished_at TEXT,
+    CHECK ((finished_at IS NULL) = (state = 'running'))
+) STRICT;
+-- backfills::running
+CREATE INDEX backfill_running ON backfill (created_at) WHERE state = 'running';
 
 -- What happened to the tower itself: hosts, packages, schedules, recoveries, alerts. Only ever added to.
 CREATE TABLE event (

@@ -28,6 +28,7 @@ use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
 use crate::ids::RunId;
 use crate::package::{Folder, Packages, Rules};
+use crate::policy::Policies;
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, Outcome, Sandbox, StopSignal};
 use crate::watch::{Mode, Watch};
@@ -419,6 +420,7 @@ async fn add_schedules(
                 package: NAME.to_owned(),
                 task: None,
                 rule: rule.clone(),
+                policies: Policies::default(),
                 context: Map::new(),
             };
             orders::add(tx, &wanted, Origin::Package, since).await?;

@@ -10,6 +10,7 @@ use crate::config::ConfigError;
 use crate::db::DbError;
 use crate::engine::StartError;
 use crate::engine::schedules::ScheduleError;
+use crate::policy::PolicyError;
 use crate::schedule::RuleError;
 use crate::telemetry::printable;
 
@@ -72,8 +73,15 @@ impl From<ScheduleError> for Failure {
         match error {
             ScheduleError::Db(error) => error.into(),
             ScheduleError::Rule(error) => error.into(),
+            ScheduleError::Policy(error) => error.into(),
             error => Failure::refused(error.to_string()),
         }
+    }
+}
+
+impl From<PolicyError> for Failure {
+    fn from(error: PolicyError) -> Failure {
+        Failure::refused(error.to_string()).hint(error.hint())
     }
 }
 

@@ -19,9 +19,10 @@ use super::rule::RuleOptions;
 use super::slots::{self, Number};
 use crate::clock::Timestamp;
 use crate::db::launches;
-use crate::db::schedules;
-use crate::db::{Origin, Tx};
-use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
+use crate::db::schedules::{self, Pause};
+use crate::db::{Decision, Origin, Tx};
+use crate::engine::schedules::{self as orders, ScheduleError, Trigger, Triggered, Wanted};
+use crate::policy::{Overlap, Policies, Turn};
 use crate::schedule::Rule;
 use crate::telemetry::printable;
 
@@ -50,11 +51,24 @@ pub(super) enum Schedule {
     Pause {
         /// The schedule's name
         name: String,
+        /// Why, for those who come after you
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+        /// When it resumes by itself, such as 2027-01-31T08:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Option<Timestamp>,
+        #[command(flatten)]
+        by: By,
     },
     /// Decide slots again, from now on
     Resume {
         /// The schedule's name
         name: String,
+        /// Decide the slots of the pause like others that were missed, by the schedule's catch-up policy
+        #[arg(long)]
+        catch_up: bool,
+        #[command(flatten)]
+        by: By,
     },
     /// End a schedule for good; its launches stay on the record
     Remove {
@@ -68,10 +82,26 @@ pub(super) enum Schedule {
         /// Context laid over the schedule's: a JSON object, or @FILE
         #[arg(long, value_name = "JSON|@FILE")]
         context: Option<String>,
+        /// What becomes of it while another launch goes on, instead of what the schedule says
+        #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
+        overlap: Option<Overlap>,
     },
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
+}
+
+/// Who does it.
+#[derive(Args)]
+pub(super) struct By {
+    /// Who does it, for the record
+    #[arg(
+        long,
+        env = "USER",
+        default_value = "the operator",
+        value_name = "NAME"
+    )]
+    by: String,
 }
 
 #[derive(Args)]
@@ -137,6 +167,7 @@ impl Add {
             package: self.package,
             task: self.task,
             rule: self.rule.rule(self.cron)?,
+            policies: Policies::default(),
             context: read_context(self.context.as_deref())?.unwrap_or_default(),
         })
     }
@@ -149,15 +180,29 @@ impl Schedule {
             Schedule::List => list(common).await?,
             Schedule::Show { name } => show(common, &name).await?,
             Schedule::Next(command) => next(common, &command).await?,
-            Schedule::Pause { name } => {
+            Schedule::Pause {
+                name,
+                note,
+                until,
+                by: By { by },
+            } => {
+                let pause = Pause {
+                    by: &by,
+                    note: note.as_deref(),
+                    until,
+                };
                 change(common, &name, "paused", async |tx, now| {
-                    orders::pause(tx, &name, now).await
+                    orders::pause(tx, &name, pause, now).await
                 })
                 .await?;
             }
-            Schedule::Resume { name } => {
+            Schedule::Resume {
+                name,
+                catch_up,
+                by: By { by },
+            } => {
                 change(common, &name, "resumed", async |tx, now| {
-                    orders::resume(tx, &name, now).await
+                    orders::resume(tx, &name, &by, catch_up, now).await
                 })
                 .await?;
             }
@@ -167,7 +212,11 @@ impl Schedule {
                 })
                 .await?;
             }
-            Schedule::Trigger { name, context } => trigger(common, &name, context).await?,
+            Schedule::Trigger {
+                name,
+                context,
+                overlap,
+            } => return trigger(common, &name, context, overlap).await,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)
@@ -227,18 +276,54 @@ async fn change(
     output::line(&format!("{done} {name}"))
 }
 
-async fn trigger(common: &Common, name: &str, context: Option<String>) -> Result<(), Failure> {
+async fn trigger(
+    common: &Common,
+    name: &str,
+    context: Option<String>,
+    overlap: Option<Overlap>,
+) -> Result<ExitCode, Failure> {
     let own = read_context(context.as_deref())?;
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    let id = orders::change(&db, async |tx| {
-        orders::trigger(tx, name, own.as_ref(), now).await
+    let trigger = Trigger {
+        context: own.as_ref(),
+        overlap,
+    };
+    let Triggered { launch, turn } = orders::change(&db, async |tx| {
+        orders::trigger(tx, name, trigger, now).await
     })
     .await?;
+    let (decision, overlaps) = match turn {
+        Turn::Now => (Decision::Launched, None),
+        Turn::Later => (Decision::Queued, None),
+        Turn::Never(other) => (Decision::Skipped, Some(other)),
+    };
     if common.json {
-        return output::json_out(&json!({ "schedule": name, "launch": id, "scheduled_time": now }));
+        output::json_out(&json!({
+            "schedule": name,
+            "launch": launch,
+            "scheduled_time": now,
+            "decision": decision,
+            "overlaps": overlaps,
+        }))?;
+    } else {
+        output::line(&match turn {
+            Turn::Now => format!("triggered {name}: launch {launch}"),
+            Turn::Later => format!("triggered {name}: launch {launch}, when it is its turn"),
+            Turn::Never(other) => {
+                format!(
+                    "skipped {name}: launch {launch} would overlap launch {other}, which is not over"
+                )
+            }
+        })?;
     }
-    output::line(&format!("triggered {name}: launch {id}"))
+    if overlaps.is_some() {
+        output::talk(
+            "hint: `--overlap allow` launches it all the same, `--overlap buffer_all` lets it wait",
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn list(common: &Common) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use crate::config::{Config, Flags};
 use crate::db::{Db, DbError};
 use crate::engine::{Engine, RecoveryLimits, Settings};
 use crate::package::{Folder, Packages, Rules};
-use crate::schedule::late::LatePolicy;
+use crate::policy::Defaults;
 use crate::strict;
 use crate::telemetry::{self, LogFormat};
 use crate::wasm::Sandbox;
@@ -99,9 +99,9 @@ pub(super) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
-        late: LatePolicy {
+        late: Defaults {
             misfire_grace: config.late.misfire_grace,
-            window: config.late.catchup_window,
+            catchup_window: config.late.catchup_window,
         },
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,

@@ -29,6 +29,8 @@ words! {
         TzdataChanged => "tzdata_changed",
         LaunchRecovered => "launch_recovered",
         LaunchAbandoned => "launch_abandoned",
+        LaunchCancelled => "launch_cancelled",
+        LaunchUnknown => "launch_unknown",
         HealthChanged => "health_changed",
     }
 }

@@ -7,7 +7,7 @@ use super::batch::{Batch, pieces};
 use super::types::{Decision, FailureKind, LaunchStatus};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 
 /// A decision to put on the record.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,10 +23,14 @@ pub struct NewLaunch {
     pub slot_count: i64,
     pub decision: Decision,
     pub reason: Option<&'static str>,
+    /// What it would have overlapped, when it is skipped for that.
+    pub overlaps: Option<LaunchId>,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
-    /// JSON object laid over the schedule's context; manual launches only.
+    /// JSON object laid over the schedule's context; of launches by hand and backfills only.
     pub context: Option<String>,
+    /// Of kind `backfill` only, and of all of these.
+    pub backfill_id: Option<BackfillId>,
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
     pub decided_by: Option<HostId>,
@@ -49,6 +53,8 @@ pub struct LaunchRow {
     pub kind: LaunchKind,
     pub decision: Decision,
     pub reason: Option<String>,
+    /// The launch with which it overlapped, when it was skipped or asked to end for that.
+    pub overlaps: Option<LaunchId>,
     pub status: LaunchStatus,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
@@ -77,27 +83,32 @@ impl LaunchRow {
 
 const INSERT: Batch = Batch {
     head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
-        decision, reason, status, package, digest, context, interval_start, fire_time, decided_by, claimed_at, finished_at)
+        decision, reason, overlaps, status, package, digest, context, backfill_id, interval_start, fire_time, decided_by,
+        claimed_at, finished_at)
         VALUES ",
-    columns: 19,
+    columns: 21,
     // Once decided, always decided: the first decision about a slot stands.
     tail: " ON CONFLICT DO NOTHING",
 };
 const LIST: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
-        l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $2";
 const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
-        l.decision, l.reason, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE l.schedule_id = $1 ORDER BY l.slot DESC LIMIT $2";
 const NEWEST_END: &str = "SELECT finished_at FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' ORDER BY slot DESC LIMIT 1";
+    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY slot DESC LIMIT 1";
+// Newest slot first: what was launched later counts as later, in whatever order the runs end.
+const ENDS: &str = "SELECT status FROM launch
+    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND claimed_at >= $2
+      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY slot DESC LIMIT $3";
 
 /// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END];
+pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END, ENDS];
 
 /// Put decisions on the record.
 pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
@@ -108,6 +119,7 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
             for launch in piece {
                 let (status, finished_at) = match launch.decision {
                     Decision::Launched => (LaunchStatus::Open, None),
+                    Decision::Queued => (LaunchStatus::Queued, None),
                     Decision::Skipped => (LaunchStatus::Skipped, Some(launch.claimed_at)),
                 };
                 query = query
@@ -121,10 +133,12 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
                     .bind(launch.slot_count)
                     .bind(launch.decision)
                     .bind(launch.reason)
+                    .bind(launch.overlaps)
                     .bind(status)
                     .bind(&launch.package)
                     .bind(launch.digest.clone())
                     .bind(&launch.context)
+                    .bind(launch.backfill_id)
                     .bind(launch.interval_start)
                     .bind(launch.fire_time)
                     .bind(launch.decided_by)
@@ -158,6 +172,22 @@ pub async fn newest_end(
     Ok(on!(tx, |conn| sqlx::query_scalar(NEWEST_END)
         .bind(schedule)
         .fetch_optional(conn)
+        .await)?)
+}
+
+/// How the newest `limit` launches of a schedule that were decided since `since` ended, newest slot first; those by
+/// hand and of backfills are not asked for.
+pub async fn newest_ends(
+    tx: &mut Tx,
+    schedule: ScheduleId,
+    since: Timestamp,
+    limit: i64,
+) -> Result<Vec<LaunchStatus>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(ENDS)
+        .bind(schedule)
+        .bind(since)
+        .bind(limit)
+        .fetch_all(conn)
         .await)?)
 }
 

@@ -26,6 +26,7 @@ pub mod changes;
 pub mod events;
 pub mod hosts;
 pub mod launches;
+pub mod overlap;
 pub mod packages;
 #[doc(hidden)]
 pub mod probe;
@@ -42,7 +43,7 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 pub use error::DbError;
 pub use lock::HostLock;
 pub use open::MigrationState;
-pub use types::{Decision, FailureKind, LaunchStatus, Origin, RunState};
+pub use types::{BackfillState, Decision, FailureKind, LaunchStatus, Origin, RunState};
 pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use crate::clock::{Clock, Timestamp};
@@ -179,7 +180,7 @@ impl Tx {
 
     /// The end of a `SELECT` whose rows this transaction is about to change: two hosts that
     /// look at the same time get different rows. SQLite has one writer and needs nothing.
-    fn lock_rows<'a>(&self, sqlite: &'a str, postgres: &'a str) -> &'a str {
+    fn lock_rows<'a, T: ?Sized>(&self, sqlite: &'a T, postgres: &'a T) -> &'a T {
         match self {
             Tx::Sqlite(_) => sqlite,
             Tx::Postgres(_) => postgres,

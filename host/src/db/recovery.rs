@@ -3,9 +3,10 @@
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::{DbError, Tx, on};
+use super::types::LaunchStatus;
+use super::{DbError, Tx, on, overlap};
 use crate::clock::Timestamp;
-use crate::ids::{HostId, LaunchId, RunId};
+use crate::ids::{HostId, LaunchId, RunId, ScheduleId};
 
 /// A launch that nobody carries out any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -13,6 +14,8 @@ pub struct Stray {
     pub launch_id: LaunchId,
     /// The run that was lost, or none when the launch was never taken.
     pub run_id: Option<RunId>,
+    pub schedule_id: ScheduleId,
+    pub schedule_revision: i64,
     pub schedule: String,
     pub slot: Timestamp,
     pub claimed_at: Timestamp,
@@ -21,6 +24,8 @@ pub struct Stray {
     pub deleted_at: Option<Timestamp>,
     /// Since when no live host has the package.
     pub missing_since: Option<Timestamp>,
+    /// Set when its run had been asked to end.
+    pub cancel_at: Option<Timestamp>,
     /// Why nobody carries it out, as a clause: `its host died`.
     pub why: String,
 }
@@ -30,44 +35,68 @@ pub struct Stray {
 pub struct Verdict {
     pub launch_id: LaunchId,
     pub run_id: Option<RunId>,
-    /// Why it is given up; none when it is run again.
-    pub abandoned: Option<&'static str>,
+    pub fate: Fate,
 }
 
-const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+/// The end of a stray launch, or its new beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is run again.
+    Again,
+    /// It is given up, for this reason.
+    Abandoned(&'static str),
+    /// It was to be run at most once.
+    Unknown,
+    /// It had been asked to end.
+    Cancelled,
+}
+
+impl Fate {
+    /// The status and the reason of a launch that has come to its end.
+    fn end(self) -> Option<(LaunchStatus, Option<&'static str>)> {
+        match self {
+            Fate::Again => None,
+            Fate::Abandoned(reason) => Some((LaunchStatus::Abandoned, Some(reason))),
+            Fate::Unknown => Some((LaunchStatus::Unknown, None)),
+            Fate::Cancelled => Some((LaunchStatus::Cancelled, Some(overlap::REASON))),
+        }
+    }
+}
+
+const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
-        CASE WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+        CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND r.retry_at <= $2)
+        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL))
     ORDER BY l.fire_time LIMIT $3";
-const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
-        CASE WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+        CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND r.retry_at <= $2)
+        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL))
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 // Decided by a host that died, or waiting since before $1 although there was capacity where its package
 // is. Those that can only wait for their package come last: they must not hold up the others.
-const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedule_id, l.schedule_revision, NULL AS cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
-const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, l.schedule_id, l.schedule_revision, NULL::timestamptz AS cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
         LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1)
+    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const UNFINISHED_STARTS: &str = "SELECT l.id, s.name, l.slot FROM launch l JOIN schedule s ON s.id = l.schedule_id
@@ -85,10 +114,10 @@ const REOPEN: Batch = Batch {
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
-const ABANDON: Batch = Batch {
-    head: "UPDATE launch SET status = 'abandoned', reason = v.column2, finished_at = v.column3, failure = 'lost'
+const END: Batch = Batch {
+    head: "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, failure = 'lost'
         FROM (VALUES ",
-    columns: 3,
+    columns: 4,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
 
@@ -164,9 +193,9 @@ pub async fn carry_out(
             query.execute(conn).await.map(|_| ())
         })?;
     }
-    let (given_up, again): (Vec<&Verdict>, Vec<&Verdict>) = verdicts
+    let (again, ended): (Vec<&Verdict>, Vec<&Verdict>) = verdicts
         .iter()
-        .partition(|verdict| verdict.abandoned.is_some());
+        .partition(|verdict| verdict.fate == Fate::Again);
     for piece in pieces(&again) {
         let reopen_sql = REOPEN.sql(tx, piece.len());
         on!(tx, |conn| {
@@ -177,14 +206,16 @@ pub async fn carry_out(
             query.execute(conn).await.map(|_| ())
         })?;
     }
-    for piece in pieces(&given_up) {
-        let abandon_sql = ABANDON.sql(tx, piece.len());
+    for piece in pieces(&ended) {
+        let end_sql = END.sql(tx, piece.len());
         on!(tx, |conn| {
-            let mut query = sqlx::query(abandon_sql);
+            let mut query = sqlx::query(end_sql);
             for verdict in piece {
+                let end = verdict.fate.end();
                 query = query
                     .bind(verdict.launch_id)
-                    .bind(verdict.abandoned)
+                    .bind(end.map(|(status, _)| status))
+                    .bind(end.and_then(|(_, reason)| reason))
                     .bind(now);
             }
             query.execute(conn).await.map(|_| ())

@@ -50,6 +50,7 @@ pub struct Continued {
 pub struct NewRun {
     pub id: RunId,
     pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
     pub is_recovery: bool,
     pub digest: ArtifactDigest,
 }
@@ -69,7 +70,7 @@ pub struct Finish {
     pub tasks: Vec<TaskRun>,
 }
 
-/// The three ways in which a run leaves its host.
+/// The ways in which a run leaves its host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEnd {
     Succeeded {
@@ -78,6 +79,10 @@ pub enum RunEnd {
     },
     Failed {
         kind: FailureKind,
+        message: String,
+    },
+    /// It was asked to end before its time.
+    Cancelled {
         message: String,
     },
     /// A task is to be called again.
@@ -91,6 +96,7 @@ impl RunEnd {
         match self {
             RunEnd::Succeeded { .. } => RunState::Succeeded,
             RunEnd::Failed { .. } => RunState::Failed,
+            RunEnd::Cancelled { .. } => RunState::Cancelled,
             RunEnd::Waiting { .. } => RunState::Waiting,
         }
     }
@@ -99,6 +105,7 @@ impl RunEnd {
         match self {
             RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
             RunEnd::Failed { .. } => LaunchStatus::Failed,
+            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
             RunEnd::Waiting { .. } => LaunchStatus::Waiting,
         }
     }
@@ -110,9 +117,15 @@ impl RunEnd {
         }
     }
 
+    /// Why a launch ends before its time: so far there is one reason.
+    fn reason(&self) -> Option<&'static str> {
+        matches!(self, RunEnd::Cancelled { .. }).then_some(super::overlap::REASON)
+    }
+
     fn failure(&self) -> Option<(FailureKind, &str)> {
         match self {
             RunEnd::Failed { kind, message } => Some((*kind, message)),
+            RunEnd::Cancelled { message } => Some((FailureKind::Cancelled, message)),
             _ => None,
         }
     }
@@ -151,8 +164,8 @@ const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.ki
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const BEGIN: Batch = Batch {
-    head: "INSERT INTO run (id, launch_id, state, is_recovery, digest, host_id, token, lease_until, started_at) VALUES ",
-    columns: 9,
+    head: "INSERT INTO run (id, launch_id, schedule_id, state, is_recovery, digest, host_id, token, lease_until, started_at) VALUES ",
+    columns: 10,
     tail: "",
 };
 const LINK: Batch = Batch {
@@ -165,14 +178,14 @@ const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recover
         l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
         m.result AS last_result, m.failure AS last_failure
     FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.state = 'waiting' AND r.retry_at <= $1
+    WHERE r.state = 'waiting' AND r.retry_at <= $1 AND r.cancel_at IS NULL
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY r.retry_at LIMIT $3";
 const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
         l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
         m.result AS last_result, m.failure AS last_failure
     FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.state = 'waiting' AND r.retry_at <= $1
+    WHERE r.state = 'waiting' AND r.retry_at <= $1 AND r.cancel_at IS NULL
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY r.retry_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 const CONTINUE: &str =
@@ -182,7 +195,7 @@ const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = 
 const RENEW: Batch = Batch {
     head: "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id",
+    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id, run.cancel_at",
 };
 const FINISH: Batch = Batch {
     head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
@@ -192,8 +205,9 @@ const FINISH: Batch = Batch {
         RETURNING run.id",
 };
 const FINISH_LAUNCH: Batch = Batch {
-    head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5 FROM (VALUES ",
-    columns: 5,
+    head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
+        FROM (VALUES ",
+    columns: 6,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
 // A later slot's result stands, in whatever order the runs finish.
@@ -280,6 +294,7 @@ pub async fn begin(
                 insert = insert
                     .bind(run.id)
                     .bind(run.launch_id)
+                    .bind(run.schedule_id)
                     .bind(RunState::Running)
                     .bind(run.is_recovery)
                     .bind(run.digest.as_str())
@@ -329,7 +344,8 @@ pub async fn take_waiting(
     Ok(waiting)
 }
 
-/// Renew the leases of runs, each held under a fence; gives those that are still held.
+/// Renew the leases of runs, each held under a fence; gives those that are still held, and until when those may take
+/// their time that were asked to end.
 ///
 /// The caller names what it carries out. A run that the record gives to its host but that nobody
 /// carries out, because the answer to the commit that took it was lost, must run out of its lease.
@@ -337,18 +353,18 @@ pub async fn renew(
     tx: &mut Tx,
     held: &[(RunId, i64)],
     lease_until: Timestamp,
-) -> Result<Vec<RunId>, DbError> {
+) -> Result<Vec<(RunId, Option<Timestamp>)>, DbError> {
     let mut still = Vec::with_capacity(held.len());
     for piece in pieces(held) {
         let sql = RENEW.sql(tx, piece.len());
-        let ids: Vec<RunId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(sql);
+        let rows: Vec<(RunId, Option<Timestamp>)> = on!(tx, |conn| {
+            let mut query = sqlx::query_as(sql);
             for (run, token) in piece {
                 query = query.bind(*run).bind(*token).bind(lease_until);
             }
             query.fetch_all(conn).await
         })?;
-        still.extend(ids);
+        still.extend(rows);
     }
     Ok(still)
 }
@@ -397,7 +413,8 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
                     .bind(finish.end.launch_status())
                     .bind(over)
                     .bind(failure.map(|(kind, _)| kind))
-                    .bind(failure.map(|(_, message)| storable(message)));
+                    .bind(failure.map(|(_, message)| storable(message)))
+                    .bind(finish.end.reason());
             }
             query.execute(conn).await.map(|_| ())
         })?;

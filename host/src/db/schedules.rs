@@ -4,11 +4,12 @@ use serde_json::json;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::Origin;
+use super::types::{Origin, storable};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ScheduleId};
-use crate::schedule::RuleText;
+use crate::policy::Policies;
+use crate::schedule::{HashKey, Rule, RuleText};
 
 /// What a schedule says at one revision.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -21,9 +22,25 @@ pub struct Revision {
     pub task: Option<String>,
     #[sqlx(flatten)]
     pub rule: RuleText,
+    /// [`Policies`](crate::policy::Policies) as JSON.
+    pub policies: String,
     /// A JSON object.
     pub context: String,
     pub since: Timestamp,
+}
+
+impl Revision {
+    /// The rule and the policies.
+    ///
+    /// # Errors
+    /// When this version cannot read them: they were stored by another one.
+    pub fn parse(&self) -> Result<(Rule, Policies), String> {
+        let rule = Rule::parse(&self.rule, HashKey::of(self.schedule_id));
+        let rule = rule.map_err(|error| error.to_string())?;
+        let policies = serde_json::from_str(&self.policies);
+        let policies = policies.map_err(|error| format!("its policies: {error}"))?;
+        Ok((rule, policies))
+    }
 }
 
 /// Where a schedule stands.
@@ -36,9 +53,39 @@ pub struct State {
     /// The last decided slot, or the instant before which nothing is owed.
     pub cursor_at: Timestamp,
     pub next_slot: Option<Timestamp>,
+    #[sqlx(flatten)]
+    pub history: History,
+    /// While it is not enabled: since when, by whom and why, and until when if that is known.
+    pub paused_at: Option<Timestamp>,
+    pub paused_by: Option<String>,
+    pub pause_note: Option<String>,
+    pub paused_until: Option<Timestamp>,
+    /// When a pause was last ended.
+    pub resumed_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
+}
+
+/// What has to be known of earlier slots, and of some that are to come, to decide about the next.
+#[derive(Debug, Clone, Default, PartialEq, FromRow)]
+pub struct History {
+    /// Launches made, other than by hand and to fill back.
+    pub launches: i64,
+    /// When a slot was last caught up, and when that launch fires.
+    pub caught_up_at: Option<Timestamp>,
+    pub caught_up_fire: Option<Timestamp>,
+    /// Slots that a person took out: a JSON list.
+    pub skips: Option<String>,
+}
+
+/// Why a schedule is paused.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pause<'a> {
+    pub by: &'a str,
+    pub note: Option<&'a str>,
+    /// When it ends by itself.
+    pub until: Option<Timestamp>,
 }
 
 /// A schedule: where it stands and what it says.
@@ -57,6 +104,8 @@ pub struct Due {
     pub revision: i64,
     pub cursor_at: Timestamp,
     pub next_slot: Timestamp,
+    #[sqlx(flatten)]
+    pub history: History,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
     pub missing_since: Option<Timestamp>,
@@ -70,28 +119,52 @@ pub struct Advance {
     pub from: Timestamp,
     pub to: Timestamp,
     pub next_slot: Option<Timestamp>,
+    /// Launches made with this move.
+    pub launches: i64,
+    /// When the last slot caught up was decided, and when its launch fires.
+    pub caught_up: Option<(Timestamp, Timestamp)>,
 }
 
 const INSERT: &str = "INSERT INTO schedule
         (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
     VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $8, $8)";
 const INSERT_REVISION: &str = "INSERT INTO schedule_revision
-        (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, context, since)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+        (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
     WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
-const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2
+const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2,
+        paused_at = $2, paused_by = $3, pause_note = $4, paused_until = $5
     WHERE id = $1 AND deleted_at IS NULL AND enabled";
 const RESUME: &str =
-    "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2
+    "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2, resumed_at = $2,
+        paused_at = NULL, paused_by = NULL, pause_note = NULL, paused_until = NULL
     WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
-const REMOVE: &str = "UPDATE schedule SET next_slot = NULL, deleted_at = $2, updated_at = $2
+const SET_SKIPS: &str =
+    "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
+const PAUSES_OVER: &str =
+    "SELECT id FROM schedule WHERE paused_until <= $1 AND deleted_at IS NULL ORDER BY id";
+const PAUSES_OVER_LOCKED: &str = "SELECT id FROM schedule WHERE paused_until <= $1 AND deleted_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED";
+const HOLD: Batch = Batch {
+    head: "SELECT schedule.id FROM schedule JOIN (VALUES ",
+    columns: 1,
+    tail: ") AS v ON schedule.id = v.column1 ORDER BY schedule.id",
+};
+const HOLD_LOCKED: Batch = Batch {
+    tail: ") AS v ON schedule.id = v.column1 ORDER BY schedule.id FOR UPDATE OF schedule SKIP LOCKED",
+    ..HOLD
+};
+const NAMED: &str = "SELECT r.name FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
+    WHERE s.id = $1";
+const REMOVE: &str =
+    "UPDATE schedule SET next_slot = NULL, paused_until = NULL, deleted_at = $2, updated_at = $2
     WHERE id = $1 AND deleted_at IS NULL";
 const SET_NEXT: &str = "UPDATE schedule SET next_slot = $3, updated_at = $4
     WHERE id = $1 AND cursor_at = $2 AND deleted_at IS NULL AND enabled";
-const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.created_at, s.updated_at, s.deleted_at,
+const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips,
+        s.paused_at, s.paused_by, s.pause_note, s.paused_until, s.resumed_at, s.created_at, s.updated_at, s.deleted_at,
         r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
-        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.context, r.since
+        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.context, r.since
     FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
     WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL)
     ORDER BY s.name";
@@ -100,31 +173,36 @@ const LOCK: &str = "SELECT id FROM schedule
 const LOCK_LOCKED: &str = "SELECT id FROM schedule
     WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id FOR UPDATE";
 const STATE: &str =
-    "SELECT id, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at, deleted_at
+    "SELECT id, origin, revision, enabled, cursor_at, next_slot, launches, caught_up_at, caught_up_fire, skips,
+        paused_at, paused_by, pause_note, paused_until, resumed_at, created_at, updated_at, deleted_at
     FROM schedule WHERE id = $1";
 const COUNTING_FROM_ENDS: &str = "SELECT s.id
     FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision
     WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'";
 const REVISION: &str =
     "SELECT schedule_id, revision, name, package, task, kind, expression, anchor, timezone,
-        day_match, dst_gap, dst_fold, exclude, context, since
+        day_match, dst_gap, dst_fold, exclude, policies, context, since
     FROM schedule_revision WHERE schedule_id = $1 AND revision = $2";
 const WAITING: &str = "SELECT count(*) FROM schedule
     WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
+const NEXT_PAUSE_OVER: &str =
+    "SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL AND deleted_at IS NULL";
 
 const DUE: &str =
-    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2";
 const DUE_LOCKED: &str =
-    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.package, p.digest, p.missing_since
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2 FOR UPDATE OF s SKIP LOCKED";
 
 const ADVANCE: Batch = Batch {
-    head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5 FROM (VALUES ",
-    columns: 5,
+    head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
+        caught_up_at = coalesce(v.column7, schedule.caught_up_at), caught_up_fire = coalesce(v.column8, schedule.caught_up_fire)
+        FROM (VALUES ",
+    columns: 8,
     tail: ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
         AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
         RETURNING schedule.id",
@@ -139,6 +217,9 @@ pub const STATEMENTS: &[&str] = &[
     RESUME,
     REMOVE,
     SET_NEXT,
+    SET_SKIPS,
+    PAUSES_OVER,
+    NAMED,
     FIND,
     LOCK,
     STATE,
@@ -146,10 +227,11 @@ pub const STATEMENTS: &[&str] = &[
     REVISION,
     WAITING,
     NEXT_DUE,
+    NEXT_PAUSE_OVER,
     DUE,
 ];
 /// Those that lock the rows they read, on Postgres.
-pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED, LOCK_LOCKED];
+pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED, LOCK_LOCKED, PAUSES_OVER_LOCKED];
 
 /// Add a schedule with its first revision.
 ///
@@ -192,6 +274,7 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
         .bind(says.rule.dst_gap)
         .bind(says.rule.dst_fold)
         .bind(json!(says.rule.exclude).to_string())
+        .bind(&says.policies)
         .bind(&says.context)
         .bind(says.since)
         .execute(conn)
@@ -231,8 +314,22 @@ pub async fn revise(
 }
 
 /// Decide no more slots. False when it was paused already.
-pub async fn pause(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    Ok(touch(tx, PAUSE, id, now).await? == 1)
+pub async fn pause(
+    tx: &mut Tx,
+    id: ScheduleId,
+    pause: Pause<'_>,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let rows = on!(tx, |conn| sqlx::query(PAUSE)
+        .bind(id)
+        .bind(now)
+        .bind(storable(pause.by))
+        .bind(pause.note.map(storable))
+        .bind(pause.until)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
 }
 
 /// Decide slots again, those after `cursor_at`. False when it was not paused.
@@ -256,22 +353,64 @@ pub async fn resume(
 
 /// Decide no more slots, for ever. The schedule and its launches stay on the record.
 pub async fn remove(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    Ok(touch(tx, REMOVE, id, now).await? == 1)
-}
-
-/// Run an update of one schedule; gives how many rows it changed.
-async fn touch(
-    tx: &mut Tx,
-    sql: &'static str,
-    id: ScheduleId,
-    now: Timestamp,
-) -> Result<u64, DbError> {
-    Ok(on!(tx, |conn| sqlx::query(sql)
+    let rows = on!(tx, |conn| sqlx::query(REMOVE)
         .bind(id)
         .bind(now)
         .execute(conn)
         .await
-        .map(|done| done.rows_affected()))?)
+        .map(|done| done.rows_affected()))?;
+    Ok(rows == 1)
+}
+
+/// Replace the slots that are taken out, a JSON list.
+pub async fn set_skips(
+    tx: &mut Tx,
+    id: ScheduleId,
+    skips: Option<&str>,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(SET_SKIPS)
+        .bind(id)
+        .bind(skips)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// The schedules whose pause is over, for this transaction to resume.
+pub async fn pauses_over(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
+    let sql = tx.lock_rows(PAUSES_OVER, PAUSES_OVER_LOCKED);
+    Ok(on!(tx, |conn| sqlx::query_scalar(sql)
+        .bind(now)
+        .fetch_all(conn)
+        .await)?)
+}
+
+/// Those of `ids` that nobody else is changing, which nobody else changes until this transaction ends.
+pub async fn hold(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
+    let mut held = Vec::with_capacity(ids.len());
+    for piece in pieces(ids) {
+        let sql = tx.lock_rows(&HOLD, &HOLD_LOCKED).sql(tx, piece.len());
+        let ids: Vec<ScheduleId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(sql);
+            for id in piece {
+                query = query.bind(*id);
+            }
+            query.fetch_all(conn).await
+        })?;
+        held.extend(ids);
+    }
+    Ok(held)
+}
+
+/// What a schedule is called, also when it is deleted.
+pub async fn name(tx: &mut Tx, id: ScheduleId) -> Result<Option<String>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_scalar(NAMED)
+        .bind(id)
+        .fetch_optional(conn)
+        .await)?)
 }
 
 /// Set the next slot of a schedule whose cursor is still `cursor_at`. False when it is not, or when it is paused.
@@ -366,11 +505,16 @@ pub async fn waiting(
         .await)?)
 }
 
-/// The earliest slot that any schedule waits for.
+/// When there is next something to decide: the earliest slot that any schedule waits for, or end of a pause.
 pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(NEXT_DUE)
-        .fetch_one(conn)
-        .await)?)
+    let (slot, pause_over): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
+        let slot = sqlx::query_scalar(NEXT_DUE).fetch_one(&mut *conn).await?;
+        let over = sqlx::query_scalar(NEXT_PAUSE_OVER)
+            .fetch_one(&mut *conn)
+            .await?;
+        (slot, over)
+    });
+    Ok(slot.into_iter().chain(pause_over).min())
 }
 
 /// Up to `limit` schedules whose next slot has come, the earliest first, for this transaction to decide.
@@ -396,7 +540,10 @@ pub async fn advance(tx: &mut Tx, moves: &[Advance]) -> Result<Vec<ScheduleId>, 
                     .bind(step.revision)
                     .bind(step.from)
                     .bind(step.to)
-                    .bind(step.next_slot);
+                    .bind(step.next_slot)
+                    .bind(step.launches)
+                    .bind(step.caught_up.map(|(decided_at, _)| decided_at))
+                    .bind(step.caught_up.map(|(_, fire_time)| fire_time));
             }
             query.fetch_all(conn).await
         })?;

@@ -13,7 +13,11 @@ pub struct Counts {
     pub launches: i64,
     pub succeeded: i64,
     pub failed: i64,
-    /// Open, running or waiting for a retry.
+    /// Ended before their time.
+    pub cancelled: i64,
+    /// To be run at most once, and lost.
+    pub unknown: i64,
+    /// Open, queued, running or waiting for a retry.
     pub unfinished: i64,
     /// Slots decided against, each slot of a range counted.
     pub skipped: i64,
@@ -41,10 +45,12 @@ pub struct Signs {
 }
 
 const COUNTS: &str = "SELECT
-        count(*) FILTER (WHERE decision = 'launched') AS launches,
+        count(*) FILTER (WHERE decision <> 'skipped') AS launches,
         count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
         count(*) FILTER (WHERE status = 'failed') AS failed,
-        count(*) FILTER (WHERE status IN ('open', 'running', 'waiting')) AS unfinished,
+        count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+        count(*) FILTER (WHERE status = 'unknown') AS unknown,
+        count(*) FILTER (WHERE status IN ('open', 'queued', 'running', 'waiting')) AS unfinished,
         CAST(coalesce(sum(slot_count) FILTER (WHERE decision = 'skipped'), 0) AS BIGINT) AS skipped,
         count(*) FILTER (WHERE recoveries > 0) AS recovered,
         CAST(coalesce(sum(recoveries), 0) AS BIGINT) AS recovery_attempts,
@@ -53,7 +59,7 @@ const COUNTS: &str = "SELECT
         count(*) FILTER (WHERE status = 'abandoned') AS abandoned
     FROM launch WHERE claimed_at >= $1";
 const LAGS: &str = "SELECT fire_time, started_at FROM launch
-    WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL ORDER BY claimed_at DESC LIMIT $2";
+    WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY claimed_at DESC LIMIT $2";
 const SIGNS: &str = "SELECT
         (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
         (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1)
@@ -64,6 +70,7 @@ const SIGNS: &str = "SELECT
 
 // Each part is answered by a partial index, however long the record is.
 const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
+        + (SELECT count(*) FROM launch WHERE decision = 'queued')
         + (SELECT count(*) FROM run WHERE state = 'running')
         + (SELECT count(*) FROM run WHERE state = 'waiting')";
 
@@ -78,7 +85,7 @@ pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts, DbError> {
         .await)?)
 }
 
-/// Fire time and start of the newest `limit` launches decided in time since `since`.
+/// Fire time and start of the newest `limit` launches decided in time since `since` that had nothing in their way.
 pub async fn lags(
     tx: &mut Tx,
     since: Timestamp,
@@ -104,7 +111,7 @@ pub async fn signs(
         .await)?)
 }
 
-/// How many launches are open, running or waiting for a retry. Cheap.
+/// How many launches are open, queued, running or waiting for a retry. Cheap.
 pub async fn unfinished(tx: &mut Tx) -> Result<i64, DbError> {
     Ok(on!(tx, |conn| sqlx::query_scalar(UNFINISHED)
         .fetch_one(conn)

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::events::EventKind;
 use super::hosts::EndReason;
 use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::words::words;
 
@@ -57,7 +57,7 @@ macro_rules! uuid_column {
     )*};
 }
 
-uuid_column!(ScheduleId, LaunchId, RunId, HostId);
+uuid_column!(ScheduleId, LaunchId, RunId, HostId, BackfillId);
 
 /// Store a closed set of words, through `as_str` and `FromStr`.
 macro_rules! word_column {
@@ -107,6 +107,7 @@ word_column!(
     RunState,
     Origin,
     FailureKind,
+    BackfillState,
     EventKind,
     EndReason
 );
@@ -115,6 +116,8 @@ words! {
     /// What was decided about a slot.
     Decision {
         Launched => "launched",
+        /// To be launched when it is its turn; then it is one of the others.
+        Queued => "queued",
         Skipped => "skipped",
     }
 }
@@ -124,12 +127,18 @@ words! {
     LaunchStatus {
         /// Decided, and waiting for a host with free capacity.
         Open => "open",
+        /// Waiting for its turn behind other launches of its schedule, or for its fire time.
+        Queued => "queued",
         /// A host runs it.
         Running => "running",
         /// A task failed and is to be called again at a stored time.
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
+        /// Ended before its time, for another launch or by a person; the reason says why.
+        Cancelled => "cancelled",
+        /// It was to be run at most once, and its run was lost: nobody knows what it did.
+        Unknown => "unknown",
         /// Given up by recovery; the reason says why.
         Abandoned => "abandoned",
         /// Decided not to launch; the reason says why.
@@ -145,8 +154,21 @@ words! {
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
+        /// Ended before its time.
+        Cancelled => "cancelled",
         /// Its host died, or gave it back when it stopped.
         Lost => "lost",
+    }
+}
+
+words! {
+    /// Where a backfill stands.
+    BackfillState {
+        Running => "running",
+        /// Every slot was launched or left alone, and every launch has ended.
+        Done => "done",
+        /// A person ended it; launches that had not begun are skipped.
+        Cancelled => "cancelled",
     }
 }
 
@@ -155,6 +177,8 @@ words! {
     Origin {
         /// The command line.
         Operator => "operator",
+        /// The schedules file beside the configuration.
+        File => "file",
         /// The file beside the package.
         Sidecar => "sidecar",
         /// The package's own proposal.

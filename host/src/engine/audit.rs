@@ -203,7 +203,12 @@ impl Engine {
                         false => next,
                     })
                 }
-                _ => orders::next_slot(&mut tx, state.id, rule, state.cursor_at).await?,
+                _ => {
+                    let launches = state.history.launches;
+                    let (id, policies) = (state.id, &spec.policies);
+                    orders::next_slot(&mut tx, id, rule, policies, launches, state.cursor_at)
+                        .await?
+                }
             };
             if next == state.next_slot {
                 continue;

@@ -1,13 +1,19 @@
 //! Transaction 3, the finish: what became of runs goes on the record, if this host still holds them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::schedules as orders;
 use super::{Engine, EngineError};
+use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::runs::{self, Finish};
-use crate::db::{Tx, schedules};
+use crate::db::events::{self, EventKind};
+use crate::db::runs::{self, Finish, RunEnd};
+use crate::db::schedules::{self, Pause};
+use crate::db::{LaunchStatus, Tx, changes, launches};
 use crate::ids::{RunId, ScheduleId};
+
+/// Who pauses a schedule that fails and fails.
+const PAUSER: &str = "pause_on_failure";
 
 impl Engine {
     /// Record ends of runs, hundreds in one commit; gives how many were still this host's.
@@ -24,6 +30,12 @@ impl Engine {
         for &schedule in &going_on {
             self.set_next_slot(&mut tx, schedule).await?;
         }
+        let failed = ends
+            .iter()
+            .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
+        let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
+        self.pause_failing(&mut tx, &failed, self.clock.now())
+            .await?;
         crash::point("before_finish_commit");
         tx.commit().await?;
         crash::point("after_finish_commit");
@@ -37,6 +49,48 @@ impl Engine {
             }
         }
         Ok(won.len())
+    }
+
+    /// Pause those of the schedules that say so after as many failures in a row as they have now.
+    pub(super) async fn pause_failing(
+        &self,
+        tx: &mut Tx,
+        failed: &BTreeSet<ScheduleId>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        for &id in failed {
+            let Some(state) = schedules::state(tx, id).await? else {
+                continue;
+            };
+            let spec = self.specs.get(tx, id, state.revision).await?;
+            let Some(most) = spec.policies.pause_on_failure.filter(|_| state.enabled) else {
+                continue;
+            };
+            // Those before a person looked are not held against it again.
+            let since = state.resumed_at.max(Some(spec.says.since)).unwrap_or(now);
+            let ends = launches::newest_ends(tx, id, since, i64::from(most)).await?;
+            let in_a_row = ends
+                .iter()
+                .take_while(|end| **end != LaunchStatus::Succeeded);
+            let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
+            if !spec.policies.pauses_after(in_a_row) {
+                continue;
+            }
+            let note = format!("{in_a_row} launches in a row have failed");
+            let pause = Pause {
+                by: PAUSER,
+                note: Some(&note),
+                until: None,
+            };
+            if schedules::pause(tx, id, pause, now).await? {
+                let name = &spec.says.name;
+                tracing::error!(schedule = %name, "paused: {note}");
+                let detail = format!("by {PAUSER}: {note}");
+                events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+                changes::bump(tx).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Make the next slot of a schedule that counts from ends, after one of its launches may have come to an end.
@@ -53,7 +107,9 @@ impl Engine {
         let Some(rule) = &spec.rule else {
             return Ok(());
         };
-        let next = orders::next_slot(tx, id, rule, state.cursor_at).await?;
+        let launches = state.history.launches;
+        let next =
+            orders::next_slot(tx, id, rule, &spec.policies, launches, state.cursor_at).await?;
         if next.is_some() {
             // One that is paused, removed or decided meanwhile is left as it is.
             schedules::set_next(tx, id, state.cursor_at, next, self.clock.now()).await?;

@@ -226,6 +226,7 @@ async fn follow_schedules(
         name,
         package: package.name.clone(),
         rule: spec.rule,
+        policies: spec.policies,
         task: spec.task,
         context: spec.context,
     });
@@ -289,7 +290,9 @@ async fn follow(
     }
     let says = &schedule.says;
     let context: serde_json::Value = serde_json::from_str(&says.context).unwrap_or_default();
+    let policies = serde_json::to_string(&wanted.policies).unwrap_or_default();
     let same = says.rule == wanted.rule
+        && says.policies == policies
         && says.task == wanted.task
         && context.as_object() == Some(&wanted.context)
         && schedule.state.origin == origin;

@@ -1,14 +1,20 @@
 //! Transaction 1, the intent: decisions and cursor go on the record together, before anything happens.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::plan;
+use super::plan::{self, Plan, Says};
+use super::schedules as orders;
+use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::crash;
+use crate::db::Tx;
 use crate::db::launches::{self, NewLaunch};
-use crate::db::schedules::{self, Advance};
+use crate::db::overlap::{self, Unfinished};
+use crate::db::schedules::{self, Advance, Due};
 use crate::ids::ScheduleId;
+use crate::policy::Beside;
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
@@ -34,40 +40,47 @@ impl Engine {
     /// ```
     pub async fn intend(&self, now: Timestamp) -> Result<Intended, EngineError> {
         let mut tx = self.db.write().await?;
+        let resumed = orders::end_pauses(&mut tx, now).await?;
         let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
         if due.is_empty() {
+            if resumed > 0 {
+                tx.commit().await?;
+            }
             return Ok(Intended::default());
         }
-        let mut plans = Vec::with_capacity(due.len());
-        for schedule in &due {
-            let spec = self
-                .specs
-                .get(&mut tx, schedule.id, schedule.revision)
-                .await?;
-            plans.push(match &spec.rule {
-                Some(rule) => plan::plan(
-                    schedule,
+        let specs = self.specs_of(&mut tx, &due).await?;
+        let mut beside = self.beside(&mut tx, &due, &specs, now).await?;
+        let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
+            Some(rule) => plan::plan(
+                due,
+                Says {
                     rule,
-                    &self.settings.late,
-                    self.host,
-                    now,
-                    SLOTS_MAX,
-                ),
-                // Better silent than at a wrong time; the audit starts it again once its rule can be read.
-                None => plan::stand_still(schedule),
-            });
-        }
+                    policies: &spec.policies,
+                    defaults: &self.settings.late,
+                },
+                beside.remove(&due.id).unwrap_or_default(),
+                self.host,
+                now,
+                SLOTS_MAX,
+            ),
+            // Better silent than at a wrong time; the audit starts it again once its rule can be read.
+            None => plan::stand_still(due),
+        });
+        let mut plans: Vec<Plan> = plans.collect();
         let moves: Vec<Advance> = plans.iter().map(|plan| plan.advance.clone()).collect();
         let won: HashSet<ScheduleId> = schedules::advance(&mut tx, &moves)
             .await?
             .into_iter()
             .collect();
-        let decisions: Vec<NewLaunch> = plans
-            .into_iter()
-            .filter(|plan| won.contains(&plan.advance.id))
-            .flat_map(|plan| plan.launches)
+        plans.retain(|plan| won.contains(&plan.advance.id));
+        let decided = plans.iter_mut();
+        let decisions: Vec<NewLaunch> = decided
+            .flat_map(|plan| plan.launches.split_off(0))
             .collect();
         launches::insert(&mut tx, &decisions).await?;
+        for plan in &plans {
+            orders::make_way(&mut tx, &plan.made_way, plan.cancel_grace, now).await?;
+        }
         crash::point("before_intend_commit");
         tx.commit().await?;
         crash::point("after_intend_commit");
@@ -78,5 +91,33 @@ impl Engine {
                     .iter()
                     .any(|step| step.next_slot.is_some_and(|next| next <= now)),
         })
+    }
+    async fn specs_of(&self, tx: &mut Tx, due: &[Due]) -> Result<Vec<Arc<Spec>>, EngineError> {
+        let mut specs = Vec::with_capacity(due.len());
+        for due in due {
+            specs.push(self.specs.get(tx, due.id, due.revision).await?);
+        }
+        Ok(specs)
+    }
+
+    /// What goes on of the schedules for which that matters.
+    async fn beside(
+        &self,
+        tx: &mut Tx,
+        due: &[Due],
+        specs: &[Arc<Spec>],
+        now: Timestamp,
+    ) -> Result<HashMap<ScheduleId, Beside>, EngineError> {
+        let matters = due.iter().zip(specs);
+        let matters = matters.filter(|(_, spec)| spec.policies.has_limit_at_once());
+        let ids: Vec<ScheduleId> = matters.map(|(due, _)| due.id).collect();
+        let mut of_each: HashMap<ScheduleId, Vec<Unfinished>> = HashMap::new();
+        for launch in overlap::unfinished(tx, &ids).await? {
+            of_each.entry(launch.schedule_id).or_default().push(launch);
+        }
+        let beside = of_each
+            .into_iter()
+            .map(|(id, launches)| (id, Beside::new(plan::active(&launches, true, now))));
+        Ok(beside.collect())
     }
 }

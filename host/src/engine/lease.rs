@@ -1,6 +1,6 @@
 //! The host's signs of life: its heartbeat, and the leases of the runs it holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ struct Held {
     lease_until: Timestamp,
     /// The same on the monotonic clock. Both are asked: the one may be set back, the other stands still while the machine sleeps.
     proven_until: Instant,
+    /// Set when it was asked to end: until when it may take its time.
+    cancel_at: Option<Timestamp>,
 }
 
 /// The runs that this host holds.
@@ -44,6 +46,7 @@ impl Holding {
             stop: stop.clone(),
             lease_until,
             proven_until,
+            cancel_at: None,
         };
         self.lock().insert(run, held);
         stop
@@ -99,29 +102,44 @@ impl Holding {
         held
     }
 
-    /// Note what a renewal proved, and drop the runs that were held when it began and are no longer.
+    /// Note what a renewal proved, ask those to end that are to, and drop the runs that were held when it began and
+    /// are no longer.
     ///
     /// Among these are runs whose end went on the record meanwhile; to them dropping does nothing.
     fn renewed(
         &self,
         before: &[(RunId, i64)],
-        held: &[RunId],
+        held: &[(RunId, Option<Timestamp>)],
         lease_until: Timestamp,
         proven_until: Instant,
     ) {
-        let held: HashSet<&RunId> = held.iter().collect();
+        let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
         let mut runs = self.lock();
         for (run, token) in before {
             match runs.get_mut(run) {
                 Some(entry) if entry.token != *token => {}
-                Some(entry) if held.contains(run) => {
-                    entry.lease_until = lease_until;
-                    entry.proven_until = proven_until;
-                }
-                Some(entry) => entry.stop.drop_now(),
+                Some(entry) => match held.get(run) {
+                    Some(cancel_at) => {
+                        entry.lease_until = lease_until;
+                        entry.proven_until = proven_until;
+                        entry.cancel_at = *cancel_at;
+                        if cancel_at.is_some() {
+                            entry.stop.cancel();
+                        }
+                    }
+                    None => entry.stop.drop_now(),
+                },
                 None => {}
             }
         }
+    }
+
+    /// Drop the runs that were asked to end and have taken their time.
+    fn drop_cancelled(&self, now: Timestamp) {
+        let runs = self.lock();
+        runs.values()
+            .filter(|held| held.cancel_at.is_some_and(|cancel_at| cancel_at <= now))
+            .for_each(|held| held.stop.drop_now());
     }
 
     /// Drop the runs whose lease has run out: another host may hold them now. Gives how many those are.
@@ -192,8 +210,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Drop the runs whose lease has run out because it could not be renewed.
+    /// Drop the runs that were asked to end and have not in their time, and those whose lease has run out because it
+    /// could not be renewed.
     pub fn drop_expired(&self, now: Timestamp) {
+        self.holding.drop_cancelled(now);
         let dropped = self.holding.drop_expired(now, Instant::now());
         if dropped > 0 {
             tracing::warn!(
@@ -234,6 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_was_asked_to_end_is_dropped_when_it_has_had_its_time() {
+        let holding = Holding::default();
+        let later = Instant::now() + LEASE * 2;
+        let runs = [at(0), at(1)].map(RunId::new);
+        let stops = runs.map(|run| holding.hold(run, 1, at(60), later));
+        let held = [(runs[0], Some(at(20))), (runs[1], None)];
+        holding.renewed(&holding.to_renew(), &held, at(60), later);
+        let asked = |stop: &StopSignal| (stop.is_cancelled(), stop.is_requested());
+        assert_eq!(stops.each_ref().map(asked), [(true, true), (false, false)]);
+        holding.drop_cancelled(at(19));
+        assert!(!stops[0].is_dropped());
+        holding.drop_cancelled(at(20));
+        assert_eq!(stops.each_ref().map(StopSignal::is_dropped), [true, false]);
+    }
+
+    #[test]
     fn a_lost_run_is_dropped_and_a_run_taken_anew_is_not() {
         let holding = Holding::default();
         let start = Instant::now();
@@ -249,7 +285,7 @@ mod tests {
         holding.remove(runs[2], 1);
         let anew = holding.hold(runs[2], 2, at(40), start + LEASE);
         holding.remove(runs[2], 1);
-        holding.renewed(&before, &[runs[0]], at(60), later);
+        holding.renewed(&before, &[(runs[0], None)], at(60), later);
         assert_eq!(
             [&stops[0], &stops[1], &anew].map(StopSignal::is_dropped),
             [false, true, false]

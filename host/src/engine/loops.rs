@@ -198,6 +198,9 @@ impl Engine {
             let mut pause = DISPATCH_INTERVAL;
             if !self.stands_back.load(Ordering::Relaxed) {
                 let now = self.clock.now();
+                if let Err(error) = self.release(now).await {
+                    self.trouble.say("looking whose turn it is", &error);
+                }
                 match self.take(now).await {
                     Ok(work) if work.is_empty() => pause = self.until_next_launch(now).await,
                     Ok(work) => {
@@ -323,6 +326,7 @@ impl Engine {
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
+                () = self.wake.lease_keeper.notified() => renew_at = tokio::time::Instant::now(),
                 _ = drained.wait_for(|now| *now) => return lock,
             }
             let begun = tokio::time::Instant::now();
@@ -421,6 +425,8 @@ impl Engine {
             {
                 self.wake.schedules();
                 self.wake.launches();
+                // A run may have been asked to end, or be over.
+                self.wake.leases();
             }
             tokio::select! {
                 () = tokio::time::sleep(CHANGE_INTERVAL) => {}

@@ -8,6 +8,7 @@
 //! |-------------|-------------------------------------------------------------------------|
 //! | `recover`   | launches that nobody carries out any more are run again or given up     |
 //! | `intend`    | transaction 1: `plan` (pure) decides, launch rows and cursor go together |
+//! | `release`   | launches that waited for their turn are let go                          |
 //! | `take`      | transaction 2: open launches become runs held under a lease             |
 //! | `run`       | the workflow's tasks in order (`workflow`, pure), each a sandbox call   |
 //! | `outcome`   | pure: retry or end                                                      |
@@ -29,6 +30,7 @@ mod intend;
 mod lease;
 mod loops;
 mod recover;
+mod release;
 mod room;
 mod run;
 mod spec;
@@ -53,7 +55,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::db::{Db, DbError};
 use crate::ids::HostId;
 use crate::package::Packages;
-use crate::schedule::late::LatePolicy;
+use crate::policy::Defaults;
 use crate::wasm::Sandbox;
 
 /// The pause after passing trouble with the database before the same is tried again.
@@ -67,7 +69,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How often leases and the heartbeat are renewed.
     pub renew: Duration,
-    pub late: LatePolicy,
+    /// What counts for schedules that do not say it themselves.
+    pub late: Defaults,
     pub recovery: RecoveryLimits,
     pub recovery_interval: Duration,
     pub audit_interval: Duration,
@@ -100,7 +103,8 @@ pub struct Engine {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tick {
     pub recovered: usize,
-    pub abandoned: usize,
+    /// Launches that recovery brought to an end.
+    pub given_up: usize,
     pub decisions: usize,
     pub runs: usize,
     pub finished: usize,
@@ -113,6 +117,7 @@ impl Engine {
     pub async fn tick(&self, now: Timestamp) -> Result<Tick, EngineError> {
         let recovered = self.recover(now).await?;
         let intended = self.intend(now).await?;
+        self.release(now).await?;
         let work = self.take(now).await?;
         let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work)));
         let ends: Vec<_> = ends.await.into_iter().flatten().collect();
@@ -122,7 +127,7 @@ impl Engine {
         }
         Ok(Tick {
             recovered: recovered.again,
-            abandoned: recovered.abandoned,
+            given_up: recovered.ended,
             decisions: intended.decisions,
             runs: work.len(),
             finished,
@@ -187,6 +192,7 @@ impl EngineError {
 struct Wake {
     scheduler: Notify,
     dispatcher: Notify,
+    lease_keeper: Notify,
 }
 
 impl Wake {
@@ -198,6 +204,11 @@ impl Wake {
     /// Launches are open, or capacity is free.
     fn launches(&self) {
         self.dispatcher.notify_one();
+    }
+
+    /// Runs of this host may have been asked to end.
+    fn leases(&self) {
+        self.lease_keeper.notify_one();
     }
 }
 

@@ -53,6 +53,8 @@ pub struct FailedCall {
     pub retryable: bool,
     /// The pause that the task asked for.
     pub retry_after: Option<Duration>,
+    /// Whether calling it again is allowed: not where it may have run already and is to run at most once.
+    pub may_repeat: bool,
     /// Which call of the task it was, from 1, not counting calls lost with a host.
     pub tries: i64,
 }
@@ -73,7 +75,7 @@ pub fn decide(call: FailedCall, policy: &RetryPolicy, now: Timestamp, jitter: f6
         // Not a call's end but the host's: recovery's business.
         FailureKind::Cancelled | FailureKind::Lost => false,
     };
-    if !may_succeed_later || call.tries >= policy.attempts_max {
+    if !may_succeed_later || !call.may_repeat || call.tries >= policy.attempts_max {
         return Next::Fail;
     }
     let pause = policy.pause(call.tries);
@@ -108,6 +110,7 @@ mod tests {
             kind,
             retryable: true,
             retry_after: None,
+            may_repeat: true,
             tries,
         }
     }
@@ -176,6 +179,18 @@ mod tests {
             ..call(FailureKind::Failed, 1)
         };
         assert_eq!(decide(permanent, &policy, NOW, 0.0), Next::Fail);
+    }
+
+    #[test]
+    fn what_may_have_run_is_not_retried_where_it_is_to_run_at_most_once() {
+        let policy = RetryPolicy::of(3);
+        for &kind in FailureKind::ALL {
+            let call = FailedCall {
+                may_repeat: false,
+                ..call(kind, 1)
+            };
+            assert_eq!(decide(call, &policy, NOW, 0.0), Next::Fail, "{kind}");
+        }
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! Pure: what to decide about a schedule's slots at `now`.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use crate::clock::Timestamp;
-use crate::db::Decision;
 use crate::db::launches::NewLaunch;
-use crate::db::schedules::{Advance, Due};
+use crate::db::overlap::{REASON, Unfinished};
+use crate::db::schedules::{Advance, Due, History};
+use crate::db::{Decision, LaunchStatus};
 use crate::ids::{HostId, LaunchId, LaunchKind};
+use crate::policy::{
+    Active, Beside, CaughtUp, Claim, Defaults, DropReason, MadeWay, Policies, Stage, Standing,
+    Terms, Turn, Verdict,
+};
 use crate::schedule::Rule;
-use crate::schedule::late::{self, LatePolicy, Verdict};
 
 /// The reason of a slot that had no package to launch.
 pub const PACKAGE_MISSING: &str = "package_missing";
@@ -15,95 +22,187 @@ pub const PACKAGE_MISSING: &str = "package_missing";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub launches: Vec<NewLaunch>,
+    /// The launches of before, and of this plan, that make way for later ones.
+    pub made_way: MadeWay,
+    /// How long those may take that are asked to end.
+    pub cancel_grace: Duration,
     pub advance: Advance,
 }
 
-/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them.
+/// What a schedule says, and its host where it says nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Says<'a> {
+    pub rule: &'a Rule,
+    pub policies: &'a Policies,
+    pub defaults: &'a Defaults,
+}
+
+/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them, beside the launches of the
+/// schedule that are not over.
 ///
 /// When none has come although the schedule was found due, its next slot was wrong, for example from
 /// before a change of its zone's rules; then only that is corrected.
 pub fn plan(
     due: &Due,
-    rule: &Rule,
-    policy: &LatePolicy,
+    says: Says<'_>,
+    beside: Beside,
     host: HostId,
     now: Timestamp,
     slots_max: usize,
 ) -> Plan {
-    let delay = rule.delay_after_completion();
+    let delay = says.rule.delay_after_completion();
     let waited_for;
     let rule = match delay {
         // It counts from ends: there is the one slot that the last end made.
         Some(_) => {
-            waited_for = rule.only(due.next_slot);
+            waited_for = says.rule.only(due.next_slot);
             &waited_for
         }
-        None => rule,
+        None => says.rule,
     };
-    let judgement = late::judge(rule, due.cursor_at, now, policy, slots_max);
+    let terms = Terms {
+        schedule: due.id,
+        rule,
+        policies: says.policies,
+        defaults: says.defaults,
+    };
+    let judgement = terms.judge(&standing(due.cursor_at, &due.history), now, slots_max);
     let missing = due.digest.is_none() || due.missing_since.is_some();
+    let mut beside = beside;
+    let mut caught_up = None;
     let mut interval_start = due.cursor_at;
     let mut launches = Vec::with_capacity(judgement.decisions.len());
-    for decision in &judgement.decisions {
-        let (kind, skip) = match decision.verdict {
-            Verdict::Launch => (LaunchKind::Schedule, None),
-            Verdict::CatchUp => (LaunchKind::Catchup, None),
-            Verdict::Drop(reason) => (LaunchKind::Schedule, Some(reason.as_str())),
+    for slots in &judgement.decisions {
+        let (kind, dropped, fire_time) = match slots.verdict {
+            Verdict::Launch { fire_time } => (LaunchKind::Schedule, None, fire_time),
+            Verdict::CatchUp { fire_time } => (LaunchKind::Catchup, None, fire_time),
+            Verdict::Drop(reason) => (LaunchKind::Schedule, Some(reason), slots.first),
         };
-        let skip = skip.or(missing.then_some(PACKAGE_MISSING));
+        let id = LaunchId::of(due.id, slots.first, kind);
+        let reason = dropped.map(DropReason::as_str);
+        let (decision, reason, overlaps) = match reason.or(missing.then_some(PACKAGE_MISSING)) {
+            Some(reason) => (Decision::Skipped, Some(reason), None),
+            None => match beside.come(says.policies, id, kind.into(), fire_time > now) {
+                Turn::Now => (Decision::Launched, None, None),
+                Turn::Later => (Decision::Queued, None, None),
+                Turn::Never(other) => (Decision::Skipped, Some(REASON), Some(other)),
+            },
+        };
+        if decision != Decision::Skipped && kind == LaunchKind::Catchup {
+            caught_up = Some((now, fire_time));
+        }
         launches.push(NewLaunch {
-            id: LaunchId::of(due.id, decision.first, kind),
+            id,
             schedule_id: due.id,
             schedule_revision: due.revision,
             kind,
-            slot: decision.first,
-            slot_local: rule.local_text(decision.first),
-            slot_last: decision.last,
-            slot_count: i64::try_from(decision.count).unwrap_or(i64::MAX),
-            decision: if skip.is_some() {
-                Decision::Skipped
-            } else {
-                Decision::Launched
-            },
-            reason: skip,
+            slot: slots.first,
+            slot_local: rule.local_text(slots.first),
+            slot_last: slots.last,
+            slot_count: i64::try_from(slots.count).unwrap_or(i64::MAX),
+            decision,
+            reason,
+            overlaps,
             package: due.package.clone(),
             digest: due.digest.clone(),
             context: None,
+            backfill_id: None,
             interval_start,
-            fire_time: decision.first,
+            fire_time,
             decided_by: Some(host),
             claimed_at: now,
         });
-        interval_start = decision.last;
+        interval_start = slots.last;
     }
-    let launched = |launch: &NewLaunch| launch.decision == Decision::Launched;
+    let is_made = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
+    let made = launches.iter().filter(is_made).count() as i64;
+    let cursor = judgement.cursor.unwrap_or(due.cursor_at);
+    let all_made = u64::try_from(due.history.launches + made).unwrap_or_default();
     let next_slot = match delay {
         // Without a launch there is no end from which to count.
-        Some(delay) if !launches.iter().any(launched) => Some(now.plus(delay)),
-        _ => judgement.next,
+        Some(delay) if made == 0 => says.policies.allowed_from(now.plus(delay), all_made),
+        Some(_) => None,
+        None => terms.next_slot(cursor, all_made),
     };
     Plan {
         launches,
+        made_way: beside.made_way,
+        cancel_grace: says.policies.cancel_grace(),
         advance: Advance {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,
-            to: judgement.cursor.unwrap_or(due.cursor_at),
+            to: cursor,
             next_slot,
+            launches: made,
+            caught_up,
         },
     }
+}
+
+/// Where a schedule stands, for the judge.
+pub fn standing(cursor: Timestamp, history: &History) -> Standing {
+    let caught_up = history.caught_up_at.zip(history.caught_up_fire);
+    Standing {
+        cursor,
+        launches: u64::try_from(history.launches).unwrap_or_default(),
+        caught_up: caught_up.map(|(decided_at, fire_time)| CaughtUp {
+            decided_at,
+            fire_time,
+        }),
+        taken_out: taken_out(history.skips.as_deref()),
+    }
+}
+
+/// Read the slots that a person took out.
+pub fn taken_out(skips: Option<&str>) -> BTreeSet<Timestamp> {
+    // Only this program writes the list.
+    skips
+        .and_then(|skips| serde_json::from_str(skips).ok())
+        .unwrap_or_default()
+}
+
+/// What of a schedule is not over, at `now`, in the order of `unfinished`.
+///
+/// While it is paused, those of its slots that wait for their turn go on waiting.
+pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<Active> {
+    let waits = |launch: &Unfinished| {
+        let by_hand = matches!(launch.kind, LaunchKind::Manual | LaunchKind::Backfill);
+        launch.fire_time > now || !(enabled || by_hand)
+    };
+    let stage = |launch: &Unfinished| match launch.status {
+        LaunchStatus::Queued if waits(launch) => Stage::Early,
+        LaunchStatus::Queued => Stage::Queued,
+        LaunchStatus::Waiting => Stage::Retrying,
+        LaunchStatus::Running if launch.cancel_at.is_some() => Stage::Cancelling,
+        LaunchStatus::Running => Stage::Running,
+        _ if launch.recoveries > 0 => Stage::Recovering,
+        _ => Stage::Open,
+    };
+    unfinished
+        .iter()
+        .map(|launch| Active {
+            launch: launch.id,
+            claim: Claim::from(launch.kind),
+            stage: stage(launch),
+        })
+        .collect()
 }
 
 /// Decide nothing more about a schedule, leaving its cursor where it is.
 pub fn stand_still(due: &Due) -> Plan {
     Plan {
         launches: Vec::new(),
+        made_way: MadeWay::default(),
+        cancel_grace: Duration::ZERO,
         advance: Advance {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,
             to: due.cursor_at,
             next_slot: None,
+            launches: 0,
+            caught_up: None,
         },
     }
 }
@@ -122,10 +221,15 @@ mod tests {
         let text = RuleText::new(rule.0, rule.1, "UTC");
         let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
         let now = time(now);
+        let says = Says {
+            rule: &rule,
+            policies: &Policies::default(),
+            defaults: &Defaults::default(),
+        };
         plan(
             due,
-            &rule,
-            &LatePolicy::default(),
+            says,
+            Beside::new(Vec::new()),
             HostId::new(now),
             now,
             10,
@@ -138,6 +242,7 @@ mod tests {
             revision: 1,
             cursor_at: time("2026-01-01T00:00:00Z"),
             next_slot: time(next_slot),
+            history: History::default(),
             package: "hello".to_owned(),
             digest: Some(ArtifactDigest::of(b"hello")),
             missing_since: None,

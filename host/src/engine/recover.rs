@@ -8,9 +8,10 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
-use crate::db::recovery::{self, Stray, Verdict};
+use crate::db::recovery::{self, Fate, Stray, Verdict};
 use crate::db::{Tx, packages, schedules};
 use crate::ids::RunId;
+use crate::policy::Delivery;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
 const STRAYS_MAX: i64 = 512;
@@ -30,34 +31,49 @@ pub struct RecoveryLimits {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     pub again: usize,
-    pub abandoned: usize,
+    /// Given up, unknown, or ended as they had been asked to.
+    pub ended: usize,
     /// Whether there are more strays than one transaction takes up.
     pub more: bool,
 }
 
 /// Pure: what becomes of a stray launch at `now`. `None` leaves it alone until something changes.
-pub fn verdict(stray: &Stray, limits: &RecoveryLimits, now: Timestamp) -> Option<Verdict> {
+pub fn verdict(
+    stray: &Stray,
+    delivery: Delivery,
+    limits: &RecoveryLimits,
+    now: Timestamp,
+) -> Option<Verdict> {
     let too_old = now.since(stray.claimed_at) > limits.age_max;
-    let abandoned = if stray.deleted_at.is_some() {
-        Some("schedule_deleted")
+    // It may have done its work already, all of it or a part.
+    let was_begun = stray.run_id.is_some();
+    let fate = if stray.cancel_at.is_some() {
+        Fate::Cancelled
+    } else if was_begun && delivery == Delivery::AtMostOnce {
+        Fate::Unknown
+    } else if stray.deleted_at.is_some() {
+        Fate::Abandoned("schedule_deleted")
     } else if !stray.enabled {
-        Some("schedule_disabled")
+        Fate::Abandoned("schedule_disabled")
     } else if stray.missing_since.is_some() {
         // It is recovered when its package comes back within the age limit.
-        Some("package_missing").filter(|_| too_old)
+        match too_old {
+            true => Fate::Abandoned("package_missing"),
+            false => Fate::Again,
+        }
     } else if too_old {
-        Some("recovery_age")
+        Fate::Abandoned("recovery_age")
     } else if stray.recoveries >= limits.attempts_max {
-        Some("recovery_attempts")
+        Fate::Abandoned("recovery_attempts")
     } else {
-        None
+        Fate::Again
     };
     // A run is lost in any case. Its launch opens again, and then waits for the package as others do.
-    let waits = abandoned.is_none() && stray.missing_since.is_some() && stray.run_id.is_none();
+    let waits = fate == Fate::Again && stray.missing_since.is_some() && !was_begun;
     (!waits).then_some(Verdict {
         launch_id: stray.launch_id,
         run_id: stray.run_id,
-        abandoned,
+        fate,
     })
 }
 
@@ -88,16 +104,16 @@ impl Engine {
         for strays in [runs, launches] {
             let taken_up = self.take_up(&mut tx, &strays, now).await?;
             done.again += taken_up.again;
-            done.abandoned += taken_up.abandoned;
+            done.ended += taken_up.ended;
         }
-        let found = done.again + done.abandoned > 0;
+        let found = done.again + done.ended > 0;
         if found {
             crash::point("before_recover_commit");
         }
         tx.commit().await?;
         if found {
             crash::point("after_recover_commit");
-            tracing::warn!(again = done.again, abandoned = done.abandoned, "recovery");
+            tracing::warn!(again = done.again, ended = done.ended, "recovery");
         }
         done.more = more && found;
         Ok(done)
@@ -114,36 +130,59 @@ impl Engine {
         let mut done = Recovered::default();
         let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
         for stray in strays {
-            let Some(verdict) = verdict(stray, limits, now) else {
+            let spec = self
+                .specs
+                .get(tx, stray.schedule_id, stray.schedule_revision)
+                .await?;
+            let Some(verdict) = verdict(stray, spec.policies.delivery, limits, now) else {
                 continue;
             };
-            let (kind, detail) = match verdict.abandoned {
-                Some(reason) => (
+            let slot = stray.slot;
+            let (kind, detail) = match verdict.fate {
+                Fate::Abandoned(reason) => (
                     EventKind::LaunchAbandoned,
-                    format!("slot {} was given up: {reason}", stray.slot),
+                    format!("slot {slot} was given up: {reason}"),
                 ),
-                None => (
+                Fate::Unknown => (
+                    EventKind::LaunchUnknown,
+                    format!(
+                        "slot {slot} was to be run at most once and its run was lost: {}; look whether it did its work",
+                        stray.why
+                    ),
+                ),
+                Fate::Cancelled => (
+                    EventKind::LaunchCancelled,
+                    format!(
+                        "slot {slot} was asked to end, and then its run was lost: {}",
+                        stray.why
+                    ),
+                ),
+                Fate::Again => (
                     EventKind::LaunchRecovered,
                     format!(
-                        "slot {} is run again, recovery {} of {}: {}",
-                        stray.slot,
+                        "slot {slot} is run again, recovery {} of {}: {}",
                         stray.recoveries + 1,
                         limits.attempts_max,
                         stray.why
                     ),
                 ),
             };
+            if verdict.fate == Fate::Unknown {
+                tracing::error!(schedule = %stray.schedule, "{detail}");
+            }
             events::record(tx, now, kind, &stray.schedule, &detail).await?;
-            match verdict.abandoned {
-                Some(_) => done.abandoned += 1,
-                None => done.again += 1,
+            match verdict.fate {
+                Fate::Again => done.again += 1,
+                _ => done.ended += 1,
             }
             verdicts.entry(&stray.why).or_default().push(verdict);
         }
         for (why, verdicts) in verdicts {
             recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
         }
-        if done.abandoned > 0 {
+        if done.ended > 0 {
+            let strays = strays.iter().map(|stray| stray.schedule_id);
+            self.pause_failing(tx, &strays.collect(), now).await?;
             // A schedule that counts from ends goes on after this end too.
             for schedule in schedules::counting_from_ends(tx).await? {
                 self.set_next_slot(tx, schedule).await?;
@@ -212,7 +251,7 @@ pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), Engi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::LaunchId;
+    use crate::ids::{LaunchId, ScheduleId};
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -224,6 +263,8 @@ mod tests {
         Stray {
             launch_id: LaunchId(uuid::Uuid::nil()),
             run_id: None,
+            schedule_id: ScheduleId(uuid::Uuid::nil()),
+            schedule_revision: 1,
             schedule: "s".to_owned(),
             slot: Timestamp::EPOCH,
             claimed_at: Timestamp::EPOCH,
@@ -231,23 +272,64 @@ mod tests {
             enabled: true,
             deleted_at: None,
             missing_since: None,
+            cancel_at: None,
             why: "its host died".to_owned(),
         }
     }
 
-    fn after(stray: Stray, seconds: u64) -> Option<Option<&'static str>> {
+    fn taken() -> Stray {
+        Stray {
+            run_id: Some(RunId::new(Timestamp::EPOCH)),
+            ..stray()
+        }
+    }
+
+    fn after(stray: Stray, seconds: u64) -> Option<Fate> {
+        delivered(Delivery::AtLeastOnce, &stray, seconds)
+    }
+
+    fn delivered(delivery: Delivery, stray: &Stray, seconds: u64) -> Option<Fate> {
         let now = Timestamp::EPOCH.plus(Duration::from_secs(seconds));
-        verdict(&stray, &LIMITS, now).map(|verdict| verdict.abandoned)
+        verdict(stray, delivery, &LIMITS, now).map(|verdict| verdict.fate)
+    }
+
+    #[test]
+    fn what_was_to_be_run_at_most_once_is_not_run_again_once_it_was_begun() {
+        let delivered = |stray: &Stray| delivered(Delivery::AtMostOnce, stray, 10);
+        assert_eq!(delivered(&stray()), Some(Fate::Again));
+        assert_eq!(delivered(&taken()), Some(Fate::Unknown));
+        // Unknown also where it would be given up: nobody knows what it did.
+        for stray in [
+            Stray {
+                enabled: false,
+                ..taken()
+            },
+            Stray {
+                recoveries: 3,
+                ..taken()
+            },
+        ] {
+            assert_eq!(delivered(&stray), Some(Fate::Unknown));
+        }
+    }
+
+    #[test]
+    fn what_was_asked_to_end_is_not_run_again() {
+        let asked = Stray {
+            cancel_at: Some(Timestamp::EPOCH),
+            ..taken()
+        };
+        assert_eq!(after(asked, 10), Some(Fate::Cancelled));
     }
 
     #[test]
     fn a_young_stray_of_a_live_schedule_is_run_again() {
-        assert_eq!(after(stray(), 10), Some(None));
+        assert_eq!(after(stray(), 10), Some(Fate::Again));
         let tried = Stray {
             recoveries: 2,
             ..stray()
         };
-        assert_eq!(after(tried, 10), Some(None));
+        assert_eq!(after(tried, 10), Some(Fate::Again));
     }
 
     #[test]
@@ -256,9 +338,12 @@ mod tests {
             recoveries: 3,
             ..stray()
         };
-        assert_eq!(after(tried, 10), Some(Some("recovery_attempts")));
-        assert_eq!(after(stray(), 86_401), Some(Some("recovery_age")));
-        assert_eq!(after(stray(), 86_400), Some(None));
+        assert_eq!(after(tried, 10), Some(Fate::Abandoned("recovery_attempts")));
+        assert_eq!(
+            after(stray(), 86_401),
+            Some(Fate::Abandoned("recovery_age"))
+        );
+        assert_eq!(after(stray(), 86_400), Some(Fate::Again));
     }
 
     #[test]
@@ -267,12 +352,18 @@ mod tests {
             enabled: false,
             ..stray()
         };
-        assert_eq!(after(paused, 10), Some(Some("schedule_disabled")));
+        assert_eq!(
+            after(paused, 10),
+            Some(Fate::Abandoned("schedule_disabled"))
+        );
         let deleted = Stray {
             deleted_at: Some(Timestamp::EPOCH),
             ..stray()
         };
-        assert_eq!(after(deleted, 10), Some(Some("schedule_deleted")));
+        assert_eq!(
+            after(deleted, 10),
+            Some(Fate::Abandoned("schedule_deleted"))
+        );
     }
 
     #[test]
@@ -283,10 +374,13 @@ mod tests {
         };
         assert_eq!(after(missing.clone(), 10), None);
         let taken = Stray {
-            run_id: Some(crate::ids::RunId::new(Timestamp::EPOCH)),
-            ..missing.clone()
+            missing_since: missing.missing_since,
+            ..taken()
         };
-        assert_eq!(after(taken, 10), Some(None));
-        assert_eq!(after(missing, 86_401), Some(Some("package_missing")));
+        assert_eq!(after(taken, 10), Some(Fate::Again));
+        assert_eq!(
+            after(missing, 86_401),
+            Some(Fate::Abandoned("package_missing"))
+        );
     }
 }

@@ -15,13 +15,29 @@ use crate::crash;
 use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd};
 use crate::db::task_runs::{self, TaskRun};
+use crate::policy::Delivery;
 use crate::wasm::{Call, Outcome, Report, StopSignal};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
     ///
-    /// None when the run was stopped from outside: whoever stopped it records why.
+    /// None when the run was stopped because it is no longer this host's. One that was asked to end before its time
+    /// has ended for that, unless it succeeded.
     pub(super) async fn carry_out(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+        let finish = self.go_on(work, stop).await;
+        if !stop.is_cancelled() {
+            return finish;
+        }
+        let (how, tasks) = match finish {
+            Some(finish) if matches!(finish.end, RunEnd::Succeeded { .. }) => return Some(finish),
+            Some(finish) => ("it ended when it was asked to", finish.tasks),
+            None => ("it was asked to end and did not in its time", Vec::new()),
+        };
+        let message = how.to_owned();
+        Some(self.finished(work, RunEnd::Cancelled { message }, tasks))
+    }
+
+    async fn go_on(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
         let version = match self.version(work, stop).await {
             Ok(version) => version,
             Err(CannotBegin::Failed { kind, message }) => {
@@ -43,6 +59,7 @@ impl Engine {
             });
         }
         let base = context::of_user(&version.package.sidecar.context, work);
+        let delivery = work.spec.policies.delivery;
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
         loop {
@@ -81,7 +98,7 @@ impl Engine {
             let now = self.clock.now();
             let step = flow.step(place);
             let mut call = task_run(&step.id, number.attempt, started_at, now, &report);
-            match judge(&report, step, number.tries, now) {
+            match judge(&report, step, delivery, number.tries, now) {
                 Judged::Done(gives) => flow.succeed(place, report.output, gives),
                 Judged::Again(kind, message, at) => {
                     call.failure = Some(kind);
@@ -241,7 +258,7 @@ enum Judged {
     Failed(FailureKind, String),
 }
 
-fn judge(report: &Report, step: &Step, tries: i64, now: Timestamp) -> Judged {
+fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Timestamp) -> Judged {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.clone().unwrap_or_default();
         return match workflow::refuse_reserved(&gives) {
@@ -255,6 +272,8 @@ fn judge(report: &Report, step: &Step, tries: i64, now: Timestamp) -> Judged {
         kind,
         retryable: failure.is_some_and(|failure| failure.retryable),
         retry_after: failure.and_then(|failure| failure.retry_after),
+        may_repeat: delivery == Delivery::AtLeastOnce
+            || failure.is_some_and(|failure| failure.precedes_call),
         tries,
     };
     let policy = RetryPolicy::of(step.attempts_max);

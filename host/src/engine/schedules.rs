@@ -3,18 +3,22 @@
 //! Everything is checked before anything is written, and each function writes within the
 //! transaction it is given, so a refusal leaves nothing half-done.
 
-use serde_json::{Map, Value};
+use std::time::Duration;
 
-use super::plan::PACKAGE_MISSING;
+use serde_json::{Map, Value, json};
+
+use super::EngineError;
+use super::plan::{self, PACKAGE_MISSING};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Revision, Schedule};
-use crate::db::{Db, DbError, Decision, Origin, Tx, changes};
+use crate::db::schedules::{self, Pause, Revision, Schedule};
+use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context::{self, ReservedKey};
 use crate::package::{Manifest, spec};
+use crate::policy::{Beside, MadeWay, Overlap, Policies, PolicyError, Turn};
 use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 
 /// What a schedule shall say.
@@ -24,7 +28,24 @@ pub struct Wanted {
     pub package: String,
     pub task: Option<String>,
     pub rule: RuleText,
+    pub policies: Policies,
     pub context: Map<String, Value>,
+}
+
+/// A launch besides the slots of a schedule.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trigger<'a> {
+    /// Laid over the schedule's context.
+    pub context: Option<&'a Map<String, Value>>,
+    /// What becomes of it while another launch goes on, if that is not as the schedule says.
+    pub overlap: Option<Overlap>,
+}
+
+/// What became of a trigger.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Triggered {
+    pub launch: LaunchId,
+    pub turn: Turn,
 }
 
 /// Why a schedule cannot be changed as asked.
@@ -64,6 +85,12 @@ pub enum ScheduleError {
     )]
     NothingAhead,
     #[error("{0}")]
+    Policy(#[from] PolicyError),
+    #[error("this version cannot read what `{name}` says: {why}")]
+    Unreadable { name: String, why: String },
+    #[error("{0} is in the past, so the pause would be over already; give a later time")]
+    PauseOver(Timestamp),
+    #[error("{0}")]
     Reserved(#[from] ReservedKey),
     #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
     NotTheOperators {
@@ -90,6 +117,7 @@ fn hint(nearest: &Option<String>) -> String {
 fn origin_is(origin: Origin) -> &'static str {
     match origin {
         Origin::Operator => "the operator's",
+        Origin::File => "ordered by the schedules file",
         Origin::Sidecar => "ordered by its package's sidecar",
         Origin::Package => "proposed by its package",
     }
@@ -98,6 +126,7 @@ fn origin_is(origin: Origin) -> &'static str {
 fn origin_file(origin: Origin, package: &str) -> String {
     match origin {
         Origin::Operator => "it".to_owned(),
+        Origin::File => "the schedules file".to_owned(),
         Origin::Sidecar => format!("{package}.toml"),
         Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
     }
@@ -115,7 +144,7 @@ pub async fn add(
     if schedules::find(tx, &wanted.name).await?.is_some() {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let next = next_slot(tx, id, &rule, now).await?;
+    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
     if origin == Origin::Operator && next.is_none() && !rule.at_host_start() {
         if wanted.rule.kind != RuleKind::At {
             return Err(ScheduleError::NothingAhead);
@@ -147,7 +176,9 @@ pub(super) async fn revise(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let rule = check(tx, wanted, schedule.state.id).await?;
-    let same_timing = schedule.says.rule == wanted.rule;
+    let said: Option<Policies> = serde_json::from_str(&schedule.says.policies).ok();
+    let same_timing = schedule.says.rule == wanted.rule
+        && said.is_some_and(|said| said.same_timing(&wanted.policies));
     let cursor_at = if same_timing {
         schedule.state.cursor_at
     } else {
@@ -155,7 +186,11 @@ pub(super) async fn revise(
         now.max(schedule.state.cursor_at)
     };
     let next = match schedule.state.enabled {
-        true => next_slot(tx, schedule.state.id, &rule, cursor_at).await?,
+        true => {
+            let launches = schedule.state.history.launches;
+            let id = schedule.state.id;
+            next_slot(tx, id, &rule, &wanted.policies, launches, cursor_at).await?
+        }
         false => None,
     };
     let revision_number = schedule.state.revision + 1;
@@ -172,33 +207,112 @@ pub(super) async fn revise(
     Ok(())
 }
 
-/// Decide no more slots until it is resumed. What runs, runs on.
-pub async fn pause(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+/// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
+pub async fn pause(
+    tx: &mut Tx,
+    name: &str,
+    pause: Pause<'_>,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
     schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
-    if !schedules::pause(tx, schedule.state.id, now).await? {
+    if let Some(until) = pause.until.filter(|until| *until <= now) {
+        return Err(ScheduleError::PauseOver(until));
+    }
+    if !schedules::pause(tx, schedule.state.id, pause, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
     }
-    events::record(tx, now, EventKind::SchedulePaused, name, "by the operator").await?;
+    let mut detail = format!("by {}", pause.by);
+    if let Some(until) = pause.until {
+        detail += &format!(", until {until}");
+    }
+    if let Some(note) = pause.note {
+        detail += &format!(": {note}");
+    }
+    events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
     changes::bump(tx).await?;
     Ok(())
 }
 
-/// Decide slots again. Those of the pause are owed to nobody; they go on the record as skipped.
-pub async fn resume(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped; with `catch_up` they are
+/// decided like others that were missed.
+pub async fn resume(
+    tx: &mut Tx,
+    name: &str,
+    by: &str,
+    catch_up: bool,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
     schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
-    let rule = rule_of(&schedule)?;
-    let cursor_at = drop_past_slots(tx, &schedule, "paused", now).await?;
-    let next = next_slot(tx, schedule.state.id, &rule, cursor_at.max(now)).await?;
-    if !schedules::resume(tx, schedule.state.id, now, cursor_at, next).await? {
-        return Err(ScheduleError::NotPaused(name.to_owned()));
-    }
-    events::record(tx, now, EventKind::ScheduleResumed, name, "by the operator").await?;
+    let owed_from = match catch_up {
+        true => schedule.state.paused_at.unwrap_or(now),
+        false => now,
+    };
+    resume_from(tx, &schedule, owed_from, now).await?;
+    let detail = match catch_up {
+        true => format!("by {by}, the slots of the pause are decided like others that were missed"),
+        false => format!("by {by}"),
+    };
+    events::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
     changes::bump(tx).await?;
+    Ok(())
+}
+
+/// Resume the schedules whose pause was to end by now; gives how many. Slots since then are owed.
+pub(super) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
+    let mut ended = 0;
+    for id in schedules::pauses_over(tx, now).await? {
+        let Some(name) = schedules::name(tx, id).await? else {
+            continue;
+        };
+        let Some(schedule) = schedules::find(tx, &name).await? else {
+            continue;
+        };
+        let until = schedule.state.paused_until.unwrap_or(now);
+        match resume_from(tx, &schedule, until, now).await {
+            Ok(()) => {}
+            Err(ScheduleError::Db(error)) => return Err(error.into()),
+            Err(error) => return Err(EngineError::Bug(error.to_string())),
+        }
+        let detail = format!("its pause was to end at {until}");
+        events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
+        ended += 1;
+    }
+    Ok(ended)
+}
+
+/// Resume a schedule that owes the slots after `owed_from`.
+async fn resume_from(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    owed_from: Timestamp,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    let state = &schedule.state;
+    // One that this version cannot read stands still until another one does.
+    let cursor_at = drop_past_slots(tx, schedule, "paused", owed_from).await?;
+    let next = match schedule.says.parse() {
+        Ok((rule, policies)) => {
+            let after = cursor_at.max(owed_from.max(state.cursor_at));
+            next_slot(
+                tx,
+                state.id,
+                &rule,
+                &policies,
+                state.history.launches,
+                after,
+            )
+            .await?
+        }
+        Err(_) => None,
+    };
+    if !schedules::resume(tx, state.id, now, cursor_at, next).await? {
+        return Err(ScheduleError::NotPaused(schedule.says.name.clone()));
+    }
     Ok(())
 }
 
@@ -228,6 +342,7 @@ pub(super) async fn end(
         false => "paused",
     };
     drop_past_slots(tx, schedule, reason, now).await?;
+    overlap::skip_queue(tx, schedule.state.id, reason, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }
@@ -243,30 +358,84 @@ pub(super) async fn end(
     Ok(())
 }
 
-/// Launch a schedule now, besides its slots, with `own` laid over its context; gives the launch.
+/// Launch a schedule now, besides its slots.
 pub async fn trigger(
     tx: &mut Tx,
     name: &str,
-    own: Option<&Map<String, Value>>,
+    trigger: Trigger<'_>,
     now: Timestamp,
-) -> Result<LaunchId, ScheduleError> {
+) -> Result<Triggered, ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
-    if let Some(own) = own {
+    if let Some(own) = trigger.context {
         context::check(own)?;
     }
     let package = known_package(tx, &schedule.says.package).await?;
     if package.missing_since.is_some() {
         return Err(ScheduleError::PackageMissing(package.name));
     }
-    let rule = rule_of(&schedule)?;
+    let (rule, mut policies) = parse(&schedule)?;
+    if let Some(overlap) = trigger.overlap {
+        policies.overlap = overlap;
+    }
+    let context = trigger.context;
     let launch = NewLaunch {
-        context: own.map(|own| Value::Object(own.clone()).to_string()),
+        context: context.map(|own| Value::Object(own.clone()).to_string()),
         ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
-    let id = launch.id;
-    launches::insert(tx, &[launch]).await?;
+    let triggered = launch_beside(tx, &schedule, &policies, launch, now).await?;
     changes::bump(tx).await?;
-    Ok(id)
+    Ok(triggered)
+}
+
+/// Decide about a launch beside those of its schedule that are not over, whose row the caller holds.
+pub(super) async fn launch_beside(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    policies: &Policies,
+    mut launch: NewLaunch,
+    now: Timestamp,
+) -> Result<Triggered, DbError> {
+    let state = &schedule.state;
+    let mut turn = Turn::Now;
+    if launch.decision == Decision::Launched {
+        let unfinished = overlap::unfinished(tx, &[state.id]).await?;
+        let mut beside = Beside::new(plan::active(&unfinished, state.enabled, now));
+        let early = launch.fire_time > now;
+        turn = beside.come(policies, launch.id, launch.kind.into(), early);
+        match turn {
+            Turn::Now => {}
+            Turn::Later => launch.decision = Decision::Queued,
+            Turn::Never(other) => {
+                launch.decision = Decision::Skipped;
+                launch.reason = Some(overlap::REASON);
+                launch.overlaps = Some(other);
+            }
+        }
+        make_way(tx, &beside.made_way, policies.cancel_grace(), now).await?;
+    }
+    let triggered = Triggered {
+        launch: launch.id,
+        turn,
+    };
+    launches::insert(tx, &[launch]).await?;
+    Ok(triggered)
+}
+
+/// Let launches make way for others, and tell the hosts that run them.
+pub(super) async fn make_way(
+    tx: &mut Tx,
+    made_way: &MadeWay,
+    cancel_grace: Duration,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    overlap::skip(tx, &made_way.skipped, now).await?;
+    overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
+    overlap::terminate(tx, &made_way.terminated, now).await?;
+    if !made_way.cancelled.is_empty() || !made_way.terminated.is_empty() {
+        changes::bump(tx).await?;
+    }
+    Ok(())
 }
 
 /// The launch of a schedule besides its slots, or the record that there was no package to launch.
@@ -294,9 +463,11 @@ pub(super) fn at_once(
         slot_count: 1,
         decision,
         reason,
+        overlaps: None,
         package: schedule.says.package.clone(),
         digest,
         context: None,
+        backfill_id: None,
         interval_start: schedule.state.cursor_at.min(now),
         fire_time: now,
         decided_by: None,
@@ -312,20 +483,24 @@ pub(super) async fn next_slot(
     tx: &mut Tx,
     id: ScheduleId,
     rule: &Rule,
+    policies: &Policies,
+    launches: i64,
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     const SECOND_US: i64 = 1_000_000;
+    let made = u64::try_from(launches).unwrap_or_default();
     let Some(delay) = rule.delay_after_completion() else {
-        return Ok(rule.next(cursor_at));
+        return Ok(policies.next_slot(rule, cursor_at, made));
     };
     let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
-    Ok(match launches::newest_end(tx, id).await? {
+    let slot = match launches::newest_end(tx, id).await? {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
             Some(Timestamp::from_micros(second * SECOND_US))
         }
         Some(ended_at) => ended_at.map(|ended_at| ended_at.plus(delay).max(soonest)),
-    })
+    };
+    Ok(slot.and_then(|slot| policies.allowed_from(slot, made)))
 }
 
 /// Run `change` in a transaction of its own.
@@ -412,6 +587,7 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
     }
     context::check(&wanted.context)?;
     let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
+    wanted.policies.check(&rule)?;
     let package = known_package(tx, &wanted.package).await?;
     if let Some(task) = &wanted.task {
         let manifest = Manifest::from_stored(&package.name, &package.manifest);
@@ -431,8 +607,12 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
     Ok(rule)
 }
 
-fn rule_of(schedule: &Schedule) -> Result<Rule, RuleError> {
-    Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id))
+fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
+    let unreadable = |why| ScheduleError::Unreadable {
+        name: schedule.says.name.clone(),
+        why,
+    };
+    schedule.says.parse().map_err(unreadable)
 }
 
 fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {
@@ -443,6 +623,7 @@ fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) ->
         package: wanted.package.clone(),
         task: wanted.task.clone(),
         rule: wanted.rule.clone(),
+        policies: json!(wanted.policies).to_string(),
         context: Value::Object(wanted.context.clone()).to_string(),
         since,
     }
@@ -458,18 +639,25 @@ async fn drop_past_slots(
 ) -> Result<Timestamp, ScheduleError> {
     let state = &schedule.state;
     // A rule that this version cannot read has no slots that it could count.
-    let Ok(rule) = rule_of(schedule) else {
+    let Ok((rule, policies)) = schedule.says.parse() else {
         return Ok(state.cursor_at);
     };
+    let launches = state.history.launches;
     let rule = match rule.delay_after_completion() {
         None => rule,
         // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => match next_slot(tx, state.id, &rule, state.cursor_at).await? {
-            Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
-            None => return Ok(state.cursor_at),
-        },
+        Some(_) => {
+            match next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await? {
+                Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
+                None => return Ok(state.cursor_at),
+            }
+        }
     };
-    let mut slots = rule.slots(state.cursor_at, now);
+    let made = u64::try_from(launches).unwrap_or_default();
+    let first = policies.next_slot(&rule, state.cursor_at, made);
+    let until = policies.end_at.map_or(now, |end| end.min(now));
+    let from = first.map_or(until, |first| first.minus(Duration::from_micros(1)));
+    let mut slots = rule.slots(from, until);
     let Some(first) = slots.next() else {
         return Ok(state.cursor_at);
     };
@@ -485,9 +673,11 @@ async fn drop_past_slots(
         slot_count: count,
         decision: Decision::Skipped,
         reason: Some(reason),
+        overlaps: None,
         package: schedule.says.package.clone(),
         digest: None,
         context: None,
+        backfill_id: None,
         interval_start: state.cursor_at,
         fire_time: first,
         decided_by: None,

@@ -9,13 +9,15 @@ use super::EngineError;
 use crate::db::Tx;
 use crate::db::schedules::{self, Revision};
 use crate::ids::ScheduleId;
-use crate::schedule::{HashKey, Rule};
+use crate::policy::Policies;
+use crate::schedule::Rule;
 
-/// A revision of a schedule with its rule and context parsed.
+/// A revision of a schedule with its rule, policies and context parsed.
 pub struct Spec {
     pub says: Revision,
-    /// None when this version cannot read it: only a different version can have stored it.
+    /// None when this version cannot read it, or the policies: only a different version can have stored them.
     pub rule: Option<Rule>,
+    pub policies: Policies,
     pub context: Map<String, Value>,
 }
 
@@ -46,11 +48,11 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let rule = match Rule::parse(&says.rule, HashKey::of(id)) {
-            Ok(rule) => Some(rule),
+        let (rule, policies) = match says.parse() {
+            Ok((rule, policies)) => (Some(rule), policies),
             Err(error) => {
-                tracing::error!(schedule = %says.name, "the schedule stands still, its rule cannot be read by this version: {error}");
-                None
+                tracing::error!(schedule = %says.name, "the schedule stands still, it cannot be read by this version: {error}");
+                (None, Policies::default())
             }
         };
         let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
@@ -61,6 +63,7 @@ impl Specs {
         let spec = Arc::new(Spec {
             says,
             rule,
+            policies,
             context,
         });
         let mut specs = lock(&self.revisions);

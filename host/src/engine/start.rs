@@ -10,8 +10,8 @@ use super::{Engine, EngineError, Settings, recover};
 use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
-use crate::db::launches::{self, NewLaunch};
-use crate::db::recovery::{self, Verdict};
+use crate::db::launches::NewLaunch;
+use crate::db::recovery::{self, Fate, Verdict};
 use crate::db::{Db, DbError, HostLock, packages, schedules};
 use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
@@ -150,24 +150,24 @@ impl Engine {
             superseded.push(Verdict {
                 launch_id,
                 run_id: None,
-                abandoned: Some(SUPERSEDED),
+                fate: Fate::Abandoned(SUPERSEDED),
             });
         }
         recovery::carry_out(&mut tx, self.host, &superseded, "", now).await?;
-        let mut launches = Vec::new();
+        schedules::lock(&mut tx, None, None).await?;
         for schedule in schedules::list(&mut tx, None, None).await? {
             let state = &schedule.state;
             let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
             let at_start = |rule: &&Rule| rule.at_host_start() && state.enabled;
             if let Some(rule) = spec.rule.as_ref().filter(at_start) {
                 let package = packages::find(&mut tx, &schedule.says.package).await?;
-                launches.push(NewLaunch {
+                let launch = NewLaunch {
                     decided_by: Some(self.host),
                     ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)
-                });
+                };
+                orders::launch_beside(&mut tx, &schedule, &spec.policies, launch, now).await?;
             }
         }
-        launches::insert(&mut tx, &launches).await?;
         tx.commit().await?;
         Ok(())
     }

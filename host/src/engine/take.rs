@@ -50,6 +50,7 @@ impl Engine {
             .map(|launch| NewRun {
                 id: RunId::new(now),
                 launch_id: launch.launch_id,
+                schedule_id: launch.schedule_id,
                 is_recovery: launch.recoveries > 0,
                 digest: launch.digest.clone(),
             })

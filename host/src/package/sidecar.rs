@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::limits::LimitChanges;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
 use super::{Rules, context};
+use crate::policy::Policies;
 use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 use crate::strict::{Document, Error, Section};
 use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
@@ -115,6 +116,7 @@ fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
             name,
             task,
             rule: rule(&mut section)?,
+            policies: Policies::default(),
             context: context_of(&mut section)?,
         };
         section.finish()?;

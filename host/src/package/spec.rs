@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::policy::Policies;
 use crate::schedule::{RuleKind, RuleText};
 
 /// The longest name of a schedule, in bytes.
@@ -19,6 +20,7 @@ pub struct ScheduleSpec {
     pub task: Option<String>,
     #[serde(flatten)]
     pub rule: RuleText,
+    pub policies: Policies,
     pub context: Map<String, Value>,
 }
 
@@ -80,6 +82,7 @@ mod tests {
             name: name.map(str::to_owned),
             task: None,
             rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
+            policies: Policies::default(),
             context: Map::new(),
         }
     }

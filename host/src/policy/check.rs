@@ -21,6 +21,7 @@ impl Policies {
     pub fn check(&self, rule: &Rule) -> Result<(), PolicyError> {
         self.refuse_zeros()?;
         self.refuse_meaningless()?;
+        self.refuse_of_slots(rule)?;
         self.refuse_short_window()?;
         self.refuse_backward_span()?;
         self.refuse_without_slots(rule)?;
@@ -33,6 +34,7 @@ impl Policies {
             ("misfire_grace", is_zero(self.misfire_grace)),
             ("catchup_window", is_zero(self.catchup_window)),
             ("catchup_spread", is_zero(self.catchup_spread)),
+            ("cancel_grace", is_zero(self.cancel_grace)),
             ("jitter", is_zero(self.jitter)),
         ] {
             if zero {
@@ -89,9 +91,39 @@ impl Policies {
                 self.max_concurrent.is_some(),
                 Overlap::Allow,
             ),
+            (
+                "cancel_grace",
+                self.cancel_grace.is_some(),
+                Overlap::CancelOther,
+            ),
         ] {
             if said && self.overlap != with {
                 return Err(meaningless(name, "overlap", self.overlap, &[with]));
+            }
+        }
+        Ok(())
+    }
+
+    /// A rule without slots is launched when a host starts, whatever is said of slots.
+    fn refuse_of_slots(&self, rule: &Rule) -> Result<(), PolicyError> {
+        if !rule.at_host_start() {
+            return Ok(());
+        }
+        for (name, said) in [
+            ("catchup", self.catchup != Catchup::default()),
+            ("catchup_window", self.catchup_window.is_some()),
+            ("catchup_spread", self.catchup_spread.is_some()),
+            ("misfire_grace", self.misfire_grace.is_some()),
+            ("jitter", self.jitter.is_some()),
+            ("start_at", self.start_at.is_some()),
+            ("end_at", self.end_at.is_some()),
+            ("max_launches", self.max_launches.is_some()),
+        ] {
+            if said {
+                return Err(PolicyError::new(
+                    format!("{name} means nothing with `@reboot`, which has no slots"),
+                    format!("leave {name} out"),
+                ));
             }
         }
         Ok(())

@@ -41,23 +41,12 @@ pub struct Terms<'a> {
 pub struct Standing {
     /// The last slot decided, or the instant of the schedule's creation.
     pub cursor: Timestamp,
-    /// Up to where slots after the cursor are owed to nobody.
-    pub floor: Option<Floor>,
     /// The launches that were made, other than by hand.
     pub launches: u64,
     /// The newest launch that was caught up.
     pub caught_up: Option<CaughtUp>,
     /// The slots that a person took out.
     pub taken_out: BTreeSet<Timestamp>,
-}
-
-/// An instant before which slots are owed to nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Floor {
-    /// The last instant of which this is so.
-    pub until: Timestamp,
-    /// Why: [`DropReason::Paused`] or [`DropReason::Edited`].
-    pub reason: DropReason,
 }
 
 /// What has to be known of a launch that was caught up, to go on after it.
@@ -89,16 +78,6 @@ pub enum Verdict {
 words! {
     /// Why a slot is not launched.
     DropReason {
-        /// It is of a time before the schedule said so.
-        Edited => "edited",
-        /// The schedule was paused.
-        Paused => "paused",
-        /// It is before the schedule's start.
-        BeforeStart => "before_start",
-        /// It is after the schedule's end.
-        AfterEnd => "after_end",
-        /// The schedule has had its launches.
-        MaxLaunches => "max_launches",
         /// A person took it out.
         SkippedOnce => "skipped_once",
         /// It was missed, and the schedule catches nothing up.
@@ -133,7 +112,7 @@ pub struct Judgement {
     /// The last slot decided; `None` when none was.
     pub cursor: Option<Timestamp>,
     /// The slot at which there is something to decide again. Not after `now` when the work ended
-    /// early; then judge again, after the cursor.
+    /// early; then judge again, after the cursor. `None` when the schedule has ended.
     pub next: Option<Timestamp>,
 }
 
@@ -141,40 +120,32 @@ impl Terms<'_> {
     /// Decide on the slots after the cursor up to `now`, at most `slots_max` of them (at least 1).
     ///
     /// Judging in several calls, each from where the one before led, decides the same as one call
-    /// does. The work also ends early after the last launch that the schedule may have: whether it
-    /// is made is for the caller to say, in [`Standing::launches`] of the next call.
+    /// does, when all launches are made that it decides on.
     pub fn judge(&self, standing: &Standing, now: Timestamp, slots_max: usize) -> Judgement {
         let mut hearing = Hearing::new(*self, standing, now);
         let mut judgement = Judgement {
             decisions: Vec::new(),
             cursor: None,
-            next: None,
+            next: self.next_slot(standing.cursor, standing.launches),
         };
-        let mut next = self.rule.next(standing.cursor);
         for _ in 0..slots_max.max(1) {
-            let Some(slot) = next.filter(|&slot| slot <= now) else {
+            let Some(slot) = judgement.next.filter(|&slot| slot <= now) else {
                 break;
             };
-            next = self.rule.next(slot);
-            let verdict = hearing.verdict(slot, next);
-            judgement.push(slot, verdict);
+            let next = self.rule.next(slot);
+            judgement.push(slot, hearing.verdict(slot, next));
             judgement.cursor = Some(slot);
-            if !matches!(verdict, Verdict::Drop(_)) && hearing.left == Some(0) {
-                break;
-            }
+            judgement.next = next.filter(|_| hearing.left != Some(0));
+            judgement.next = judgement
+                .next
+                .filter(|&next| self.policies.has_not_ended(next));
         }
-        let cursor = judgement.cursor.unwrap_or(standing.cursor);
-        judgement.next = match next {
-            Some(slot) if slot <= now => next,
-            _ => self.slot_after(cursor, hearing.left),
-        };
         judgement
     }
 
-    /// The first slot after `after` that the schedule may launch when it has made so many launches;
-    /// `None` when it has ended.
+    /// [`Policies::next_slot`] of the rule.
     pub fn next_slot(&self, after: Timestamp, launches: u64) -> Option<Timestamp> {
-        self.slot_after(after, self.policies.launches_left(launches))
+        self.policies.next_slot(self.rule, after, launches)
     }
 
     /// When `slot` fires, if it comes in time.
@@ -191,16 +162,22 @@ impl Terms<'_> {
             slot.plus(jitter::delay(self.schedule, slot, next, most))
         })
     }
+}
 
-    fn slot_after(&self, after: Timestamp, left: Option<u64>) -> Option<Timestamp> {
-        if left == Some(0) {
+impl Policies {
+    /// The first slot of `rule` after `after` that the schedule may launch when it has made so many
+    /// launches; `None` when it has ended.
+    pub fn next_slot(&self, rule: &Rule, after: Timestamp, launches: u64) -> Option<Timestamp> {
+        if self.launches_left(launches) == Some(0) {
             return None;
         }
-        let before_start = self.policies.start_at.map(|start| start.minus(MICROSECOND));
-        let slot = self
-            .rule
-            .next(before_start.map_or(after, |before| before.max(after)))?;
-        Some(slot).filter(|&slot| self.policies.end_at.is_none_or(|end| slot <= end))
+        let before_start = self.start_at.map(|start| start.minus(MICROSECOND));
+        let slot = rule.next(before_start.map_or(after, |before| before.max(after)))?;
+        Some(slot).filter(|&slot| self.has_not_ended(slot))
+    }
+
+    fn has_not_ended(&self, slot: Timestamp) -> bool {
+        self.end_at.is_none_or(|end| slot <= end)
     }
 }
 
@@ -235,8 +212,8 @@ impl<'a> Hearing<'a> {
 
     /// What becomes of `slot`; slots are to be asked about in their order. `next` is the one after it.
     fn verdict(&mut self, slot: Timestamp, next: Option<Timestamp>) -> Verdict {
-        if let Some(reason) = self.not_wanted(slot) {
-            return Verdict::Drop(reason);
+        if self.standing.taken_out.contains(&slot) {
+            return Verdict::Drop(DropReason::SkippedOnce);
         }
         let fire_time = self.terms.fire_time_before(slot, next);
         let verdict = if self.was_missed_at(fire_time, self.now) {
@@ -249,21 +226,6 @@ impl<'a> Hearing<'a> {
         };
         self.left = self.left.map(|left| left.saturating_sub(1));
         verdict
-    }
-
-    /// Why `slot` would not even be launched in time.
-    fn not_wanted(&self, slot: Timestamp) -> Option<DropReason> {
-        let policies = self.terms.policies;
-        match self.standing.floor {
-            Some(floor) if slot <= floor.until => Some(floor.reason),
-            _ if policies.start_at.is_some_and(|start| slot < start) => {
-                Some(DropReason::BeforeStart)
-            }
-            _ if policies.end_at.is_some_and(|end| slot > end) => Some(DropReason::AfterEnd),
-            _ if self.left == Some(0) => Some(DropReason::MaxLaunches),
-            _ if self.standing.taken_out.contains(&slot) => Some(DropReason::SkippedOnce),
-            _ => None,
-        }
     }
 
     /// Why `slot`, which was missed, is not launched after all.
@@ -296,13 +258,15 @@ impl<'a> Hearing<'a> {
     /// such slots, or the last there is after the cursor.
     fn oldest_of_newest(&self, count: u32) -> Option<Timestamp> {
         let ends = self.terms.policies.end_at.map(|end| end.plus(MICROSECOND));
+        let start = self.terms.policies.start_at.unwrap_or(self.standing.cursor);
         let recent = self.now.minus(self.grace);
         let mut before = ends.map_or(recent, |ends| ends.min(recent));
         let mut oldest = None;
         let mut wanted = count;
         while wanted > 0 {
             let slot = self.terms.rule.prev(before);
-            let Some(slot) = slot.filter(|&slot| slot > self.standing.cursor) else {
+            let Some(slot) = slot.filter(|&slot| slot > self.standing.cursor && slot >= start)
+            else {
                 break;
             };
             before = slot;

@@ -17,10 +17,6 @@
 //!
 //! | the slot                                              | it is                             |
 //! |-------------------------------------------------------|-----------------------------------|
-//! | lies up to the floor: an edit, the end of a pause     | dropped: `edited`, `paused`       |
-//! | lies before `start_at`                                | dropped: `before_start`           |
-//! | lies after `end_at`                                   | dropped: `after_end`              |
-//! | comes when `max_launches` are used up                 | dropped: `max_launches`           |
 //! | was taken out by a person                             | dropped: `skipped_once`           |
 //! | is late by no more than `misfire_grace`               | launched                          |
 //! | was missed, and `catchup` is `none`                   | dropped: `catchup_none`           |
@@ -29,9 +25,10 @@
 //! | was missed, `earliest`: the oldest / any other        | caught up / dropped: `coalesced`  |
 //! | was missed, `all`: the newest `catchup_max` / others  | caught up / dropped: `catchup_max`|
 //!
-//! A slot fires at its time and its jitter, and is late from then on. One that is caught up fires
+//! What the rule yields before `start_at`, after `end_at` and when `max_launches` are made is no slot
+//! of the schedule. A slot fires at its time and its jitter, and is late from then on. One that is caught up fires
 //! at once; with `catchup_spread` it fires that long after now or after the one caught up before
-//! it, whichever is later. A schedule whose end has come, by time or by count, has no next slot.
+//! it, whichever is later.
 //!
 //! # Overlap
 //!
@@ -69,6 +66,8 @@ mod outage;
 mod testing;
 
 pub use error::PolicyError;
-pub use judge::{CaughtUp, Decision, DropReason, Floor, Judgement, Standing, Terms, Verdict};
-pub use overlap::{Active, Admission, Claim, Stage, admit, release};
+pub use judge::{CaughtUp, Decision, DropReason, Judgement, Standing, Terms, Verdict};
+pub use overlap::{
+    Active, Admission, Beside, Claim, Displaced, MadeWay, Stage, Turn, admit, release,
+};
 pub use says::{CATCHUP_MAX_MOST, Catchup, Defaults, Delivery, Keep, Overlap, Policies};

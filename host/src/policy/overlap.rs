@@ -3,7 +3,8 @@
 //! The rule is in the documentation of [`policy`](super). [`admit`] decides about a launch when it
 //! is made; [`release`] chooses among those that wait when a run has ended, a fire time has come,
 //! or the schedule was edited, by the policy in force then. What was let go is never taken back
-//! here; only [`Admission::Cancel`] and [`Admission::Terminate`] reach it.
+//! here; only [`Admission::Cancel`] and [`Admission::Terminate`] reach it. [`Beside`] keeps account
+//! of one launch coming after the other.
 //!
 //! ```text
 //!            ┌── Launch ──────────────────────────────┐
@@ -32,7 +33,7 @@ words! {
 impl From<LaunchKind> for Claim {
     fn from(kind: LaunchKind) -> Claim {
         match kind {
-            LaunchKind::Catchup => Claim::Patient,
+            LaunchKind::Catchup | LaunchKind::Backfill => Claim::Patient,
             LaunchKind::Schedule | LaunchKind::Manual | LaunchKind::Startup => Claim::Prompt,
         }
     }
@@ -156,6 +157,120 @@ pub fn release(policies: &Policies, active: &[Active]) -> Vec<LaunchId> {
     ids(queued.into_iter().take(room))
 }
 
+/// The launches of one schedule that are not over, as new ones come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// In the order in which they were decided.
+    active: Vec<Active>,
+    /// Those that made way.
+    pub made_way: MadeWay,
+}
+
+/// Launches that make way for others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MadeWay {
+    /// These waited, and end as skipped.
+    pub skipped: Vec<Displaced>,
+    /// These are asked to end.
+    pub cancelled: Vec<Displaced>,
+    /// These are over.
+    pub terminated: Vec<Displaced>,
+}
+
+/// A launch that makes way for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Displaced {
+    pub launch: LaunchId,
+    pub by: LaunchId,
+}
+
+/// What becomes of a new launch, when the others have made way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is let go.
+    Now,
+    /// It waits, for others or for its fire time.
+    Later,
+    /// It is skipped: it overlaps this one.
+    Never(LaunchId),
+}
+
+impl Beside {
+    /// Begin with `active`, in the order in which they were decided.
+    pub fn new(active: Vec<Active>) -> Beside {
+        Beside {
+            active,
+            made_way: MadeWay::default(),
+        }
+    }
+
+    /// Decide about a new launch, and let others make way for it. `early` is one that fires later.
+    pub fn come(
+        &mut self,
+        policies: &Policies,
+        launch: LaunchId,
+        claim: Claim,
+        early: bool,
+    ) -> Turn {
+        let admission = admit(policies, &self.active, claim);
+        let displaced = |launches: &[LaunchId]| -> Vec<Displaced> {
+            let by = launch;
+            let each = launches.iter().map(|&launch| Displaced { launch, by });
+            each.collect()
+        };
+        let turn = match &admission {
+            Admission::Skip { overlaps } => return Turn::Never(*overlaps),
+            Admission::Launch | Admission::Terminate { .. } if !early => Turn::Now,
+            _ => Turn::Later,
+        };
+        match admission {
+            Admission::Replace { waiting } => {
+                self.made_way.skipped.extend(displaced(&waiting));
+                self.forget(&waiting);
+            }
+            Admission::Cancel { running, waiting } => {
+                self.made_way.skipped.extend(displaced(&waiting));
+                self.made_way.cancelled.extend(displaced(&running));
+                self.forget(&waiting);
+                self.ask_to_end(&running);
+            }
+            Admission::Terminate { running, waiting } => {
+                self.made_way.skipped.extend(displaced(&waiting));
+                self.made_way.terminated.extend(displaced(&running));
+                self.forget(&waiting);
+                self.forget(&running);
+            }
+            Admission::Launch | Admission::Queue | Admission::Skip { .. } => {}
+        }
+        let stage = match (turn, early) {
+            (Turn::Now, _) => Stage::Open,
+            (_, true) => Stage::Early,
+            (_, false) => Stage::Queued,
+        };
+        self.active.push(Active {
+            launch,
+            claim,
+            stage,
+        });
+        turn
+    }
+
+    fn forget(&mut self, over: &[LaunchId]) {
+        self.active.retain(|other| !over.contains(&other.launch));
+    }
+
+    /// Those that nobody carries out at the moment are over at once.
+    fn ask_to_end(&mut self, asked: &[LaunchId]) {
+        self.active
+            .retain(|other| other.stage == Stage::Running || !asked.contains(&other.launch));
+        for other in &mut self.active {
+            if asked.contains(&other.launch) {
+                other.stage = Stage::Cancelling;
+            }
+        }
+    }
+}
+
 impl Active {
     /// Whether it was let go and is not over.
     fn goes_on(&self) -> bool {
@@ -168,6 +283,11 @@ impl Active {
 }
 
 impl Policies {
+    /// Whether it matters to a launch that others go on.
+    pub fn has_limit_at_once(&self) -> bool {
+        self.at_once_max() < usize::MAX
+    }
+
     /// How many launches go on at the same time.
     fn at_once_max(&self) -> usize {
         match (self.overlap, self.max_concurrent) {

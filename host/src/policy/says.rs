@@ -73,6 +73,7 @@ pub const CATCHUP_MAX_MOST: u32 = 1_000;
 /// What `catchup` and `overlap` mean where the schedule gives no number.
 const CATCHUP_MAX: u32 = 100;
 const BUFFERED_MAX: u32 = 100;
+const CANCEL_GRACE: Duration = Duration::from_secs(30);
 
 /// The spread of `execute_with_delay`, which does not say how long its delay is.
 const EXECUTE_DELAY: Duration = Duration::from_secs(30);
@@ -110,6 +111,9 @@ pub struct Policies {
     /// How many launches go on at the same time at most under `allow`. Any number unless said otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<u32>,
+    /// How long a launch may take that was asked to end under `cancel_other`. 30 s unless said otherwise.
+    #[serde(with = "span", skip_serializing_if = "Option::is_none")]
+    pub cancel_grace: Option<Duration>,
     /// What becomes of a launch whose run was lost.
     #[serde(skip_serializing_if = "is_default")]
     pub delivery: Delivery,
@@ -185,6 +189,25 @@ impl Policies {
         self.keep.unwrap_or_default()
     }
 
+    /// Whether slots are launched at the same times as under `other`: a change of timing never looks back.
+    pub fn same_timing(&self, other: &Policies) -> bool {
+        let timing = |policies: &Policies| (policies.jitter, policies.start_at, policies.end_at);
+        timing(self) == timing(other)
+    }
+
+    /// How long a launch may take that was asked to end under `cancel_other`.
+    pub fn cancel_grace(&self) -> Duration {
+        self.cancel_grace.unwrap_or(CANCEL_GRACE)
+    }
+
+    /// The first slot from `slot` on that may be launched when so many launches were made, if any slot will do.
+    pub fn allowed_from(&self, slot: Timestamp, made: u64) -> Option<Timestamp> {
+        let slot = self.start_at.map_or(slot, |start| start.max(slot));
+        let ended =
+            self.end_at.is_some_and(|end| slot > end) || self.launches_left(made) == Some(0);
+        (!ended).then_some(slot)
+    }
+
     /// How many launches may still be made after `made`; `None` when there is no limit.
     pub fn launches_left(&self, made: u64) -> Option<u64> {
         self.max_launches.map(|max| max.saturating_sub(made))
@@ -244,6 +267,7 @@ mod tests {
             max_buffered: Some(3),
             keep: Some(Keep::Latest),
             max_concurrent: Some(2),
+            cancel_grace: Some(Duration::from_secs(10)),
             delivery: Delivery::AtMostOnce,
             jitter: Some(Duration::from_secs(30)),
             start_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
@@ -266,7 +290,7 @@ mod tests {
     #[test]
     fn all_that_is_said_is_stored_and_read_back() {
         // The text is part of the contract with databases already written.
-        let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
+        let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
         assert_eq!(serde_json::to_string(&everything()).unwrap(), stored);
         assert_eq!(
             serde_json::from_str::<Policies>(stored).unwrap(),

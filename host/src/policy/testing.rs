@@ -35,7 +35,6 @@ pub(super) fn policies(json: &str) -> Policies {
 pub(super) fn standing(cursor: Timestamp) -> Standing {
     Standing {
         cursor,
-        floor: None,
         launches: 0,
         caught_up: None,
         taken_out: BTreeSet::new(),

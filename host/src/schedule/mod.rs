@@ -38,7 +38,6 @@ mod fields;
 mod hash;
 mod interval;
 mod item;
-pub mod late;
 mod passes;
 mod period;
 mod special;

@@ -86,6 +86,9 @@ pub struct Failure {
     /// The least time to wait before trying again, if the task asked for one.
     #[serde(skip)]
     pub retry_after: Option<Duration>,
+    /// Whether it is known that none of the task's code has run.
+    #[serde(skip)]
+    pub precedes_call: bool,
     /// Anything more the task said, for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,

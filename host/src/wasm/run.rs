@@ -182,6 +182,7 @@ fn failed(said: types::Failure, state: &HostState, limits: &Limits) -> Failure {
         message: short(message),
         retryable,
         retry_after: said.retry_after_ms.map(Duration::from_millis),
+        precedes_call: false,
         details,
         kind,
     }
@@ -205,11 +206,11 @@ fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure
         return failure(Outcome::Denied, message);
     }
     if let Some(unopened) = error.downcast_ref::<Unopened>() {
-        return failure(Outcome::HostError, unopened.to_string());
+        return before_call(unopened.to_string());
     }
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
         let message = format!("no slot for an instance was free: {error}");
-        return failure(Outcome::HostError, message);
+        return before_call(message);
     }
     if is_giant_result(error) {
         let message = format!(
@@ -301,7 +302,16 @@ fn failure(kind: Outcome, message: String) -> Failure {
         message: short(message),
         retryable: may_succeed_later(kind),
         retry_after: None,
+        precedes_call: false,
         details: None,
+    }
+}
+
+/// The host could not begin the call.
+fn before_call(message: String) -> Failure {
+    Failure {
+        precedes_call: true,
+        ..failure(Outcome::HostError, message)
     }
 }
 

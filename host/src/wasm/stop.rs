@@ -15,6 +15,7 @@ pub struct StopSignal(Arc<Flags>);
 #[derive(Default)]
 struct Flags {
     requested: AtomicBool,
+    cancelled: AtomicBool,
     dropped: AtomicBool,
     on_drop: Notify,
 }
@@ -23,6 +24,12 @@ impl StopSignal {
     /// Ask the task to stop: its `cancel-requested` answers true from now on.
     pub fn request(&self) {
         self.0.requested.store(true, Ordering::Release);
+    }
+
+    /// Ask the task to stop, because its launch is to end before its time.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        self.request();
     }
 
     /// Drop the call now, refusing whatever it still tries; its report says `cancelled`.
@@ -35,6 +42,11 @@ impl StopSignal {
     /// Whether the task was asked to stop.
     pub fn is_requested(&self) -> bool {
         self.0.requested.load(Ordering::Acquire)
+    }
+
+    /// Whether the launch is to end before its time.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
     }
 
     /// Whether the call is to be dropped.

@@ -17,6 +17,7 @@ use crate::crontab::{self, Entry, Line, Says};
 use crate::db::schedules::{self, Schedule};
 use crate::db::{Db, Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
+use crate::policy::Policies;
 use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use crate::telemetry::printable_line;
 use told::{Became, Told};
@@ -194,6 +195,7 @@ impl Crontab {
             package,
             task: None,
             rule,
+            policies: Policies::default(),
             context,
         };
         match target.put(tx, wanted).await {
@@ -281,6 +283,7 @@ fn check_zone(zone: &str) -> Result<(), RuleError> {
 fn hint(error: &ScheduleError) -> Option<String> {
     match error {
         ScheduleError::Rule(error) => Some(error.hint().to_owned()),
+        ScheduleError::Policy(error) => Some(error.hint().to_owned()),
         ScheduleError::UnknownPackage { name, .. } => Some(format!(
             "put {name}.wasm into the plugin folder, or name a package with --package"
         )),

@@ -11,6 +11,7 @@ use crate::package::fields::Fields;
 use crate::package::limits;
 use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
 use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use crate::policy::Policies;
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::strict::nearest;
 
@@ -178,6 +179,7 @@ fn schedule(
         name,
         task,
         rule,
+        policies: Policies::default(),
         context,
     })
 }
