@@ -18,7 +18,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(next_slot)", "schedule_due"),
     ("l.status = 'open' AND l.fire_time <= $1", "launch_open"),
-    ("min(fire_time)", "launch_open"),
+    ("status = 'open' AND fire_time > $1", "launch_open"),
     (
         "WHERE r.state = 'waiting' AND r.retry_at <= $1",
         "run_retry",
