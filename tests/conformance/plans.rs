@@ -35,6 +35,11 @@ const EXPECTED: &[(&str, &str)] = &[
     ("l.decision = 'queued' AND l.fire_time", "launch_queued"),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
+    ("WHERE b.state = 'running'", "backfill_running"),
+    ("kind = 'backfill' AND status", "launch_backfill_slot"),
+    ("'waiting') AND l.backfill_id = $2", "run_active"),
+    ("decision = 'queued' AND backfill_id", "launch_queued"),
+    ("backfill_id = $1 GROUP BY status", "launch_backfill"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {

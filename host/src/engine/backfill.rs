@@ -35,8 +35,8 @@ use crate::strict::duration_text;
 pub const UNFINISHED_MAX: i64 = 100;
 /// Slots of one backfill, at most.
 pub const SLOTS_MOST: u64 = 1_000_000;
-/// Slots looked at in one transaction at most; the rest follows in the next.
-const SLOTS_MAX: usize = 1_000;
+/// Slots looked at in one transaction for each launch that may be made; the rest follows in the next.
+const SLOTS_PER_LAUNCH: usize = 10;
 /// The finest step of an instant.
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -125,6 +125,13 @@ pub struct FilledBack {
     /// Whether there are slots that could be looked at without waiting for anything.
     pub more: bool,
 }
+
+/// Nothing can be done before something else has happened.
+const WAITS: FilledBack = FilledBack {
+    launched: 0,
+    goes_on: true,
+    more: false,
+};
 
 /// Look what a backfill comes to, without beginning it.
 pub async fn survey(
@@ -325,90 +332,105 @@ impl Engine {
         backfill: &Backfill,
         now: Timestamp,
     ) -> Result<FilledBack, EngineError> {
-        let waits = FilledBack {
-            goes_on: true,
-            ..FilledBack::default()
-        };
         let mut tx = self.db.write().await?;
         // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
-        if schedules::hold(&mut tx, &[backfill.schedule_id])
-            .await?
-            .is_empty()
-        {
-            return Ok(waits);
+        let held = schedules::hold(&mut tx, &[backfill.schedule_id]).await?;
+        if held.is_empty() {
+            return Ok(WAITS);
         }
-        let found = backfills::find(&mut tx, backfill.id).await?;
+        let filled = self.fill_held(&mut tx, backfill, now).await?;
+        if filled.launched > 0 {
+            crash::point("before_backfill_commit");
+        }
+        // Also when nothing was written: a transaction that is merely dropped holds the row a little longer.
+        tx.commit().await?;
+        if filled.launched > 0 {
+            crash::point("after_backfill_commit");
+        }
+        Ok(filled)
+    }
+
+    /// One step of a backfill whose schedule's row is held.
+    async fn fill_held(
+        &self,
+        tx: &mut Tx,
+        backfill: &Backfill,
+        now: Timestamp,
+    ) -> Result<FilledBack, EngineError> {
+        let found = backfills::find(tx, backfill.id).await?;
         let found = found.filter(|found| found.state == BackfillState::Running);
-        let state = schedules::state(&mut tx, backfill.schedule_id).await?;
+        let state = schedules::state(tx, backfill.schedule_id).await?;
         let Some((backfill, state)) = found.zip(state) else {
             return Ok(FilledBack::default());
         };
-        let spec = self
-            .specs
-            .get(&mut tx, state.id, backfill.schedule_revision);
+        let spec = self.specs.get(tx, state.id, backfill.schedule_revision);
         let spec = spec.await?;
         // One that this version cannot read waits for another one.
         let Some(rule) = &spec.rule else {
-            return Ok(waits);
+            return Ok(WAITS);
         };
-        let unfinished = backfills::unfinished(&mut tx, &backfill).await?;
-        let (_, until) = span(
-            &spec.policies,
-            backfill.from,
-            backfill.to,
-            backfill.created_at,
-        );
-        let slots = rule.slots(backfill.cursor_at, until);
-        let slots: Vec<Timestamp> = slots.take(SLOTS_MAX).collect();
+        let unfinished = backfills::unfinished(tx, &backfill).await?;
+        let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
+        let slots = next_slots(&backfill, &spec.policies, rule, room * SLOTS_PER_LAUNCH);
         let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
             if unfinished > 0 {
-                return Ok(waits);
+                return Ok(WAITS);
             }
-            end_done(&mut tx, &backfill, now).await?;
-            tx.commit().await?;
+            end_done(tx, &backfill, now).await?;
             return Ok(FilledBack::default());
         };
-        let package = packages::find(&mut tx, &spec.says.package).await?;
-        let digest = package
-            .filter(|package| package.missing_since.is_none())
-            .and_then(|package| package.digest);
+        let package = packages::find(tx, &spec.says.package).await?;
+        let present = package.filter(|package| package.missing_since.is_none());
         // One that is missing is waited for.
-        let Some(digest) = digest.filter(|_| unfinished < UNFINISHED_MAX) else {
-            return Ok(waits);
+        let Some(digest) = present.and_then(|package| package.digest) else {
+            return Ok(WAITS);
         };
         let succeeded: BTreeSet<Timestamp> = match backfill.forced {
             true => BTreeSet::new(),
-            false => {
-                let slots = backfills::succeeded(&mut tx, state.id, first, last).await?;
-                slots.into_iter().collect()
-            }
+            false => backfills::succeeded(tx, state.id, first, last)
+                .await?
+                .into_iter()
+                .collect(),
         };
-        let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
         let portion = portion(&backfill, &slots, &succeeded, room, now);
+        if !backfills::advance(tx, &portion.step).await? {
+            return Ok(WAITS);
+        }
+        let maker = Maker {
+            backfill: &backfill,
+            spec: &spec,
+            rule,
+            digest,
+            host: self.host,
+            now,
+        };
         let launches: Vec<NewLaunch> = portion
             .fire_times
             .iter()
-            .map(|&(slot, fire_time)| {
-                let (host, digest) = (self.host, digest.clone());
-                launch(&backfill, &spec, rule, (slot, fire_time), digest, host, now)
-            })
+            .map(|&(slot, fire_time)| maker.launch(slot, fire_time))
             .collect();
         let launched = launches.len();
         // What goes on beside it is limited by what the schedule says now.
-        let policies = self.specs.get(&mut tx, state.id, state.revision).await?;
-        orders::launch_each_beside(&mut tx, &state, &policies.policies, launches, now).await?;
-        if !backfills::advance(&mut tx, &portion.step).await? {
-            return Ok(waits);
-        }
-        crash::point("before_backfill_commit");
-        tx.commit().await?;
-        crash::point("after_backfill_commit");
+        let now_says = self.specs.get(tx, state.id, state.revision).await?;
+        orders::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
         Ok(FilledBack {
             launched,
             goes_on: true,
             more: launched < room,
         })
     }
+}
+
+/// Pure: the first slots after the cursor, at most `most` of them and at least one, if there is one.
+fn next_slots(
+    backfill: &Backfill,
+    policies: &Policies,
+    rule: &Rule,
+    most: usize,
+) -> Vec<Timestamp> {
+    let (_, until) = span(policies, backfill.from, backfill.to, backfill.created_at);
+    let slots = rule.slots(backfill.cursor_at, until);
+    slots.take(most.max(1)).collect()
 }
 
 /// Slots to look at in one transaction.
@@ -467,35 +489,40 @@ fn span(
     (from.minus(MICROSECOND), to.min(asked_at))
 }
 
-fn launch(
-    backfill: &Backfill,
-    spec: &Spec,
-    rule: &Rule,
-    (slot, fire_time): (Timestamp, Timestamp),
+/// What the launches of one step have in common.
+struct Maker<'a> {
+    backfill: &'a Backfill,
+    spec: &'a Spec,
+    rule: &'a Rule,
     digest: ArtifactDigest,
     host: HostId,
     now: Timestamp,
-) -> NewLaunch {
-    NewLaunch {
-        id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
-        schedule_id: backfill.schedule_id,
-        schedule_revision: backfill.schedule_revision,
-        kind: LaunchKind::Backfill,
-        slot,
-        slot_local: rule.local_text(slot),
-        slot_last: slot,
-        slot_count: 1,
-        decision: Decision::Launched,
-        reason: None,
-        overlaps: None,
-        package: spec.says.package.clone(),
-        digest: Some(digest),
-        context: backfill.context.clone(),
-        backfill_id: Some(backfill.id),
-        interval_start: rule.prev(slot).unwrap_or(slot),
-        fire_time,
-        decided_by: Some(host),
-        claimed_at: now,
+}
+
+impl Maker<'_> {
+    fn launch(&self, slot: Timestamp, fire_time: Timestamp) -> NewLaunch {
+        let backfill = self.backfill;
+        NewLaunch {
+            id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
+            schedule_id: backfill.schedule_id,
+            schedule_revision: backfill.schedule_revision,
+            kind: LaunchKind::Backfill,
+            slot,
+            slot_local: self.rule.local_text(slot),
+            slot_last: slot,
+            slot_count: 1,
+            decision: Decision::Launched,
+            reason: None,
+            overlaps: None,
+            package: self.spec.says.package.clone(),
+            digest: Some(self.digest.clone()),
+            context: backfill.context.clone(),
+            backfill_id: Some(backfill.id),
+            interval_start: self.rule.prev(slot).unwrap_or(slot),
+            fire_time,
+            decided_by: Some(self.host),
+            claimed_at: self.now,
+        }
     }
 }
 
