@@ -1,6 +1,6 @@
 //! How far a backfill has come, on stderr: a bar on a terminal, a line now and then elsewhere.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use super::Seen;
@@ -36,13 +36,7 @@ impl Progress {
             Progress::Bar { drawn } => {
                 *drawn = true;
                 let bar = bar(seen.over(), seen.backfill.slots);
-                // To the first column, and away with what stands there.
-                let line = format!("\r\x1b[K[{bar}] {}", seen.text());
-                let mut stderr = io::stderr().lock();
-                // Where nobody listens, that is no reason to end.
-                let _ = stderr
-                    .write_all(line.as_bytes())
-                    .and_then(|()| stderr.flush());
+                output::redraw(&format!("[{bar}] {}", seen.text()));
             }
             Progress::Lines(last) => {
                 let text = seen.text();

@@ -1,5 +1,3 @@
-use serde_json::json;
-
 use super::*;
 use crate::ids::ScheduleId;
 
@@ -8,11 +6,11 @@ fn time(text: &str) -> Timestamp {
 }
 
 /// So many minutes after the beginning of a day.
-fn minute(minute: u64) -> Timestamp {
+pub(super) fn minute(minute: u64) -> Timestamp {
     time("2026-01-01T00:00:00Z").plus(Duration::from_secs(60 * minute))
 }
 
-fn backfill() -> Backfill {
+pub(super) fn backfill() -> Backfill {
     Backfill {
         id: BackfillId(uuid::Uuid::from_u128(1)),
         schedule_id: ScheduleId(uuid::Uuid::from_u128(2)),
@@ -121,44 +119,4 @@ fn a_backfill_keeps_to_the_life_of_its_schedule_and_to_what_is_past() {
             (minute(first), minute(last))
         );
     }
-}
-
-#[test]
-fn the_same_is_asked_for_when_every_argument_is_the_same() {
-    let before = backfill();
-    // The order of the keys means nothing.
-    let Value::Object(context) = json!({"b": 2, "a": 1}) else {
-        unreachable!("an object")
-    };
-    let asked = Asked {
-        id: before.id,
-        from: before.from,
-        to: before.to,
-        spread: Duration::ZERO,
-        forced: false,
-        context: Some(&context),
-        by: "somebody else",
-    };
-    assert_eq!(
-        differences(&before, "nightly", &asked),
-        Vec::<String>::new()
-    );
-    let other = Asked {
-        to: minute(8),
-        spread: Duration::from_secs(2),
-        forced: true,
-        context: None,
-        ..asked
-    };
-    let told = differences(&before, "daily", &other);
-    assert_eq!(
-        told,
-        [
-            "the schedule `nightly` instead of `daily`",
-            "--to 2026-01-01T00:09:00Z instead of 2026-01-01T00:08:00Z",
-            "--spread 0s instead of 2s",
-            "--force false instead of true",
-            r#"--context {"a":1,"b":2} instead of none"#,
-        ]
-    );
 }
