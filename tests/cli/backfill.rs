@@ -193,7 +193,7 @@ async fn what_is_asked_for_wrongly_is_refused_with_the_fix(place: Place) {
 async fn a_backfill_outlives_the_command_that_asked_for_it(place: Place) {
     let (tower, _host) = tower(place, "sleep");
     let id = "01234567-89ab-cdef-0123-456789abcdef";
-    let request = five(&["--id", id, "--context", r#"{"ms": 300}"#]);
+    let request = five(&["--id", id, "--context", r#"{"ms": 600}"#]);
     let mut asking = HostProcess::spawn(&mut tower.command(&request));
     asking.wait_for_line("slots over");
     asking.kill();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Common;
 use super::output::{self, Failure};
@@ -156,13 +157,14 @@ pub(super) async fn begun(db: &Db, id: BackfillId, as_json: bool) -> Result<(), 
         let mut tx = db.read().await?;
         return Seen::of(&mut tx, id).await?.print(true);
     }
-    tell_how_on(id);
+    output::talk(&how_on(id));
     Ok(())
 }
 
-fn tell_how_on(id: BackfillId) {
-    output::talk(&format!("follow it: campanile backfill show {id} --follow"));
-    output::talk(&format!("cancel it: campanile backfill cancel {id}"));
+fn how_on(id: BackfillId) -> String {
+    format!(
+        "`campanile backfill show {id} --follow` follows it, `campanile backfill cancel {id}` ends it"
+    )
 }
 
 /// Follow a backfill until it is over, or until Ctrl-C, which leaves it running.
@@ -172,41 +174,50 @@ pub(super) async fn follow(
     id: BackfillId,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
+    // From the first moment, and also while the database does not answer.
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
     let mut progress = Progress::new(as_json);
-    let mut waits_for = None;
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
-    let seen = loop {
-        let begun = Instant::now();
-        let mut tx = db.read().await?;
-        let seen = Seen::of(&mut tx, id).await?;
-        if seen.backfill.state != BackfillState::Running {
-            break seen;
-        }
-        let waits = obstacle(&mut tx, &seen.backfill, clock.now()).await?;
-        drop(tx);
-        progress.show(&seen);
-        if let Some(why) = waits.as_ref().filter(|_| waits != waits_for) {
-            progress.interrupt();
-            output::talk(why);
-        }
-        waits_for = waits;
-        let pause = LOOK_INTERVAL.max(begun.elapsed() * LOOK_SHARE);
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            _ = &mut interrupt => {
-                progress.interrupt();
-                output::talk("the backfill goes on without this command");
-                tell_how_on(id);
-                return Ok(ExitCode::FAILURE);
-            }
-        }
+    let seen = tokio::select! {
+        seen = until_over(db, clock, id, &mut progress) => Some(seen?),
+        _ = interrupt.recv() => None,
     };
     progress.interrupt();
+    let Some(seen) = seen else {
+        return Err(Failure::failed("the backfill goes on without this command").hint(how_on(id)));
+    };
     seen.print(as_json)?;
     Ok(match seen.has_succeeded() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Show how far a backfill has come, and what it waits for, until it is over.
+async fn until_over(
+    db: &Db,
+    clock: &Clock,
+    id: BackfillId,
+    progress: &mut Progress,
+) -> Result<Seen, Failure> {
+    let mut waited_for = None;
+    loop {
+        let begun = Instant::now();
+        let mut tx = db.read().await?;
+        let seen = Seen::of(&mut tx, id).await?;
+        if seen.backfill.state != BackfillState::Running {
+            return Ok(seen);
+        }
+        let waits_for = obstacle(&mut tx, &seen.backfill, clock.now()).await?;
+        drop(tx);
+        progress.show(&seen);
+        if let Some(why) = waits_for.as_ref().filter(|_| waits_for != waited_for) {
+            progress.interrupt();
+            output::talk(why);
+        }
+        waited_for = waits_for;
+        tokio::time::sleep(LOOK_INTERVAL.max(begun.elapsed() * LOOK_SHARE)).await;
+    }
 }
 
 /// Why a backfill does not go on, if that can be seen.

@@ -86,13 +86,15 @@ const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launc
     WHERE id = $1 AND cursor_at = $2 AND state = 'running'";
 const FINISH: &str =
     "UPDATE backfill SET state = $2, finished_at = $3 WHERE id = $1 AND state = 'running'";
-// Each part is answered by a partial index on the schedule, however many launches the backfill has had.
+// Each part is answered by a partial index on the schedule: the one on the backfill has all launches it has ever had, and
+// is not taken for a comparison written like this.
 const UNFINISHED: &str = "SELECT
         (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
-            WHERE r.schedule_id = $1 AND r.state IN ('running', 'waiting') AND l.backfill_id = $2)
+            WHERE r.schedule_id = $1 AND r.state IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
-            AND backfill_id = $2)
-        + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued' AND backfill_id = $2)";
+            AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
+        + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
+            AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
 const SUCCEEDED: &str = "SELECT slot FROM launch
         WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3 AND kind <> 'manual' AND kind <> 'backfill' AND status = 'succeeded'
     UNION SELECT slot FROM launch

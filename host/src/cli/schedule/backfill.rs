@@ -45,7 +45,7 @@ pub(in crate::cli) struct Request {
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
     /// Only say what it comes to
-    #[arg(long, conflicts_with_all = ["detach", "yes"])]
+    #[arg(long)]
     dry_run: bool,
     /// Go on although there are more than 100,000 slots
     #[arg(long)]
@@ -149,7 +149,7 @@ impl Request {
             }));
         }
         output::line(&summary(survey))?;
-        if survey.slots > SLOTS_UNASKED {
+        if survey.slots > SLOTS_UNASKED && !self.yes {
             output::talk(&format!("more than {SLOTS_UNASKED} need `--yes`"));
         }
         Ok(())
