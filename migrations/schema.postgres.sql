@@ -17,7 +17,7 @@ CREATE TABLE backfill (
     spread_ms BIGINT NOT NULL,
     forced BOOLEAN NOT NULL,
     context TEXT,
-    cursor_at TIMESTAMP WITH TIME ZONE,
+    cursor_at TIMESTAMP WITH TIME ZONE NOT NULL,
     next_fire TIMESTAMP WITH TIME ZONE NOT NULL,
     slots BIGINT NOT NULL,
     launched BIGINT NOT NULL DEFAULT 0,
@@ -103,6 +103,7 @@ CREATE TABLE launch (
     PRIMARY KEY (id)
 ) WITH (fillfactor=70);
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
+CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, slot) WHERE (kind = 'backfill'::text);
 CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);

@@ -16,7 +16,7 @@ CREATE TABLE backfill (
     spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
     forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
     context TEXT,
-    cursor_at TEXT,
+    cursor_at TEXT NOT NULL,
     next_fire TEXT NOT NULL,
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
@@ -88,6 +88,7 @@ CREATE TABLE launch (
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
+CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';
 CREATE INDEX launch_claimed ON launch (claimed_at);
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';

@@ -81,6 +81,13 @@ impl RunId {
     }
 }
 
+impl BackfillId {
+    /// A new id, ordered by `now` and unique besides.
+    pub fn new(now: Timestamp) -> BackfillId {
+        BackfillId(uuid_at(now))
+    }
+}
+
 impl HostId {
     /// A new id, ordered by `now` and unique besides.
     pub fn new(now: Timestamp) -> HostId {

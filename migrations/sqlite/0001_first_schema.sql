@@ -181,8 +181,10 @@ CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND dec
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- overlap::queues, runs::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
--- backfills::unfinished
+-- backfills::ends, backfills::cancel_launches
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
+-- backfills::succeeded
+CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';
 -- launches::list
 CREATE INDEX launch_claimed ON launch (claimed_at);
 
@@ -261,7 +263,7 @@ CREATE TABLE backfill (
     -- Whose rule yields the slots.
     schedule_revision INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
-    -- The first and the last slot that may be launched.
+    -- As asked for, both included. Slots after created_at are none of it: they are the schedule's own.
     from_at TEXT NOT NULL,
     to_at TEXT NOT NULL,
     -- From one launch to the next at least.
@@ -270,9 +272,10 @@ CREATE TABLE backfill (
     forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
     -- A JSON object laid over the schedule's context.
     context TEXT,
-    -- The last slot that was looked at, and when the next launch may fire.
-    cursor_at TEXT,
+    -- Up to where slots were looked at, and when the next launch may fire.
+    cursor_at TEXT NOT NULL,
     next_fire TEXT NOT NULL,
+    -- How many slots it has, and what became of those before the cursor.
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
     left_alone INTEGER NOT NULL DEFAULT 0,

@@ -1,5 +1,6 @@
 //! The command line as an outside script meets it: the real program, its exit codes, its JSON, its talk.
 
+mod backfill;
 mod bench;
 mod cron;
 mod folder;

@@ -1,6 +1,7 @@
 //! Every function of the database room, on SQLite and on Postgres: same calls, same results;
 //! and a host that lives through the nights in which clocks change.
 
+mod backfill;
 mod constraints;
 mod fixtures;
 mod harness;

@@ -264,7 +264,7 @@ impl Night {
 }
 
 /// A host with one package in its folder.
-async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::HostLock) {
+pub async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::HostLock) {
     let memory_bytes_max = Limits::default().memory_bytes_max;
     let sandbox = SandboxSettings {
         calls_max: 8,
@@ -274,7 +274,7 @@ async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::Hos
     };
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let plugins = test.place.folder.path().join("plugins");
-    std::fs::create_dir(&plugins).unwrap();
+    std::fs::create_dir_all(&plugins).unwrap();
     std::fs::write(plugins.join("noop.wasm"), NOOP).unwrap();
     let rules = Rules {
         limits: Limits::default(),

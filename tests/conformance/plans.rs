@@ -42,6 +42,12 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
+    ("WHERE b.state = 'running'", "backfill_running"),
+    ("kind = 'backfill' AND status", "launch_backfill_slot"),
+    ("backfill_id IS NOT DISTINCT FROM $2", "run_active"),
+    ("backfill_id IS NOT DISTINCT FROM $2", "launch_untaken"),
+    ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
+    ("backfill_id = $1 GROUP BY status", "launch_backfill"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
@@ -106,7 +112,13 @@ fn with_values(sql: &str) -> String {
         let before = |name: &str| sql.contains(&format!("{name} = {place}"));
         let value = if is_limit(place) {
             "10"
-        } else if before("host_id") || before("WHERE id") || before("launch_id") {
+        } else if before("host_id")
+            || before("WHERE id")
+            || before("launch_id")
+            || before("schedule_id")
+            || before("backfill_id")
+            || sql.contains(&format!("backfill_id IS NOT DISTINCT FROM {place}"))
+        {
             ID
         } else if before("name") {
             "'tower'"

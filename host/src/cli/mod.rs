@@ -3,6 +3,7 @@
 //! Data goes to stdout, talk to stderr. Exit code 0: done; 1: the thing asked for failed;
 //! 2: wrong usage, or refused before anything was done.
 
+mod backfill;
 mod bench;
 mod calendar;
 mod config;
@@ -87,6 +88,9 @@ enum Command {
     /// Say when packages are launched
     #[command(subcommand)]
     Schedule(schedule::Schedule),
+    /// Look at backfills, and cancel them; `schedule backfill` begins one
+    #[command(subcommand)]
+    Backfill(backfill::Backfill),
     /// Try a rule of time: its slots, in words, in a calendar; without a database
     #[command(subcommand)]
     Cron(cron::Cron),
@@ -146,6 +150,7 @@ impl Cli {
             Command::Serve(command) => command.run(&common).await,
             Command::Task(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
+            Command::Backfill(command) => command.run(&common).await,
             Command::Cron(command) => command.run(&common),
             Command::Launch(command) => command.run(&common).await,
             Command::Run(command) => command.run(&common).await,

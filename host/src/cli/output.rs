@@ -140,6 +140,13 @@ pub(super) fn talk(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Say something on a terminal in place of what was said in this line before.
+pub(super) fn redraw(text: &str) {
+    let mut stderr = io::stderr().lock();
+    // To the first column, and away with what stands there; what is too long is cut off and not wrapped.
+    let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h").and_then(|()| stderr.flush());
+}
+
 /// Print rows under a header, each column as wide as its widest cell.
 pub(super) fn table<const N: usize>(
     header: [&str; N],

@@ -2,6 +2,7 @@
 //!
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
+mod backfill;
 mod import;
 mod shown;
 
@@ -86,6 +87,8 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
         overlap: Option<Overlap>,
     },
+    /// Launch the slots of a time that is past, and follow that until it is done
+    Backfill(Box<backfill::Request>),
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
@@ -101,7 +104,7 @@ pub(super) struct By {
         default_value = "the operator",
         value_name = "NAME"
     )]
-    by: String,
+    pub by: String,
 }
 
 #[derive(Args)]
@@ -217,6 +220,7 @@ impl Schedule {
                 context,
                 overlap,
             } => return trigger(common, &name, context, overlap).await,
+            Schedule::Backfill(request) => return request.run(common).await,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)

@@ -31,6 +31,9 @@ words! {
         LaunchAbandoned => "launch_abandoned",
         LaunchCancelled => "launch_cancelled",
         LaunchUnknown => "launch_unknown",
+        BackfillStarted => "backfill_started",
+        BackfillDone => "backfill_done",
+        BackfillCancelled => "backfill_cancelled",
         HealthChanged => "health_changed",
     }
 }

@@ -22,6 +22,7 @@ mod open;
 mod types;
 mod url;
 
+pub mod backfills;
 pub mod changes;
 pub mod events;
 pub mod hosts;

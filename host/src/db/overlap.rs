@@ -21,6 +21,7 @@ pub struct Unfinished {
     pub schedule_id: ScheduleId,
     pub kind: LaunchKind,
     pub status: LaunchStatus,
+    pub slot: Timestamp,
     pub fire_time: Timestamp,
     pub claimed_at: Timestamp,
     pub recoveries: i64,
@@ -33,13 +34,13 @@ pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
-        SELECT l.id, l.schedule_id, l.kind, l.status, l.fire_time, l.claimed_at, l.recoveries, r.cancel_at
+        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, r.cancel_at
             FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
             WHERE r.state IN ('running', 'waiting')
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1
             WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'",
 };
 const QUEUES: &str =
@@ -108,7 +109,10 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
         })?;
         all.extend(rows);
     }
-    all.sort_unstable_by_key(|launch| (launch.claimed_at, launch.fire_time, launch.id));
+    // Those of a backfill are decided many at once, all to fire at once: the oldest slot is first.
+    all.sort_unstable_by_key(|launch| {
+        (launch.claimed_at, launch.fire_time, launch.slot, launch.id)
+    });
     Ok(all)
 }
 

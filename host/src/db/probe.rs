@@ -5,8 +5,8 @@
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
-    DbError, Tx, changes, events, hosts, launches, on, overlap, packages, recovery, runs,
-    schedules, stats, task_runs,
+    DbError, Tx, backfills, changes, events, hosts, launches, on, overlap, packages, recovery,
+    runs, schedules, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -38,6 +38,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
 /// Every statement that runs on the database of `tx`, apart from those over many rows.
 pub fn statements(tx: &Tx) -> Vec<&'static str> {
     let shared = [
+        backfills::STATEMENTS,
         changes::STATEMENTS,
         events::STATEMENTS,
         hosts::STATEMENTS,

@@ -1,6 +1,7 @@
 //! Transaction 3, the finish: what became of runs goes on the record, if this host still holds them.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
 
 use super::schedules as orders;
 use super::{Engine, EngineError};
@@ -39,7 +40,7 @@ impl Engine {
         crash::point("before_finish_commit");
         tx.commit().await?;
         crash::point("after_finish_commit");
-        if !going_on.is_empty() {
+        if !going_on.is_empty() || self.fills_back.load(Ordering::Relaxed) {
             self.wake.schedules();
         }
         if won.len() < ends.len() {

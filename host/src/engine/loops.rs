@@ -26,6 +26,8 @@ use crate::watch::Watch;
 const CHANGE_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest a dispatcher sleeps while another host may have opened launches.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest a scheduler sleeps while a backfill runs, whose launches may end at other hosts.
+const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when a due schedule is in another transaction's hands.
 const CONTENDED_PAUSE: Duration = Duration::from_millis(20);
 /// Ends of runs recorded in one commit at most.
@@ -182,10 +184,27 @@ impl Engine {
                 break;
             }
         }
+        let fills_back = self.fill_back_once().await?;
         let mut tx = self.db.read().await?;
         let next = schedules::next_due(&mut tx).await?;
-        let soon = self.clock.now().plus(CONTENDED_PAUSE);
-        Ok(next.map(|next| if next <= self.clock.now() { soon } else { next }))
+        let now = self.clock.now();
+        let soon = now.plus(CONTENDED_PAUSE);
+        let next = next.map(|next| if next <= now { soon } else { next });
+        let look_again = fills_back.then(|| now.plus(BACKFILL_INTERVAL));
+        Ok(next.into_iter().chain(look_again).min())
+    }
+
+    /// Launch all that backfills may have at once; says whether one goes on.
+    async fn fill_back_once(&self) -> Result<bool, EngineError> {
+        loop {
+            let filled = self.fill_back(self.clock.now()).await?;
+            if filled.launched > 0 {
+                self.wake.launches();
+            }
+            if !filled.more {
+                return Ok(filled.goes_on);
+            }
+        }
     }
 
     /// Take launches while there is capacity, and carry them out.

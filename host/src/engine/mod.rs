@@ -8,6 +8,7 @@
 //! |-------------|-------------------------------------------------------------------------|
 //! | `recover`   | launches that nobody carries out any more are run again or given up     |
 //! | `intend`    | transaction 1: `plan` (pure) decides, launch rows and cursor go together |
+//! | `backfill`  | launches that a person asked for, of slots of a time that is past       |
 //! | `release`   | launches that waited for their turn are let go                          |
 //! | `take`      | transaction 2: open launches become runs held under a lease             |
 //! | `run`       | the workflow's tasks in order (`workflow`, pure), each a sandbox call   |
@@ -18,6 +19,7 @@
 //! `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
 
 pub mod audit;
+pub mod backfill;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;
@@ -95,6 +97,8 @@ pub struct Engine {
     wake: Wake,
     trouble: Trouble,
     last_health: AtomicBool,
+    /// Set while a backfill runs: then the end of a launch is the time to look for its next ones.
+    fills_back: AtomicBool,
     /// Set while the clock is too far off the database's to decide or take anything.
     stands_back: AtomicBool,
 }
@@ -106,6 +110,8 @@ pub struct Tick {
     /// Launches that recovery brought to an end.
     pub given_up: usize,
     pub decisions: usize,
+    /// Launches of backfills.
+    pub filled_back: usize,
     pub runs: usize,
     pub finished: usize,
 }
@@ -117,6 +123,7 @@ impl Engine {
     pub async fn tick(&self, now: Timestamp) -> Result<Tick, EngineError> {
         let recovered = self.recover(now).await?;
         let intended = self.intend(now).await?;
+        let filled_back = self.fill_back(now).await?;
         self.release(now).await?;
         let work = self.take(now).await?;
         let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work)));
@@ -129,6 +136,7 @@ impl Engine {
             recovered: recovered.again,
             given_up: recovered.ended,
             decisions: intended.decisions,
+            filled_back: filled_back.launched,
             runs: work.len(),
             finished,
         })

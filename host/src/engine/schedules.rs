@@ -8,12 +8,13 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::EngineError;
+use super::backfill::{self, BackfillError};
 use super::plan::{self, PACKAGE_MISSING};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Pause, Revision, Schedule};
+use crate::db::schedules::{self, Pause, Revision, Schedule, State};
 use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context::{self, ReservedKey};
@@ -104,6 +105,8 @@ pub enum ScheduleError {
     NotPaused(String),
     #[error("somebody else changed `{0}` at the same time; look at it, then try again")]
     Raced(String),
+    #[error("{0}")]
+    Backfill(#[from] BackfillError),
     #[error(transparent)]
     Db(#[from] DbError),
 }
@@ -346,6 +349,7 @@ pub(super) async fn end(
     };
     drop_past_slots(tx, schedule, reason, now).await?;
     overlap::skip_queue(tx, schedule.state.id, REMOVED, now).await?;
+    backfill::end_with(tx, schedule, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }
@@ -396,16 +400,35 @@ pub(super) async fn launch_beside(
     tx: &mut Tx,
     schedule: &Schedule,
     policies: &Policies,
-    mut launch: NewLaunch,
+    launch: NewLaunch,
     now: Timestamp,
 ) -> Result<Triggered, DbError> {
-    let state = &schedule.state;
+    let id = launch.id;
     let mut turn = Turn::Now;
     if launch.decision == Decision::Launched {
-        let unfinished = overlap::unfinished(tx, &[state.id]).await?;
-        let mut beside = Beside::new(plan::active(&unfinished, state.enabled, now));
+        let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
+        turn = turns.into_iter().next().unwrap_or(turn);
+    } else {
+        launches::insert(tx, &[launch]).await?;
+    }
+    Ok(Triggered { launch: id, turn })
+}
+
+/// Decide about launches, each beside those before it and those of its schedule that are not over; gives the turn of
+/// each. The caller holds the schedule's row.
+pub(super) async fn launch_each_beside(
+    tx: &mut Tx,
+    state: &State,
+    policies: &Policies,
+    mut launches: Vec<NewLaunch>,
+    now: Timestamp,
+) -> Result<Vec<Turn>, DbError> {
+    let unfinished = overlap::unfinished(tx, &[state.id]).await?;
+    let mut beside = Beside::new(plan::active(&unfinished, state.enabled, now));
+    let mut turns = Vec::with_capacity(launches.len());
+    for launch in &mut launches {
         let early = launch.fire_time > now;
-        turn = beside.come(policies, launch.id, launch.kind.into(), early);
+        let turn = beside.come(policies, launch.id, launch.kind.into(), early);
         match turn {
             Turn::Now => {}
             Turn::Later => launch.decision = Decision::Queued,
@@ -415,14 +438,11 @@ pub(super) async fn launch_beside(
                 launch.overlaps = Some(other);
             }
         }
-        make_way(tx, &beside.made_way, policies.cancel_grace(), now).await?;
+        turns.push(turn);
     }
-    let triggered = Triggered {
-        launch: launch.id,
-        turn,
-    };
-    launches::insert(tx, &[launch]).await?;
-    Ok(triggered)
+    make_way(tx, &beside.made_way, policies.cancel_grace(), now).await?;
+    launches::insert(tx, &launches).await?;
+    Ok(turns)
 }
 
 /// Let launches make way for others, and tell the hosts that run them.
@@ -610,7 +630,7 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
     Ok(rule)
 }
 
-fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
+pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
     let unreadable = |why| ScheduleError::Unreadable {
         name: schedule.says.name.clone(),
         why,

@@ -76,6 +76,7 @@ impl Engine {
             pulse: Default::default(),
             wake: Default::default(),
             trouble: Default::default(),
+            fills_back: AtomicBool::new(false),
             last_health: AtomicBool::new(true),
             stands_back: AtomicBool::new(false),
         };

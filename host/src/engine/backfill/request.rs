@@ -1,0 +1,287 @@
+//! What a person asks of backfills: to look what one comes to, to begin it, to cancel it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{MICROSECOND, end_cancelled, span};
+use crate::clock::Timestamp;
+use crate::db::backfills::{self, Backfill};
+use crate::db::events::{self, EventKind};
+use crate::db::schedules::{self, Schedule};
+use crate::db::{BackfillState, Tx, changes};
+use crate::engine::schedules::{self as orders, ScheduleError};
+use crate::ids::BackfillId;
+use crate::package::context;
+use crate::strict::duration_text;
+
+/// Slots of one backfill, at most.
+pub const SLOTS_MOST: u64 = 1_000_000;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Asked<'a> {
+    pub id: BackfillId,
+    /// The first and the last slot that may be launched.
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// From one launch to the next at least, in whole milliseconds.
+    pub spread: Duration,
+    /// Whether slots that have succeeded are launched too.
+    pub forced: bool,
+    /// Laid over the schedule's context.
+    pub context: Option<&'a Map<String, Value>>,
+    pub by: &'a str,
+}
+
+/// What a backfill comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Survey {
+    pub schedule: Schedule,
+    pub slots: u64,
+    pub first: Timestamp,
+    pub last: Timestamp,
+    /// Slots that have succeeded and are not launched again.
+    pub left_alone: u64,
+}
+
+/// Why there is no backfill as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BackfillError {
+    #[error("the backfill would end before it begins: {to} is before {from}; exchange the two")]
+    EndsFirst { from: Timestamp, to: Timestamp },
+    #[error(
+        "{0} is in the future, and slots to come are the schedule's own; begin with a time that is past"
+    )]
+    Future(Timestamp),
+    #[error(
+        "`{0}` has no slots that could be filled back: its rule launches at an event and not by the clock; `campanile schedule trigger` launches it now"
+    )]
+    NoClock(String),
+    #[error("`{name}` has no slot from {from} to {to}; {}", next_is(.next))]
+    NoSlots {
+        name: String,
+        from: Timestamp,
+        to: Timestamp,
+        next: Option<Timestamp>,
+    },
+    #[error(
+        "`{name}` has more than {SLOTS_MOST} slots in this span; ask for a shorter one, and for the rest when that is done"
+    )]
+    TooMany { name: String },
+    #[error(
+        "there is a backfill {id} already, with {}; say the same to follow it, or choose another id",
+        .differences.join(", ")
+    )]
+    Differs {
+        id: BackfillId,
+        differences: Vec<String>,
+    },
+    #[error("there is no backfill {0}; `campanile backfill list` shows those there are")]
+    Unknown(BackfillId),
+    #[error("the backfill {id} is {state} already")]
+    Over {
+        id: BackfillId,
+        state: BackfillState,
+    },
+}
+
+fn next_is(next: &Option<Timestamp>) -> String {
+    match next {
+        Some(next) => format!("the next one after that is {next}"),
+        None => "there is none after that either".to_owned(),
+    }
+}
+
+/// Look what a backfill comes to, without beginning it.
+pub async fn survey(
+    tx: &mut Tx,
+    name: &str,
+    asked: &Asked<'_>,
+    now: Timestamp,
+) -> Result<Survey, ScheduleError> {
+    let (from, to) = (asked.from, asked.to);
+    if to < from {
+        return Err(BackfillError::EndsFirst { from, to }.into());
+    }
+    if from > now {
+        return Err(BackfillError::Future(from).into());
+    }
+    if let Some(own) = asked.context {
+        context::check(own)?;
+    }
+    let schedule = orders::find(tx, name).await?;
+    let (rule, policies) = orders::parse(&schedule)?;
+    let name = name.to_owned();
+    if rule.delay_after_completion().is_some() || rule.at_host_start() {
+        return Err(BackfillError::NoClock(name).into());
+    }
+    let (before, until) = span(&policies, from, to, now);
+    let mut slots = rule.slots(before, until);
+    let Some(first) = slots.next() else {
+        let next = policies.next_slot(&rule, to.min(now), 0);
+        return Err(BackfillError::NoSlots {
+            name,
+            from,
+            to,
+            next,
+        }
+        .into());
+    };
+    let rest = slots.take(usize::try_from(SLOTS_MOST).unwrap_or(usize::MAX));
+    let (last, count) = rest.fold((first, 1), |(_, count), slot| (slot, count + 1));
+    if count > SLOTS_MOST {
+        return Err(BackfillError::TooMany { name }.into());
+    }
+    let left_alone = match asked.forced {
+        true => 0,
+        false => {
+            let succeeded = backfills::succeeded(tx, schedule.state.id, first, last).await?;
+            // A rule that was edited has had other slots.
+            let own = succeeded.into_iter().filter(|slot| rule.matches(*slot));
+            own.count() as u64
+        }
+    };
+    Ok(Survey {
+        schedule,
+        slots: count,
+        first,
+        last,
+        left_alone,
+    })
+}
+
+/// The backfill that was asked for before under the same id, if there is one.
+///
+/// # Errors
+/// When that one is not what is asked for now.
+pub async fn asked_before(
+    tx: &mut Tx,
+    name: &str,
+    asked: &Asked<'_>,
+) -> Result<Option<Backfill>, ScheduleError> {
+    let Some(before) = backfills::find(tx, asked.id).await? else {
+        return Ok(None);
+    };
+    let differences = differences(&before, name, asked);
+    if !differences.is_empty() {
+        let id = asked.id;
+        return Err(BackfillError::Differs { id, differences }.into());
+    }
+    Ok(Some(before))
+}
+
+/// Begin what was surveyed; hosts carry it out.
+pub async fn begin(
+    tx: &mut Tx,
+    survey: &Survey,
+    asked: &Asked<'_>,
+    now: Timestamp,
+) -> Result<Backfill, ScheduleError> {
+    let name = &survey.schedule.says.name;
+    schedules::lock(tx, Some(name), None).await?;
+    let schedule = orders::find(tx, name).await?;
+    let (state, surveyed) = (&schedule.state, &survey.schedule.state);
+    if (state.id, state.revision) != (surveyed.id, surveyed.revision) {
+        return Err(ScheduleError::Raced(name.clone()));
+    }
+    let backfill = Backfill {
+        id: asked.id,
+        schedule_id: state.id,
+        schedule: name.clone(),
+        schedule_revision: state.revision,
+        state: BackfillState::Running,
+        from: asked.from,
+        to: asked.to,
+        spread_ms: spread_ms(asked),
+        forced: asked.forced,
+        context: asked
+            .context
+            .map(|own| Value::Object(own.clone()).to_string()),
+        cursor_at: survey.first.minus(MICROSECOND),
+        next_fire: now,
+        slots: i64::try_from(survey.slots).unwrap_or(i64::MAX),
+        launched: 0,
+        left_alone: 0,
+        created_at: now,
+        created_by: asked.by.to_owned(),
+        finished_at: None,
+    };
+    backfills::insert(tx, &backfill).await?;
+    let detail = format!(
+        "{} by {}: {} slots from {} to {}",
+        asked.id, asked.by, survey.slots, survey.first, survey.last
+    );
+    events::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
+    changes::bump(tx).await?;
+    Ok(backfill)
+}
+
+/// End a backfill before its time; gives how many of its launches had not begun and are skipped. Those that had
+/// begun go on.
+pub async fn cancel(
+    tx: &mut Tx,
+    id: BackfillId,
+    by: &str,
+    now: Timestamp,
+) -> Result<u64, ScheduleError> {
+    let find = async |tx: &mut Tx| -> Result<Backfill, ScheduleError> {
+        let found = backfills::find(tx, id).await?;
+        Ok(found.ok_or(BackfillError::Unknown(id))?)
+    };
+    let name = find(tx).await?.schedule;
+    schedules::lock(tx, Some(&name), None).await?;
+    let state = find(tx).await?.state;
+    if state != BackfillState::Running {
+        return Err(BackfillError::Over { id, state }.into());
+    }
+    let skipped = backfills::cancel_launches(tx, id, now).await?;
+    let detail = format!("{id} by {by}, {skipped} launches had not begun");
+    end_cancelled(tx, id, &name, &detail, now).await?;
+    changes::bump(tx).await?;
+    Ok(skipped)
+}
+
+fn spread_ms(asked: &Asked<'_>) -> i64 {
+    i64::try_from(asked.spread.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How a backfill differs from what is asked for under its id; a clause for each argument.
+fn differences(before: &Backfill, name: &str, asked: &Asked<'_>) -> Vec<String> {
+    let context: Option<Map<String, Value>> = before
+        .context
+        .as_deref()
+        .and_then(|text| serde_json::from_str(text).ok());
+    let shown = |context: Option<&Map<String, Value>>| {
+        context.map_or("none".to_owned(), |own| {
+            Value::Object(own.clone()).to_string()
+        })
+    };
+    let spread = |ms: i64| {
+        let ms = u64::try_from(ms).unwrap_or_default();
+        duration_text(Duration::from_millis(ms))
+    };
+    let mut differences = Vec::new();
+    let mut compare = |what: &str, same: bool, was: String, is: String| {
+        if !same {
+            differences.push(format!("{what} {was} instead of {is}"));
+        }
+    };
+    let quoted = |name: &str| format!("`{name}`");
+    let (was, is) = (&before.schedule, name);
+    compare("the schedule", was == is, quoted(was), quoted(is));
+    let (was, is) = (before.from, asked.from);
+    compare("--from", was == is, was.to_string(), is.to_string());
+    let (was, is) = (before.to, asked.to);
+    compare("--to", was == is, was.to_string(), is.to_string());
+    let (was, is) = (before.spread_ms, spread_ms(asked));
+    compare("--spread", was == is, spread(was), spread(is));
+    let (was, is) = (before.forced, asked.forced);
+    compare("--force", was == is, was.to_string(), is.to_string());
+    let (was, is) = (context.as_ref(), asked.context);
+    compare("--context", was == is, shown(was), shown(is));
+    differences
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+use serde_json::json;
+
+use super::*;
+use crate::engine::backfill::tests::{backfill, minute};
+
+#[test]
+fn the_same_is_asked_for_when_every_argument_is_the_same() {
+    let before = backfill();
+    // The order of the keys means nothing.
+    let Value::Object(context) = json!({"b": 2, "a": 1}) else {
+        unreachable!("an object")
+    };
+    let asked = Asked {
+        id: before.id,
+        from: before.from,
+        to: before.to,
+        spread: Duration::ZERO,
+        forced: false,
+        context: Some(&context),
+        by: "somebody else",
+    };
+    assert_eq!(
+        differences(&before, "nightly", &asked),
+        Vec::<String>::new()
+    );
+    let other = Asked {
+        to: minute(8),
+        spread: Duration::from_secs(2),
+        forced: true,
+        context: None,
+        ..asked
+    };
+    let told = differences(&before, "daily", &other);
+    assert_eq!(
+        told,
+        [
+            "the schedule `nightly` instead of `daily`",
+            "--to 2026-01-01T00:09:00Z instead of 2026-01-01T00:08:00Z",
+            "--spread 0s instead of 2s",
+            "--force false instead of true",
+            r#"--context {"a":1,"b":2} instead of none"#,
+        ]
+    );
+}

@@ -1,0 +1,618 @@
+//! Backfills: a host fills back on a simulated clock, and what is on the record afterwards.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile::clock::{Clock, Timestamp};
+use campanile::db::backfills::{self, Backfill, Ends};
+use campanile::db::launches::{self, LaunchRow};
+use campanile::db::schedules::{self, Pause, Schedule};
+use campanile::db::{BackfillState, Decision, HostLock, LaunchStatus, Origin, events};
+use campanile::engine::Engine;
+use campanile::engine::backfill::{self, Asked, BackfillError, Survey, UNFINISHED_MAX};
+use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
+use campanile::ids::{BackfillId, LaunchId, LaunchKind};
+use campanile::policy::{Overlap, Policies};
+use campanile::schedule::{RuleKind, RuleText};
+use campanile_tests::{TestDb, on_both};
+use futures_util::future::join_all;
+use serde_json::Map;
+use uuid::Uuid;
+
+use crate::fixtures::at;
+use crate::nights::start;
+
+on_both!(
+    both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before,
+    launches_keep_their_distance,
+    what_has_succeeded_is_left_alone_unless_forced,
+    launches_by_hand_fill_nothing_back,
+    a_backfill_goes_on_where_a_host_left_off,
+    the_same_id_launches_nothing_twice,
+    a_cancelled_backfill_skips_what_has_not_begun,
+    slots_that_come_meanwhile_go_first,
+    many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too,
+    hosts_that_look_at_once_do_not_launch_past_the_window,
+    a_removed_schedule_ends_its_backfills,
+    a_missing_package_is_waited_for,
+    an_edited_schedule_fills_back_by_the_rule_of_the_request,
+    what_cannot_be_filled_back_is_refused,
+);
+
+/// A host with the schedule `bell` of every minute, made at `at(5)`.
+struct Tower {
+    test: TestDb,
+    clock: Clock,
+    host: Option<(Arc<Engine>, HostLock)>,
+}
+
+impl Tower {
+    async fn new(test: TestDb, overlap: Overlap) -> Tower {
+        let clock = Clock::simulated(at(5));
+        let host = Some(start(&test, &clock).await);
+        let tower = Tower { test, clock, host };
+        tower
+            .add("bell", RuleKind::Cron, "* * * * *", overlap)
+            .await;
+        tower
+    }
+
+    async fn add(&self, name: &str, kind: RuleKind, expression: &str, overlap: Overlap) {
+        let wanted = Wanted {
+            name: name.to_owned(),
+            package: "noop".to_owned(),
+            task: None,
+            rule: RuleText::new(kind, expression, "UTC"),
+            policies: Policies {
+                overlap,
+                ..Policies::default()
+            },
+            context: Map::new(),
+        };
+        let mut tx = self.test.write().await;
+        orders::add(&mut tx, &wanted, Origin::Operator, self.clock.now())
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    fn engine(&self) -> &Engine {
+        let (engine, _) = self.host.as_ref().expect("a host");
+        engine
+    }
+
+    async fn survey(&self, asked: &Asked<'_>) -> Result<Survey, ScheduleError> {
+        let mut tx = self.test.read().await;
+        backfill::survey(&mut tx, "bell", asked, self.clock.now()).await
+    }
+
+    async fn begin(&self, asked: &Asked<'_>) -> Survey {
+        let survey = self.survey(asked).await.unwrap();
+        let mut tx = self.test.write().await;
+        backfill::begin(&mut tx, &survey, asked, self.clock.now())
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        survey
+    }
+
+    async fn seen(&self, id: BackfillId) -> (Backfill, Ends) {
+        let mut tx = self.test.read().await;
+        let found = backfills::find(&mut tx, id).await.unwrap().unwrap();
+        (found, backfills::ends(&mut tx, id).await.unwrap())
+    }
+
+    async fn state(&self, id: BackfillId) -> BackfillState {
+        self.seen(id).await.0.state
+    }
+
+    async fn schedule(&self) -> Schedule {
+        let mut tx = self.test.read().await;
+        orders::find(&mut tx, "bell").await.unwrap()
+    }
+
+    /// The launches of backfills, by slot.
+    async fn rows(&self) -> Vec<LaunchRow> {
+        let mut tx = self.test.read().await;
+        let mut rows = launches::list(&mut tx, None, 10_000).await.unwrap();
+        rows.retain(|row| row.kind == LaunchKind::Backfill);
+        rows.sort_by_key(|row| (row.scheduled_time, row.claimed_at));
+        rows
+    }
+
+    async fn events(&self) -> Vec<(String, String)> {
+        let mut tx = self.test.read().await;
+        let mut all = events::list(&mut tx, 1_000).await.unwrap();
+        all.reverse();
+        let all = all.into_iter().filter(|event| event.subject == "bell");
+        let all = all.map(|event| (event.kind.to_string(), event.detail));
+        all.filter(|(kind, _)| kind.starts_with("backfill_"))
+            .collect()
+    }
+
+    async fn pause(&self) {
+        let pause = Pause {
+            by: "ada",
+            note: None,
+            until: None,
+        };
+        let mut tx = self.test.write().await;
+        orders::pause(&mut tx, "bell", pause, self.clock.now())
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// One turn of the host, a second later.
+    async fn tick(&self) -> campanile::engine::Tick {
+        let now = self.clock.now().plus(Duration::from_secs(1));
+        self.clock.advance_to(now);
+        self.engine().tick(now).await.unwrap()
+    }
+
+    /// Turn by turn until the backfill is over, at most `turns`.
+    async fn until_over(&self, id: BackfillId, turns: usize) {
+        for _ in 0..turns {
+            if self.state(id).await != BackfillState::Running {
+                return;
+            }
+            self.tick().await;
+        }
+        panic!("not over after {turns} turns: {:?}", self.seen(id).await);
+    }
+}
+
+fn id(number: u128) -> BackfillId {
+    BackfillId(Uuid::from_u128(0xBF00 + number))
+}
+
+/// So many minutes before `at(0)`, which is a slot.
+fn ago(minutes: u64) -> Timestamp {
+    at(0).minus(Duration::from_secs(60 * minutes))
+}
+
+fn asked(number: u128, from: u64, to: u64) -> Asked<'static> {
+    Asked {
+        id: id(number),
+        from: ago(from),
+        to: ago(to),
+        spread: Duration::ZERO,
+        forced: false,
+        context: None,
+        by: "ada",
+    }
+}
+
+fn slots(rows: &[LaunchRow]) -> Vec<Timestamp> {
+    rows.iter().map(|row| row.scheduled_time).collect()
+}
+
+fn all_succeeded(rows: &[LaunchRow]) -> bool {
+    rows.iter().all(|row| row.status == LaunchStatus::Succeeded)
+}
+
+async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before(
+    test: TestDb,
+) {
+    let tower = Tower::new(test, Overlap::Skip).await;
+    let before = tower.schedule().await.state;
+    let survey = tower.begin(&asked(1, 5, 3)).await;
+    assert_eq!((survey.slots, survey.left_alone), (3, 0));
+    assert_eq!((survey.first, survey.last), (ago(5), ago(3)));
+    tower.until_over(id(1), 10).await;
+
+    let rows = tower.rows().await;
+    assert_eq!(slots(&rows), [ago(5), ago(4), ago(3)]);
+    assert!(all_succeeded(&rows), "{rows:#?}");
+    for row in &rows {
+        let id = LaunchId::of_backfill(before.id, row.scheduled_time, id(1));
+        assert_eq!((row.id, row.attempts), (id, 1));
+    }
+    // Half open, from the slot before: the second begins where the first ends, the third where the second does.
+    let sql =
+        "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON a.interval_start = b.slot
+        WHERE a.kind = 'backfill' AND b.kind = 'backfill' AND a.slot > b.slot";
+    assert_eq!(tower.test.value(sql).await, "2");
+    let (backfill, ends) = tower.seen(id(1)).await;
+    let counts = (backfill.slots, backfill.launched, backfill.left_alone);
+    assert_eq!((backfill.state, counts), (BackfillState::Done, (3, 3, 0)));
+    assert_eq!(backfill.cursor_at, ago(3));
+    let succeeded = Ends {
+        succeeded: 3,
+        ..Ends::default()
+    };
+    assert_eq!(ends, succeeded);
+    // The schedule stands where it stood.
+    let after = tower.schedule().await.state;
+    assert_eq!(after, before);
+    let begun = format!("{} by ada: 3 slots from {} to {}", id(1), ago(5), ago(3));
+    let done = format!(
+        "{}: 3 succeeded, 0 failed, 0 cancelled, 0 left alone",
+        id(1)
+    );
+    assert_eq!(
+        tower.events().await,
+        [
+            ("backfill_started".to_owned(), begun),
+            ("backfill_done".to_owned(), done),
+        ]
+    );
+}
+
+async fn launches_keep_their_distance(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    let spread = Asked {
+        spread: Duration::from_secs(10),
+        ..asked(1, 3, 1)
+    };
+    tower.begin(&spread).await;
+    tower.until_over(id(1), 30).await;
+    let rows = tower.rows().await;
+    assert!(rows.len() == 3 && all_succeeded(&rows), "{rows:#?}");
+    let first = rows[0].fire_time;
+    for (row, seconds) in rows.iter().zip([0, 10, 20]) {
+        let due = first.plus(Duration::from_secs(seconds));
+        assert_eq!((row.fire_time, row.started_at), (due, Some(due)));
+    }
+}
+
+async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.begin(&asked(1, 5, 3)).await;
+    tower.until_over(id(1), 10).await;
+    let survey = tower.begin(&asked(2, 6, 1)).await;
+    assert_eq!((survey.slots, survey.left_alone), (6, 3));
+    tower.until_over(id(2), 10).await;
+    let (second, ends) = tower.seen(id(2)).await;
+    assert_eq!((second.launched, second.left_alone), (3, 3));
+    assert_eq!(ends.succeeded, 3);
+    let each_once: Vec<Timestamp> = (1..=6).rev().map(ago).collect();
+    assert_eq!(slots(&tower.rows().await), each_once);
+
+    // One that failed is launched again; and one that nobody launched as a backfill may have succeeded too.
+    let failed = LaunchId::of_backfill(tower.schedule().await.state.id, ago(4), id(1));
+    let failed = format!(
+        "UPDATE launch SET status = 'failed' WHERE id = {}",
+        match tower.test.backend() {
+            campanile_tests::Backend::Sqlite => format!("x'{}'", failed.0.simple()),
+            campanile_tests::Backend::Postgres => format!("'{failed}'"),
+        }
+    );
+    tower.test.execute(&failed).await;
+    let survey = tower.begin(&asked(3, 6, 1)).await;
+    assert_eq!(survey.left_alone, 5);
+    tower.until_over(id(3), 10).await;
+    assert_eq!(tower.seen(id(3)).await.0.launched, 1);
+
+    let forced = Asked {
+        forced: true,
+        ..asked(4, 6, 1)
+    };
+    let survey = tower.begin(&forced).await;
+    assert_eq!((survey.slots, survey.left_alone), (6, 0));
+    tower.until_over(id(4), 10).await;
+    let (fourth, ends) = tower.seen(id(4)).await;
+    assert_eq!((fourth.launched, fourth.left_alone), (6, 0));
+    assert_eq!(ends.succeeded, 6);
+}
+
+async fn launches_by_hand_fill_nothing_back(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.pause().await;
+    let by_hand = at(60);
+    tower.clock.advance_to(by_hand);
+    let mut tx = tower.test.write().await;
+    orders::trigger(&mut tx, "bell", Trigger::default(), by_hand)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(tower.engine().tick(by_hand).await.unwrap().finished, 1);
+    let mut tx = tower.test.write().await;
+    orders::resume(&mut tx, "bell", "ada", false, by_hand)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    let in_time = at(120);
+    tower.clock.advance_to(in_time);
+    assert_eq!(tower.engine().tick(in_time).await.unwrap().finished, 1);
+    // At the first of the two slots a launch by hand has succeeded, at the second that of the schedule.
+    for (slot, left_alone) in [(by_hand, 0), (in_time, 1)] {
+        let here = Asked {
+            from: slot,
+            to: slot,
+            ..asked(1, 0, 0)
+        };
+        let survey = tower.survey(&here).await.unwrap();
+        assert_eq!((survey.slots, survey.left_alone), (1, left_alone));
+    }
+}
+
+async fn a_backfill_goes_on_where_a_host_left_off(test: TestDb) {
+    let mut tower = Tower::new(test, Overlap::Allow).await;
+    tower.begin(&asked(1, 150, 1)).await;
+    let filled = tower.engine().fill_back(tower.clock.now()).await.unwrap();
+    assert_eq!(filled.launched, 100);
+    tower.tick().await;
+    let (before, _) = tower.seen(id(1)).await;
+    assert!(before.launched < 150, "{before:?}");
+    // The host is gone without a word, and comes back.
+    drop(tower.host.take());
+    tower.host = Some(start(&tower.test, &tower.clock).await);
+    tower.until_over(id(1), 100).await;
+    let rows = tower.rows().await;
+    assert!(all_succeeded(&rows));
+    let every_minute: Vec<Timestamp> = (1..=150).rev().map(ago).collect();
+    assert_eq!(slots(&rows), every_minute);
+}
+
+async fn the_same_id_launches_nothing_twice(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    let request = asked(1, 5, 1);
+    let survey = tower.begin(&request).await;
+    for over in [false, true] {
+        if over {
+            tower.until_over(id(1), 10).await;
+        }
+        let mut tx = tower.test.write().await;
+        let before = backfill::asked_before(&mut tx, "bell", &request).await;
+        assert_eq!(before.unwrap().map(|before| before.id), Some(id(1)));
+        let other = Asked {
+            from: ago(6),
+            ..request
+        };
+        let refused = backfill::asked_before(&mut tx, "bell", &other).await;
+        let refused = refused.unwrap_err().to_string();
+        let difference = format!("--from {} instead of {}", ago(5), ago(6));
+        assert!(refused.contains(&difference), "{refused}");
+        // Two that ask in the same moment: the table knows.
+        let again = backfill::begin(&mut tx, &survey, &request, tower.clock.now()).await;
+        assert!(matches!(again, Err(ScheduleError::Db(_))), "{again:?}");
+    }
+    assert_eq!(tower.rows().await.len(), 5);
+}
+
+async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    let spread = Asked {
+        spread: Duration::from_secs(3_600),
+        ..asked(1, 120, 1)
+    };
+    tower.begin(&spread).await;
+    tower.tick().await;
+    let (running, ends) = tower.seen(id(1)).await;
+    assert_eq!(
+        (running.launched, ends.succeeded, ends.unfinished),
+        (100, 1, 99)
+    );
+    let cancel = async |by| {
+        let mut tx = tower.test.write().await;
+        let done = backfill::cancel(&mut tx, id(1), by, tower.clock.now()).await;
+        tx.commit().await.unwrap();
+        done
+    };
+    assert_eq!(cancel("bob").await.unwrap(), 99);
+    let again = cancel("bob").await.unwrap_err().to_string();
+    assert_eq!(
+        again,
+        format!("the backfill {} is cancelled already", id(1))
+    );
+    for _ in 0..3 {
+        tower.tick().await;
+    }
+    let (cancelled, ends) = tower.seen(id(1)).await;
+    assert_eq!(cancelled.state, BackfillState::Cancelled);
+    let expected = Ends {
+        succeeded: 1,
+        cancelled: 99,
+        ..Ends::default()
+    };
+    assert_eq!(ends, expected);
+    let rows = tower.rows().await;
+    let skipped = rows.iter().filter(|row| {
+        (row.decision, row.reason.as_deref()) == (Decision::Skipped, Some("cancelled"))
+    });
+    assert_eq!(skipped.count(), 99);
+    let (kind, detail) = tower.events().await.pop().unwrap();
+    assert_eq!(kind, "backfill_cancelled");
+    assert_eq!(
+        detail,
+        format!("{} by bob, 99 launches had not begun", id(1))
+    );
+
+    // Those that are open and that no host had room for have not begun either.
+    tower.begin(&asked(2, 120, 101)).await;
+    tower.engine().fill_back(tower.clock.now()).await.unwrap();
+    let mut tx = tower.test.write().await;
+    let skipped = backfill::cancel(&mut tx, id(2), "bob", tower.clock.now());
+    assert_eq!(skipped.await.unwrap(), 19, "one of them has succeeded");
+    tx.commit().await.unwrap();
+    assert_eq!(tower.tick().await.runs, 0);
+    assert_eq!(tower.seen(id(2)).await.1.cancelled, 19);
+}
+
+async fn slots_that_come_meanwhile_go_first(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Skip).await;
+    tower.begin(&asked(1, 200, 1)).await;
+    for _ in 0..203 {
+        let tick = tower.tick().await;
+        assert!(tick.runs <= 1, "one at a time: {tick:?}");
+    }
+    tower.until_over(id(1), 3).await;
+    let rows = tower.rows().await;
+    assert!(rows.len() == 200 && all_succeeded(&rows));
+    let started: Vec<_> = rows.iter().map(|row| row.started_at).collect();
+    assert!(started.is_sorted(), "in the order of their slots");
+    let mut tx = tower.test.read().await;
+    let all = launches::list(&mut tx, Some("bell"), 1_000).await.unwrap();
+    let own: Vec<_> = all
+        .iter()
+        .filter(|row| row.kind == LaunchKind::Schedule)
+        .collect();
+    assert_eq!(own.len(), 3, "{own:#?}");
+    for row in own {
+        let told = (row.status, row.started_at);
+        let in_time = (LaunchStatus::Succeeded, Some(row.scheduled_time));
+        assert_eq!(told, in_time, "{row:?}");
+    }
+    // What counts to a limit of launches is the schedule's own.
+    assert_eq!(tower.schedule().await.state.history.launches, 3);
+}
+
+async fn many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.pause().await;
+    tower.begin(&asked(1, 250, 1)).await;
+    let mut most = 0;
+    for _ in 0..100 {
+        tower.engine().fill_back(tower.clock.now()).await.unwrap();
+        let (backfill, ends) = tower.seen(id(1)).await;
+        assert!(ends.unfinished <= UNFINISHED_MAX, "{backfill:?}");
+        most = most.max(ends.unfinished);
+        if backfill.state == BackfillState::Done {
+            break;
+        }
+        tower.tick().await;
+    }
+    assert_eq!(most, UNFINISHED_MAX);
+    let (backfill, ends) = tower.seen(id(1)).await;
+    assert_eq!(
+        (backfill.state, backfill.launched),
+        (BackfillState::Done, 250)
+    );
+    assert_eq!(ends.succeeded, 250);
+    let rows = tower.rows().await;
+    let distinct: BTreeSet<Timestamp> = slots(&rows).into_iter().collect();
+    assert_eq!((rows.len(), distinct.len()), (250, 250));
+    assert!(!tower.schedule().await.state.enabled);
+}
+
+async fn hosts_that_look_at_once_do_not_launch_past_the_window(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.begin(&asked(1, 250, 1)).await;
+    let now = tower.clock.now();
+    let looks = join_all((0..4).map(|_| tower.engine().fill_back(now))).await;
+    let launched: usize = looks.into_iter().map(|look| look.unwrap().launched).sum();
+    let (backfill, ends) = tower.seen(id(1)).await;
+    assert_eq!((launched, backfill.launched), (100, 100));
+    assert_eq!(ends.unfinished, 100);
+}
+
+async fn a_removed_schedule_ends_its_backfills(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Skip).await;
+    tower.begin(&asked(1, 5, 1)).await;
+    tower.tick().await;
+    let mut tx = tower.test.write().await;
+    orders::remove(&mut tx, "bell", tower.clock.now())
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(tower.tick().await.runs, 0);
+    }
+    let (backfill, ends) = tower.seen(id(1)).await;
+    assert_eq!(backfill.state, BackfillState::Cancelled);
+    assert!(backfill.finished_at.is_some());
+    assert_eq!((ends.succeeded, ends.cancelled, ends.unfinished), (1, 4, 0));
+    let (kind, detail) = tower.events().await.pop().unwrap();
+    assert_eq!(kind, "backfill_cancelled");
+    assert_eq!(detail, format!("{}, as its schedule was removed", id(1)));
+}
+
+async fn a_missing_package_is_waited_for(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower
+        .test
+        .execute("UPDATE package SET missing_since = loaded_at")
+        .await;
+    tower.begin(&asked(1, 3, 1)).await;
+    for _ in 0..3 {
+        assert_eq!(tower.tick().await.filled_back, 0);
+    }
+    assert_eq!(tower.state(id(1)).await, BackfillState::Running);
+    tower
+        .test
+        .execute("UPDATE package SET missing_since = NULL")
+        .await;
+    tower.until_over(id(1), 5).await;
+    assert!(all_succeeded(&tower.rows().await));
+    assert_eq!(tower.rows().await.len(), 3);
+}
+
+async fn an_edited_schedule_fills_back_by_the_rule_of_the_request(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.begin(&asked(1, 5, 1)).await;
+    let schedule = tower.schedule().await;
+    let mut says = schedule.says;
+    says.revision = 2;
+    says.rule.expression = "0 * * * *".to_owned();
+    says.since = tower.clock.now();
+    let (cursor, next) = (says.since, Some(at(3_600)));
+    let mut tx = tower.test.write().await;
+    let revised = schedules::revise(&mut tx, &says, true, Origin::Operator, cursor, next);
+    assert!(revised.await.unwrap());
+    tx.commit().await.unwrap();
+    tower.until_over(id(1), 5).await;
+    assert_eq!(tower.rows().await.len(), 5);
+    let sql = "SELECT DISTINCT CAST(schedule_revision AS TEXT) FROM launch";
+    assert_eq!(tower.test.value(sql).await, "1");
+    // One that is asked for now has the slots of now.
+    assert_eq!(tower.survey(&asked(2, 119, 0)).await.unwrap().slots, 2);
+}
+
+async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Skip).await;
+    let refused = async |asked: &Asked<'_>| tower.survey(asked).await.unwrap_err().to_string();
+    let told = refused(&asked(1, 1, 2)).await;
+    assert!(told.contains("would end before it begins"), "{told}");
+    let future = Asked {
+        from: at(60),
+        to: at(120),
+        ..asked(1, 0, 0)
+    };
+    let told = refused(&future).await;
+    assert!(told.contains("is in the future"), "{told}");
+    let between = Asked {
+        from: ago(2).plus(Duration::from_secs(1)),
+        to: ago(1).minus(Duration::from_secs(1)),
+        ..asked(1, 0, 0)
+    };
+    let told = refused(&between).await;
+    let next = format!("the next one after that is {}", ago(1));
+    assert!(told.ends_with(&next), "{told}");
+    let reserved: Map<_, _> = [("attempt".to_owned(), 1.into())].into_iter().collect();
+    let reserved = Asked {
+        context: Some(&reserved),
+        ..asked(1, 2, 1)
+    };
+    let told = refused(&reserved).await;
+    assert!(told.contains("attempt"), "{told}");
+    let long = Asked {
+        from: Timestamp::EPOCH,
+        ..asked(1, 0, 0)
+    };
+    let told = refused(&long).await;
+    assert!(told.contains("more than 1000000 slots"), "{told}");
+    tower
+        .add("chain", RuleKind::AfterCompletion, "10m", Overlap::Skip)
+        .await;
+    tower
+        .add("start", RuleKind::Cron, "@reboot", Overlap::Skip)
+        .await;
+    for name in ["chain", "start"] {
+        let mut tx = tower.test.read().await;
+        let told = backfill::survey(&mut tx, name, &asked(1, 5, 1), at(5)).await;
+        let is_refused = matches!(
+            told,
+            Err(ScheduleError::Backfill(BackfillError::NoClock(_)))
+        );
+        assert!(is_refused, "{told:?}");
+    }
+    // A slot of the future is the schedule's own, also when the span goes on into it.
+    let into_the_future = Asked {
+        to: at(600),
+        ..asked(1, 1, 0)
+    };
+    let survey = tower.survey(&into_the_future).await.unwrap();
+    assert_eq!((survey.slots, survey.last), (2, at(0)));
+}
