@@ -123,6 +123,13 @@ words! {
     }
 }
 
+impl LaunchKind {
+    /// Whether a person asked for it: it does not depend on whether the schedule is paused.
+    pub fn is_by_hand(self) -> bool {
+        matches!(self, LaunchKind::Manual | LaunchKind::Backfill)
+    }
+}
+
 impl LaunchId {
     /// The namespace of launch ids, fixed for ever: changing it would launch past slots again.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);

@@ -4,7 +4,7 @@ use campanile::db::recovery::{self, Fate, Stray, Verdict};
 use campanile::db::runs::{self, RunEnd};
 use campanile::db::task_runs;
 use campanile::db::{FailureKind, LaunchStatus, RunState, hosts, launches, packages, schedules};
-use campanile::ids::LaunchId;
+use campanile::ids::{LaunchId, LaunchKind};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
@@ -235,6 +235,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         schedule_id: held[0].schedule_id,
         schedule_revision: 1,
         cancel_at: None,
+        kind: LaunchKind::Schedule,
         schedule: "bell-1".to_owned(),
         slot: at(10),
         claimed_at: at(10),
@@ -250,6 +251,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         schedule_id: held[1].schedule_id,
         schedule_revision: 1,
         cancel_at: None,
+        kind: LaunchKind::Schedule,
         schedule: "bell-2".to_owned(),
         slot: at(11),
         claimed_at: at(11),

@@ -6,7 +6,7 @@ use super::batch::{Batch, pieces};
 use super::types::LaunchStatus;
 use super::{DbError, Tx, on, overlap};
 use crate::clock::Timestamp;
-use crate::ids::{HostId, LaunchId, RunId, ScheduleId};
+use crate::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 
 /// A launch that nobody carries out any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -18,6 +18,8 @@ pub struct Stray {
     pub schedule_revision: i64,
     pub schedule: String,
     pub slot: Timestamp,
+    pub kind: LaunchKind,
+    /// When it was decided, or let go if it had to wait for its turn.
     pub claimed_at: Timestamp,
     pub recoveries: i64,
     pub enabled: bool,
@@ -63,7 +65,7 @@ impl Fate {
     }
 }
 
-const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
@@ -72,7 +74,7 @@ const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id
     WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
         OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL))
     ORDER BY l.fire_time LIMIT $3";
-const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
@@ -83,7 +85,7 @@ const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.sche
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 // Decided by a host that died, or waiting since before $1 although there was capacity where its package
 // is. Those that can only wait for their package come last: they must not hold up the others.
-const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedule_id, l.schedule_revision, NULL AS cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedule_id, l.schedule_revision, NULL AS cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
@@ -91,7 +93,7 @@ const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedul
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
-const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, l.schedule_id, l.schedule_revision, NULL::timestamptz AS cancel_at, s.name AS schedule, l.slot, l.claimed_at, l.recoveries,
+const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, l.schedule_id, l.schedule_revision, NULL::timestamptz AS cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id

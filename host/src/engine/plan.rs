@@ -166,10 +166,8 @@ pub fn taken_out(skips: Option<&str>) -> BTreeSet<Timestamp> {
 ///
 /// While it is paused, those of its slots that wait for their turn go on waiting.
 pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<Active> {
-    let waits = |launch: &Unfinished| {
-        let by_hand = matches!(launch.kind, LaunchKind::Manual | LaunchKind::Backfill);
-        launch.fire_time > now || !(enabled || by_hand)
-    };
+    let waits =
+        |launch: &Unfinished| launch.fire_time > now || !(enabled || launch.kind.is_by_hand());
     let stage = |launch: &Unfinished| match launch.status {
         LaunchStatus::Queued if waits(launch) => Stage::Early,
         LaunchStatus::Queued => Stage::Queued,

@@ -53,7 +53,8 @@ pub fn verdict(
         Fate::Unknown
     } else if stray.deleted_at.is_some() {
         Fate::Abandoned("schedule_deleted")
-    } else if !stray.enabled {
+    } else if !stray.enabled && !stray.kind.is_by_hand() {
+        // What a person asked for goes on while the schedule is paused.
         Fate::Abandoned("schedule_disabled")
     } else if stray.missing_since.is_some() {
         // It is recovered when its package comes back within the age limit.
@@ -251,7 +252,7 @@ pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), Engi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{LaunchId, ScheduleId};
+    use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -267,6 +268,7 @@ mod tests {
             schedule_revision: 1,
             schedule: "s".to_owned(),
             slot: Timestamp::EPOCH,
+            kind: LaunchKind::Schedule,
             claimed_at: Timestamp::EPOCH,
             recoveries: 0,
             enabled: true,
@@ -353,9 +355,16 @@ mod tests {
             ..stray()
         };
         assert_eq!(
-            after(paused, 10),
+            after(paused.clone(), 10),
             Some(Fate::Abandoned("schedule_disabled"))
         );
+        for kind in [LaunchKind::Manual, LaunchKind::Backfill] {
+            let by_hand = Stray {
+                kind,
+                ..paused.clone()
+            };
+            assert_eq!(after(by_hand, 10), Some(Fate::Again));
+        }
         let deleted = Stray {
             deleted_at: Some(Timestamp::EPOCH),
             ..stray()

@@ -146,8 +146,9 @@ impl Model {
 
     /// Whether a launch waits for as long as its schedule is paused.
     pub fn waits_while_paused(&self, row: &LaunchRow) -> bool {
-        let by_hand = row.kind == LaunchKind::Manual || row.kind == LaunchKind::Backfill;
-        row.status == LaunchStatus::Queued && !by_hand && self.paused.contains(&row.schedule)
+        row.status == LaunchStatus::Queued
+            && !row.kind.is_by_hand()
+            && self.paused.contains(&row.schedule)
     }
 
     /// Look whether everything on the record can be; gives what was seen there.
