@@ -4,6 +4,7 @@
 
 mod import;
 mod shown;
+mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -86,6 +87,8 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
         overlap: Option<Overlap>,
     },
+    /// Why a slot was launched or not, and what became of it
+    Why(why::Why),
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
@@ -217,6 +220,7 @@ impl Schedule {
                 context,
                 overlap,
             } => return trigger(common, &name, context, overlap).await,
+            Schedule::Why(command) => command.run(common).await?,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)

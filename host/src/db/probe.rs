@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
     DbError, Tx, changes, events, hosts, launches, on, packages, recovery, runs, schedules, stats,
-    task_runs,
+    task_runs, trail,
 };
 
 /// Run any SQL, also several statements.
@@ -48,6 +48,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         schedules::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
+        trail::STATEMENTS,
     ];
     let locking = [
         recovery::LOCKING_STATEMENTS,

@@ -21,6 +21,7 @@ pub mod audit;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;
+pub mod why;
 pub mod workflow;
 
 pub mod context;
