@@ -8,7 +8,7 @@ use crate::engine::why::{self, Answer, Finding, When};
 use crate::telemetry::printable;
 
 #[derive(Args)]
-pub(super) struct Why {
+pub(in crate::cli) struct Why {
     /// The schedule's name, also one that it had before, or that of a removed schedule
     name: String,
     /// The slot, or any moment: 2026-11-21T08:00:00Z, or what the clock of its zone shows, "2026-03-08 02:30" [default:
