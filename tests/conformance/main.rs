@@ -18,3 +18,4 @@ mod schedules;
 mod statements;
 mod texts;
 mod values;
+mod why;

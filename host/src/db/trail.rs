@@ -40,7 +40,7 @@ macro_rules! decided {
     ($which:literal) => {
         concat!(
             "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version, l.schedule_revision, h.name AS host, l.opened_at
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE ",
