@@ -11,4 +11,5 @@ mod schedules;
 mod stopping;
 mod task_run;
 mod tower;
+mod why;
 mod workflows;

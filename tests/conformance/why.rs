@@ -1,6 +1,7 @@
 //! Why a slot was launched or not: a chain of findings for each reason, as it is read from the record of a host on a
 //! simulated clock. Ids are shown as `<id>`, and the version of the time zone database as `<tzdata>`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,7 +82,8 @@ impl Stage {
         let sandbox = SandboxSettings {
             calls_max: 8,
             guest_threads: 2,
-            cache_dir: None,
+            // Compiled once for all of these tests.
+            cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
             memory_bytes_max,
         };
         let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
@@ -159,6 +161,7 @@ impl Stage {
     /// Let everything happen that is to happen by then.
     async fn pass_to(&self, text: &str) {
         self.clock.advance_to(time(text));
+        self.engine.renew(time(text)).await.unwrap();
         self.engine.tick(time(text)).await.unwrap();
     }
 
@@ -246,7 +249,7 @@ fn line(finding: &Finding) -> String {
 /// The text with `<id>` for each id.
 fn without_ids(text: &str) -> String {
     let words = text.split(' ').map(|word| {
-        let id = word.trim_end_matches([',', ':', ';', ')']);
+        let id = word.trim_matches(['(', ')', ',', ':', ';']);
         match uuid::Uuid::parse_str(id) {
             Ok(_) => word.replace(id, "<id>"),
             Err(_) => word.to_owned(),

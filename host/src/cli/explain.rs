@@ -100,7 +100,7 @@ fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(
     }
     output::line(&format!("touched by clock changes until {until}:"))?;
     for touched in touched.iter().take(TOUCHED_SHOWN) {
-        output::line(&rule.told(touched))?;
+        output::line(&rule.touched_text(touched))?;
     }
     match touched.len().saturating_sub(TOUCHED_SHOWN) {
         0 => Ok(()),
@@ -122,7 +122,7 @@ fn value(rule: &Rule, touched: &Touched) -> Value {
         "local_last": iso(touched.local_last),
         "fate": fate,
         "fires_at": fires_at,
-        "message": rule.told(touched),
+        "message": rule.touched_text(touched),
     })
 }
 

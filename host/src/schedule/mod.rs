@@ -78,7 +78,7 @@ pub use hash::HashKey;
 use interval::Interval;
 use period::Period;
 pub use text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-pub use touched::{Fate, Touched};
+pub use touched::{Fate, Touched, clock_text};
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::Zone;
 

@@ -74,7 +74,7 @@ impl Rule {
     }
 
     /// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
-    pub fn told(&self, touched: &Touched) -> String {
+    pub fn touched_text(&self, touched: &Touched) -> String {
         let at = |instant| {
             let mut text = self.local_text(instant);
             text.truncate(text.find('[').unwrap_or(text.len()));
@@ -84,10 +84,10 @@ impl Rule {
         let (first, last) = (touched.local, touched.local_last);
         let local = match several {
             true if first.date() == last.date() => {
-                format!("{} to {}", told(first), told_time(last))
+                format!("{} to {}", clock_text(first), time_text(last))
             }
-            true => format!("{} to {}", told(first), told(last)),
-            false => told(first),
+            true => format!("{} to {}", clock_text(first), clock_text(last)),
+            false => clock_text(first),
         };
         let (are, they) = if several {
             ("are", "they fire")
@@ -187,12 +187,13 @@ impl<'a> Named<'a> {
     }
 }
 
-fn told(local: NaiveDateTime) -> String {
-    format!("{} {}", local.date(), told_time(local))
+/// Date and time as people write them: `2027-03-28 02:30`.
+pub fn clock_text(local: NaiveDateTime) -> String {
+    format!("{} {}", local.date(), time_text(local))
 }
 
 /// A time of day, with seconds if there are any.
-fn told_time(local: NaiveDateTime) -> String {
+fn time_text(local: NaiveDateTime) -> String {
     let text = local.format("%H:%M:%S").to_string();
     text.strip_suffix(":00").unwrap_or(&text).to_owned()
 }

@@ -5,12 +5,13 @@
 //! ```
 //!
 //! `dossier` reads what is on the record, `moment` says what keeps a moment from being launched, or how the schedule
-//! stands, and `launch` tells what was decided about a slot and what became of it. What the record does not hold is
+//! stands; `launch` tells what was decided about a slot, and `path` what became of it. What the record does not hold is
 //! not told: nothing here decides again what a host has decided.
 
 mod dossier;
 mod launch;
 mod moment;
+mod path;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::schedules::ScheduleError;
 use crate::clock::Timestamp;
 use crate::db::{Tx, trail};
 use crate::ids::ScheduleId;
-use crate::schedule::{Fate, Fit, Rule, Shown};
+use crate::schedule::{Fate, Fit, Rule, Shown, clock_text};
 use crate::strict;
 use crate::words::words;
 use dossier::{Dossier, Traced};
@@ -279,8 +280,8 @@ async fn shown(
     local: NaiveDateTime,
 ) -> Result<Vec<Finding>, ScheduleError> {
     let said = dossier.in_force(When::Local(local).roughly());
-    let (rule, _) = match &said.parsed {
-        Ok(parsed) => parsed,
+    let rule = match &said.parsed {
+        Ok((rule, _)) => rule,
         Err(why) => {
             return Err(ScheduleError::Unreadable {
                 name: said.says.name.clone(),
@@ -292,7 +293,8 @@ async fn shown(
         Shown::Once(instant) => at(tx, dossier, instant).await,
         Shown::Twice(first, second) => {
             let twice = format!(
-                "the clock shows {local} twice, {} apart",
+                "the clock shows {} twice, {} apart",
+                clock_text(local),
                 span(second.since(first))
             );
             let mut findings = vec![Finding::new(FindingKind::Clock, twice)];
@@ -302,22 +304,22 @@ async fn shown(
         }
         Shown::Never { change } => {
             let fit = rule.fit_left_out(local, change);
-            let mut findings = moment::left_out_by_clock(said, local, change, &fit);
             if let Fit::Touched(touched) = fit
                 && let Fate::Moved { to } = touched.fate
             {
-                findings.extend(at(tx, dossier, to).await?);
+                return at(tx, dossier, to).await;
             }
+            let findings = moment::left_out_by_clock(said, rule, local, change, &fit);
             Ok(findings)
         }
     }
 }
 
-/// A rule as a clause: `cron `30 2 * * *` of revision 1`.
+/// A rule as it was written: `cron `30 2 * * *` (revision 1)`.
 fn rule_of(said: &dossier::Said) -> String {
     let says = &said.says;
     format!(
-        "{} `{}` of revision {}",
+        "{} `{}` (revision {})",
         says.rule.kind, says.rule.expression, says.revision
     )
 }
@@ -340,3 +342,6 @@ fn span(length: Duration) -> String {
     };
     strict::duration_text(whole)
 }
+
+#[cfg(test)]
+mod tests;

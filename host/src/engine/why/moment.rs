@@ -9,7 +9,14 @@ use super::{Finding, FindingKind, explained, rule_of, span};
 use crate::clock::Timestamp;
 use crate::engine::plan;
 use crate::policy::{Defaults, Policies, Terms};
-use crate::schedule::{Fate, Fit, Rule};
+use crate::schedule::{Fit, Rule, clock_text};
+
+/// Said of a slot that a host should have decided.
+const UNDECIDED: &str = "its time has come, and no host has decided it yet";
+
+/// Said of a slot that nobody decides for now.
+const IN_PAUSE: &str =
+    "it falls into the pause, and is skipped when that ends, unless `resume --catch-up` ends it";
 
 /// A host that was silent for longer may be gone.
 const SILENT: Duration = Duration::from_secs(60);
@@ -17,85 +24,86 @@ const SILENT: Duration = Duration::from_secs(60);
 /// That the schedule has another name than the one asked for.
 pub(super) fn renamed(dossier: &Dossier, name: &str) -> Option<Finding> {
     let newest = &dossier.newest.says;
-    let renamed = newest.name != name;
+    if newest.name == name {
+        return None;
+    }
     let mut later = dossier
         .earlier
         .iter()
         .skip_while(|said| said.says.name != name);
-    let since = later.find(|said| said.says.name != name);
-    renamed.then(|| {
-        let since = since.map_or(newest.since, |said| said.says.since);
-        let text = format!(
-            "from then on it is not called `{name}`, now it is `{}`",
-            newest.name
-        );
-        Finding::at(FindingKind::Renamed, since, text)
-    })
+    let next = later.find(|said| said.says.name != name);
+    let next = next.map_or(newest, |said| &said.says);
+    let text = format!(
+        "what was called `{name}` is called `{}` from then on",
+        next.name
+    );
+    Some(Finding::at(FindingKind::Renamed, next.since, text))
 }
 
 /// Why nothing was decided about `instant`, or not yet.
 pub(super) fn without_decision(dossier: &Dossier, instant: Timestamp) -> Vec<Finding> {
     let state = &dossier.state;
+    if let Some(deleted_at) = state.deleted_at.filter(|deleted| *deleted <= instant) {
+        return vec![removed(deleted_at)];
+    }
     let said = dossier.in_force(instant);
     let (rule, policies) = match &said.parsed {
         Ok(parsed) => parsed,
         Err(why) => return vec![unreadable(said, why)],
     };
     let mut findings = Vec::new();
-    if instant <= state.created_at {
-        let text = "it was added only then, and owes nothing before";
-        findings.push(Finding::at(FindingKind::Added, state.created_at, text));
-    } else if let Some(deleted_at) = state.deleted_at.filter(|deleted| *deleted <= instant) {
-        findings.push(removed(deleted_at));
-        return findings;
-    }
     match misfit(said, rule, &rule.fit(instant)) {
         Some((kind, text)) => {
             findings.push(Finding::at(kind, instant, text));
-            findings.extend(neighbours(rule, policies, instant));
+            findings.extend(neighbours(said, instant));
+            if rule.delay_after_completion().is_some() {
+                findings.extend(next_slot(dossier, rule, policies));
+            }
         }
         None => {
-            findings.extend(slot(said, rule, instant));
+            findings.extend(slot(said, rule, instant, ""));
             if instant > state.created_at {
                 findings.extend(slot_without_decision(dossier, rule, policies, instant));
             }
         }
     }
-    findings
-}
-
-/// What the clock leaves out, before what becomes of it.
-pub(super) fn left_out_by_clock(
-    said: &Said,
-    local: NaiveDateTime,
-    change: Timestamp,
-    fit: &Fit,
-) -> Vec<Finding> {
-    let text = format!("the clock never shows {local}: it goes on to this then");
-    let mut findings = vec![Finding::at(FindingKind::Clock, change, text)];
-    let Ok((rule, policies)) = &said.parsed else {
-        return findings;
-    };
-    let moved = match fit {
-        Fit::Touched(touched) => matches!(touched.fate, Fate::Moved { .. }),
-        _ => false,
-    };
-    // What is moved is told with the slot that it became.
-    if !moved && let Some((kind, text)) = misfit(said, rule, fit) {
-        findings.push(Finding::new(kind, text));
-        findings.extend(neighbours(rule, policies, change));
+    if instant <= state.created_at {
+        let text = "the schedule was added only then, and owes nothing before";
+        findings.push(Finding::at(FindingKind::Added, state.created_at, text));
     }
     findings
 }
 
-/// That a moment is a slot, and what changes of offset have to do with that.
-pub(super) fn slot(said: &Said, rule: &Rule, instant: Timestamp) -> Vec<Finding> {
-    let text = format!("a slot of {}", rule_of(said));
-    let mut findings = vec![Finding::at(FindingKind::Slot, instant, text)];
-    let touched = rule.touched_at(instant).into_iter();
-    findings.extend(
-        touched.map(|touched| Finding::at(FindingKind::Clock, touched.change, rule.told(&touched))),
+/// Why a local time did not fire that the clock leaves out at `change`.
+pub(super) fn left_out_by_clock(
+    said: &Said,
+    rule: &Rule,
+    local: NaiveDateTime,
+    change: Timestamp,
+    fit: &Fit,
+) -> Vec<Finding> {
+    let text = format!(
+        "the clock leaves {} out, and goes on here",
+        clock_text(local)
     );
+    let mut findings = vec![Finding::at(FindingKind::Clock, change, text)];
+    let misfit = misfit(said, rule, fit);
+    findings.extend(misfit.map(|(kind, text)| Finding::new(kind, text)));
+    findings.extend(neighbours(said, change));
+    findings
+}
+
+/// That a moment is a slot, after what changes of offset have to do with that; `also` ends the sentence.
+pub(super) fn slot(said: &Said, rule: &Rule, instant: Timestamp, also: &str) -> Vec<Finding> {
+    let touched = rule.touched_at(instant).into_iter();
+    let mut findings: Vec<Finding> = touched
+        .map(|touched| {
+            let text = rule.touched_text(&touched);
+            Finding::at(FindingKind::Clock, touched.change, text)
+        })
+        .collect();
+    let text = format!("a slot of {}{also}", rule_of(said));
+    findings.push(Finding::at(FindingKind::Slot, instant, text));
     findings
 }
 
@@ -108,20 +116,20 @@ fn misfit(said: &Said, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> 
             let misfits: Vec<String> = misfits.iter().map(ToString::to_string).collect();
             (
                 FindingKind::NoSlot,
-                format!("{of} has none then: {}", misfits.join(", ")),
+                format!("no slot of {of}: {}", misfits.join(", ")),
             )
         }
         Fit::LeftOut(item) => (
             FindingKind::LeftOut,
-            format!("a slot of {of}, but for its exclusion `{item}`"),
+            format!("a slot of {of}, if its exclusion `{item}` did not leave it out"),
         ),
         Fit::Touched(touched) => (
             FindingKind::Clock,
-            format!("no slot of {of}: {}", rule.told(touched)),
+            format!("no slot of {of}: {}", rule.touched_text(touched)),
         ),
         Fit::Between => (
             FindingKind::NoSlot,
-            format!("{of} has none then: {}", explained(rule)),
+            format!("no slot of {of}: it rings {}", explained(rule)),
         ),
         Fit::NoSlots => (
             FindingKind::NoSlot,
@@ -134,9 +142,13 @@ fn misfit(said: &Said, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> 
 }
 
 /// The slots around a moment that is none.
-fn neighbours(rule: &Rule, policies: &Policies, instant: Timestamp) -> Vec<Finding> {
+fn neighbours(said: &Said, instant: Timestamp) -> Vec<Finding> {
+    let Ok((rule, policies)) = &said.parsed else {
+        return Vec::new();
+    };
     let begun = |slot: &Timestamp| policies.start_at.is_none_or(|start| *slot >= start);
     let before = rule.prev(instant).filter(begun);
+    // Whether the launches are made by then is not asked: that is told where a slot is.
     let after = policies.next_slot(rule, instant, 0);
     let before = before.map(|slot| Finding::at(FindingKind::Before, slot, "the slot before it"));
     let after = after.map(|slot| Finding::at(FindingKind::After, slot, "the slot after it"));
@@ -180,16 +192,14 @@ fn slot_without_decision(
         return vec![Finding::at(FindingKind::TakenOut, slot, text)];
     }
     let mut findings: Vec<Finding> = paused(dossier).into_iter().collect();
-    let resumed_by_then = state.paused_until.is_some_and(|until| until <= slot);
-    if slot <= dossier.now {
-        let text = match state.enabled {
-            true => "its time has come, and no host has decided it yet",
-            false => "it is decided when the schedule is resumed",
-        };
-        findings.push(Finding::at(FindingKind::Undecided, slot, text));
-    } else if state.enabled || resumed_by_then {
-        findings.push(coming(dossier, rule, policies, slot));
-    }
+    let resumed_by_then = state.paused_until.is_some_and(|until| until < slot);
+    findings.push(
+        match (state.enabled || resumed_by_then, slot <= dossier.now) {
+            (true, true) => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
+            (true, false) => coming(dossier, rule, policies, slot, "it will be decided then"),
+            (false, _) => Finding::at(FindingKind::Undecided, slot, IN_PAUSE),
+        },
+    );
     findings.extend(hindrances(dossier));
     findings
 }
@@ -205,17 +215,32 @@ pub(super) fn standing(dossier: &Dossier) -> Vec<Finding> {
         Err(why) => return vec![unreadable(&dossier.newest, why)],
     };
     let mut findings: Vec<Finding> = paused(dossier).into_iter().collect();
-    match state.next_slot {
-        Some(slot) if slot <= dossier.now => {
-            let text = "its time has come, and no host has decided it yet";
-            findings.push(Finding::at(FindingKind::Undecided, slot, text));
-        }
-        Some(slot) => findings.push(coming(dossier, rule, policies, slot)),
-        None if state.enabled => findings.push(no_next_slot(dossier, rule, policies)),
-        None => {}
-    }
+    let launches = u64::try_from(state.history.launches).unwrap_or_default();
+    findings.extend(match (state.enabled, state.paused_until) {
+        (true, _) => next_slot(dossier, rule, policies)
+            .or_else(|| Some(no_next_slot(dossier, rule, policies))),
+        (false, None) => None,
+        (false, Some(until)) => policies.next_slot(rule, until, launches).map(|slot| {
+            coming(
+                dossier,
+                rule,
+                policies,
+                slot,
+                "the first slot after the pause",
+            )
+        }),
+    });
     findings.extend(hindrances(dossier));
     findings
+}
+
+/// The slot that is to be decided next, if there is one.
+fn next_slot(dossier: &Dossier, rule: &Rule, policies: &Policies) -> Option<Finding> {
+    let slot = dossier.state.next_slot?;
+    Some(match slot <= dossier.now {
+        true => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
+        false => coming(dossier, rule, policies, slot, "the next slot"),
+    })
 }
 
 /// Why a schedule that is not paused has no next slot.
@@ -246,24 +271,27 @@ fn no_next_slot(dossier: &Dossier, rule: &Rule, policies: &Policies) -> Finding 
 fn all_made(dossier: &Dossier, policies: &Policies) -> Option<Finding> {
     let made = u64::try_from(dossier.state.history.launches).unwrap_or_default();
     let ended = policies.launches_left(made) == Some(0);
-    let text = format!("all {made} launches of `max_launches` were made");
+    let text = format!("`max_launches` is reached: it has made {made}");
     ended.then(|| Finding::at(FindingKind::Ended, dossier.state.cursor_at, text))
 }
 
-fn coming(dossier: &Dossier, rule: &Rule, policies: &Policies, slot: Timestamp) -> Finding {
+/// That a slot comes, and when it fires.
+fn coming(
+    dossier: &Dossier,
+    rule: &Rule,
+    policies: &Policies,
+    slot: Timestamp,
+    what: &str,
+) -> Finding {
     let terms = Terms {
         schedule: dossier.state.id,
         rule,
         policies,
         defaults: &Defaults::default(),
     };
-    let fire_time = terms.fire_time(slot);
-    let text = match fire_time.since(slot) {
-        Duration::ZERO => "this slot will be decided then".to_owned(),
-        jitter => format!(
-            "this slot will be decided then, to fire {} later by its jitter",
-            span(jitter)
-        ),
+    let text = match terms.fire_time(slot).since(slot) {
+        Duration::ZERO => what.to_owned(),
+        jitter => format!("{what}, to fire {} later by its jitter", span(jitter)),
     };
     Finding::at(FindingKind::Coming, slot, text)
 }
@@ -293,7 +321,7 @@ fn hindrances(dossier: &Dossier) -> Vec<Finding> {
         None => findings.push(Finding::new(FindingKind::NoHost, "no host serves")),
         Some(host) if dossier.now.since(host.heartbeat_at) > SILENT => {
             let text = format!(
-                "no host serves: the last sign of life was this one, of `{}`",
+                "no host serves: `{}` gave its last sign of life then",
                 host.name
             );
             findings.push(Finding::at(FindingKind::NoHost, host.heartbeat_at, text));
