@@ -1,5 +1,8 @@
 //! What is on the record about a schedule.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::super::schedules::{self as orders, ScheduleError};
 use crate::clock::Timestamp;
 use crate::db::events::{Event, EventKind};
@@ -11,7 +14,7 @@ use crate::db::task_runs::{self, TaskRun};
 use crate::db::trail::{self, Decided};
 use crate::db::{Decision, Tx};
 use crate::ids::{LaunchId, LaunchKind};
-use crate::policy::{DropReason, Policies};
+use crate::policy::{Catchup, DropReason, Policies};
 use crate::schedule::Rule;
 
 /// A revision, with its rule and its policies if this version can read them.
@@ -81,18 +84,8 @@ impl Dossier {
             return Err(ScheduleError::Raced(schedule.says.name));
         };
         let mut said = trail::revisions(tx, state.id).await?;
-        let mut subjects: Vec<&String> = said
-            .iter()
-            .flat_map(|says| [&says.name, &says.package])
-            .collect();
-        subjects.sort_unstable();
-        subjects.dedup();
-        let mut events = Vec::new();
-        for subject in subjects {
-            let until = state.deleted_at.unwrap_or(now);
-            events.extend(trail::events(tx, subject, state.created_at, until).await?);
-        }
-        events.sort_by_key(|event| event.at);
+        let until = state.deleted_at.unwrap_or(now);
+        let events = events_of(tx, &said, until).await?;
         let Some(newest) = said.pop() else {
             return Err(ScheduleError::Raced(name.to_owned()));
         };
@@ -126,11 +119,39 @@ impl Dossier {
         events.find(|event| event.kind == kind && event.at <= until)
     }
 
+    /// Since when no live host had `package`, at `instant`, if that is on the record.
+    pub fn missing_since(&self, package: &str, instant: Timestamp) -> Option<Timestamp> {
+        let mut events = self.events.iter().rev();
+        let missing =
+            |event: &&Event| event.kind == EventKind::PackageMissing && event.subject == package;
+        let event = events.find(|event| missing(event) && event.at <= instant);
+        event.map(|event| event.at)
+    }
+
     /// The first event of one of those kinds from `since` on.
     pub fn first(&self, kinds: &[EventKind], since: Timestamp) -> Option<&Event> {
         let mut events = self.events.iter();
         events.find(|event| kinds.contains(&event.kind) && event.at >= since)
     }
+}
+
+/// What happened to a schedule, under the name that it had at the time, and to its package.
+async fn events_of(
+    tx: &mut Tx,
+    said: &[Revision],
+    until: Timestamp,
+) -> Result<Vec<Event>, ScheduleError> {
+    let mut events = Vec::new();
+    for (number, says) in said.iter().enumerate() {
+        // Another schedule may have had the name before, and another may have it since.
+        let next = said.get(number + 1).map(|next| next.since);
+        let until = next.map_or(until, |next| next.minus(Duration::from_micros(1)));
+        for subject in BTreeSet::from([&says.name, &says.package]) {
+            events.extend(trail::events(tx, subject, says.since, until).await?);
+        }
+    }
+    events.sort_by_key(|event| event.at);
+    Ok(events)
 }
 
 impl Traced {
@@ -169,7 +190,7 @@ impl Traced {
         };
         let coalesced = launch.reason.as_deref() == Some(DropReason::Coalesced.as_str());
         let stands_for_it = match (&said.parsed, coalesced) {
-            (Ok((_, policies)), true) if policies.catchup == crate::policy::Catchup::Earliest => {
+            (Ok((_, policies)), true) if policies.catchup == Catchup::Earliest => {
                 trail::caught_up_before(tx, id, launch.scheduled_time).await?
             }
             (_, true) => trail::caught_up_after(tx, id, launch.scheduled_last).await?,

@@ -22,6 +22,9 @@ pub(super) fn chain(dossier: &Dossier, traced: &Traced, slot: Option<Timestamp>)
     let mut findings = what_it_is(traced, slot);
     findings.extend(decision(dossier, traced, slot));
     findings.extend(path::path(traced));
+    if traced.decided.launch.reason.as_deref() == Some("schedule_disabled") {
+        findings.extend(paused(dossier, traced));
+    }
     findings.extend(path::outcome(dossier, traced));
     findings
 }
@@ -146,9 +149,12 @@ fn skipped(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> 
         PACKAGE_MISSING => (
             FindingKind::PackageMissing,
             format!(
-                "skipped{}: no live host had the package `{}` in its folder",
+                "skipped{}: no live host had the package `{}` in its folder{}",
                 decided_by(traced),
-                launch.package
+                launch.package,
+                dossier
+                    .missing_since(&launch.package, at)
+                    .map_or_else(String::new, |since| format!(", since {since}"))
             ),
         ),
         "edited" => {
@@ -220,11 +226,7 @@ fn overlapped(traced: &Traced, at: Timestamp) -> Finding {
 /// The pause in which it fell, and its end.
 fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
     let launch = &traced.decided.launch;
-    let begin = dossier.last(EventKind::SchedulePaused, launch.claimed_at);
-    let mut findings = vec![match begin {
-        Some(event) => Finding::at(FindingKind::Paused, event.at, &event.detail),
-        None => Finding::new(FindingKind::Paused, "the schedule was paused"),
-    }];
+    let mut findings: Vec<Finding> = paused(dossier, traced).into_iter().collect();
     let ends = [EventKind::ScheduleResumed, EventKind::ScheduleRemoved];
     let end = dossier.first(&ends, launch.claimed_at);
     findings.extend(end.map(|event| match event.kind {
@@ -238,6 +240,14 @@ fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
         }
     }));
     findings
+}
+
+/// The pause that there was when the launch came to its end.
+fn paused(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
+    let launch = &traced.decided.launch;
+    let until = launch.finished_at.unwrap_or(launch.claimed_at);
+    let event = dossier.last(EventKind::SchedulePaused, until)?;
+    Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
 }
 
 /// A launch of the schedule by its slot, and what became of it.
