@@ -32,7 +32,14 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_launch",
     ),
     ("FROM event ORDER BY at DESC", "event_at"),
-    ("l.decision = 'queued' AND l.fire_time", "launch_queued"),
+    (
+        "l.decision = 'queued' AND l.fire_time",
+        "launch_queued_fire",
+    ),
+    (
+        "decision = 'queued' AND fire_time > $1",
+        "launch_queued_fire",
+    ),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
 ];
