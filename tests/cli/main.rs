@@ -12,4 +12,5 @@ mod schedules;
 mod stopping;
 mod task_run;
 mod tower;
+mod why;
 mod workflows;

@@ -20,3 +20,4 @@ mod sim;
 mod statements;
 mod texts;
 mod values;
+mod why;

@@ -100,7 +100,7 @@ fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(
     }
     output::line(&format!("touched by clock changes until {until}:"))?;
     for touched in touched.iter().take(TOUCHED_SHOWN) {
-        output::line(&sentence(rule, touched))?;
+        output::line(&rule.touched_text(touched))?;
     }
     match touched.len().saturating_sub(TOUCHED_SHOWN) {
         0 => Ok(()),
@@ -122,60 +122,10 @@ fn value(rule: &Rule, touched: &Touched) -> Value {
         "local_last": iso(touched.local_last),
         "fate": fate,
         "fires_at": fires_at,
-        "message": sentence(rule, touched),
+        "message": rule.touched_text(touched),
     })
-}
-
-/// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
-fn sentence(rule: &Rule, touched: &Touched) -> String {
-    let at = |instant| {
-        let mut text = rule.local_text(instant);
-        text.truncate(text.find('[').unwrap_or(text.len()));
-        text
-    };
-    let several = touched.local != touched.local_last;
-    let (first, last) = (touched.local, touched.local_last);
-    let local = match several {
-        true if first.date() == last.date() => format!("{} to {}", told(first), told_time(last)),
-        true => format!("{} to {}", told(first), told(last)),
-        false => told(first),
-    };
-    let (are, they) = if several {
-        ("are", "they fire")
-    } else {
-        ("is", "it fires")
-    };
-    let left_out = format!("{local} {are} left out by the clock");
-    let twice = format!("{local} {are} shown twice by the clock");
-    match touched.fate {
-        Fate::Moved { to } => format!("{left_out}: {they} at {}", at(to)),
-        Fate::Skipped | Fate::NotShown => format!("{left_out}: nothing fires"),
-        Fate::Once { at: fires, not_at } => {
-            format!("{twice}: {they} at {}, not at {}", at(fires), at(not_at))
-        }
-        Fate::Twice { first, second } if several => {
-            format!(
-                "{twice}: {they} both times, from {} and from {}",
-                at(first),
-                at(second)
-            )
-        }
-        Fate::Twice { first, second } => {
-            format!("{twice}: {they} at {} and at {}", at(first), at(second))
-        }
-    }
 }
 
 fn iso(local: NaiveDateTime) -> String {
     local.format("%Y-%m-%dT%H:%M:%S").to_string()
-}
-
-fn told(local: NaiveDateTime) -> String {
-    format!("{} {}", local.date(), told_time(local))
-}
-
-/// A time of day, with seconds if there are any.
-fn told_time(local: NaiveDateTime) -> String {
-    let text = local.format("%H:%M:%S").to_string();
-    text.strip_suffix(":00").unwrap_or(&text).to_owned()
 }

@@ -5,6 +5,7 @@
 mod backfill;
 mod import;
 mod shown;
+mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -89,6 +90,8 @@ pub(super) enum Schedule {
     },
     /// Launch the slots of a time that is past, and follow that until it is done
     Backfill(Box<backfill::Request>),
+    /// Why a slot was launched or not, and what became of it
+    Why(why::Why),
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
@@ -221,6 +224,7 @@ impl Schedule {
                 overlap,
             } => return trigger(common, &name, context, overlap).await,
             Schedule::Backfill(request) => return request.run(common).await,
+            Schedule::Why(command) => command.run(common).await?,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)

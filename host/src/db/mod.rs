@@ -36,6 +36,7 @@ pub mod runs;
 pub mod schedules;
 pub mod stats;
 pub mod task_runs;
+pub mod trail;
 
 use std::time::Duration;
 

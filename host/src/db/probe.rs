@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
     DbError, Tx, backfills, changes, events, hosts, launches, on, overlap, packages, recovery,
-    runs, schedules, stats, task_runs,
+    runs, schedules, stats, task_runs, trail,
 };
 
 /// Run any SQL, also several statements.
@@ -50,6 +50,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         schedules::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
+        trail::STATEMENTS,
     ];
     let locking = [
         recovery::LOCKING_STATEMENTS,

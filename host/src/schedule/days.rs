@@ -75,7 +75,7 @@ impl Month {
     }
 
     /// The weekday of the day `day`, from Sunday as 0.
-    fn weekday_of(&self, day: u8) -> u8 {
+    pub(super) fn weekday_of(&self, day: u8) -> u8 {
         (self.weekday + day - 1) % 7
     }
 
@@ -161,6 +161,17 @@ impl Days {
             by_number & by_weekday
         } else {
             by_number | by_weekday
+        }
+    }
+
+    /// Whether the day-of-month field, and whether the day-of-week field, allows the day `day` of `month`. Where either
+    /// will do, both allow what one does.
+    pub(super) fn allow(&self, month: &Month, day: u8) -> (bool, bool) {
+        let holds = |days: u32| days >> day & 1 == 1;
+        let (number, weekday) = (holds(self.by_number(month)), holds(self.by_weekday(month)));
+        match self.both {
+            true => (number, weekday),
+            false => (number || weekday, number || weekday),
         }
     }
 

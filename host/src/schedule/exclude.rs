@@ -194,6 +194,25 @@ impl Exclude {
         Some(day * DAY)
     }
 
+    /// The item that leaves `local` out, as it was written.
+    pub(super) fn of(&self, local: i64) -> Option<&str> {
+        let (day, hour, minute) = parts(local);
+        let (month, number) = Month::of(day);
+        let holds = |text: &str| match item(text) {
+            Ok(Item::Days(first, last)) => (first..=last).contains(&day),
+            Ok(Item::Yearly(of_month, of_day)) => {
+                of_month == u32::from(month.number) && of_day == u32::from(number)
+            }
+            Ok(Item::Cron(cron)) => {
+                let days = cron.days.of_month(&month);
+                days >> number & 1 == 1 && cron.hours >> hour & cron.minutes >> minute & 1 == 1
+            }
+            Err(_) => false,
+        };
+        let mut texts = self.texts.iter().map(String::as_str);
+        texts.find(|text| holds(text))
+    }
+
     /// The first local time at `local` or later that is not left out.
     pub(super) fn free_from(&self, mut local: i64) -> Option<i64> {
         if self.is_empty() {

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 /// Times of day up to this many are told one by one.
 const TIMES_MAX: usize = 8;
 
-const WEEKDAYS: [&str; 8] = [
+pub(super) const WEEKDAYS: [&str; 8] = [
     "Sunday",
     "Monday",
     "Tuesday",
@@ -24,7 +24,7 @@ const WEEKDAYS: [&str; 8] = [
     "Sunday",
 ];
 
-const MONTHS: [&str; 12] = [
+pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",

@@ -190,7 +190,7 @@ fn read_as_quartz(expression: &str, texts: &mut [(usize, &str)], notes: &mut Vec
 }
 
 /// The words of `text` between spaces and tabs, each with the byte at which it begins.
-fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split([' ', '\t'])
         .scan(0, |offset, word| {
             let begin = *offset;

@@ -97,6 +97,14 @@ impl Interval {
             .map(Timestamp::from_micros)
     }
 
+    /// The same, leaving nothing out.
+    pub(super) fn whole(&self) -> Interval {
+        Interval {
+            exclude: Exclude::default(),
+            ..self.clone()
+        }
+    }
+
     /// Whether it counts elapsed time, whatever the clocks show.
     pub(super) fn is_elapsed(&self) -> bool {
         matches!(self.period, Period::Seconds(_))

@@ -73,6 +73,48 @@ impl Rule {
         })
     }
 
+    /// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
+    pub fn touched_text(&self, touched: &Touched) -> String {
+        let at = |instant| {
+            let mut text = self.local_text(instant);
+            text.truncate(text.find('[').unwrap_or(text.len()));
+            text
+        };
+        let several = touched.local != touched.local_last;
+        let (first, last) = (touched.local, touched.local_last);
+        let local = match several {
+            true if first.date() == last.date() => {
+                format!("{} to {}", clock_text(first), time_text(last))
+            }
+            true => format!("{} to {}", clock_text(first), clock_text(last)),
+            false => clock_text(first),
+        };
+        let (are, they) = if several {
+            ("are", "they fire")
+        } else {
+            ("is", "it fires")
+        };
+        let left_out = format!("{local} {are} left out by the clock");
+        let twice = format!("{local} {are} shown twice by the clock");
+        match touched.fate {
+            Fate::Moved { to } => format!("{left_out}: {they} at {}", at(to)),
+            Fate::Skipped | Fate::NotShown => format!("{left_out}: nothing fires"),
+            Fate::Once { at: fires, not_at } => {
+                format!("{twice}: {they} at {}, not at {}", at(fires), at(not_at))
+            }
+            Fate::Twice { first, second } if several => {
+                format!(
+                    "{twice}: {they} both times, from {} and from {}",
+                    at(first),
+                    at(second)
+                )
+            }
+            Fate::Twice { first, second } => {
+                format!("{twice}: {they} at {} and at {}", at(first), at(second))
+            }
+        }
+    }
+
     /// The local times that the rule names, if it does.
     fn named(&self) -> Option<Named<'_>> {
         match &self.shape {
@@ -145,7 +187,18 @@ impl<'a> Named<'a> {
     }
 }
 
-fn naive(local: i64) -> NaiveDateTime {
+/// Date and time as people write them: `2027-03-28 02:30`.
+pub fn clock_text(local: NaiveDateTime) -> String {
+    format!("{} {}", local.date(), time_text(local))
+}
+
+/// A time of day, with seconds if there are any.
+fn time_text(local: NaiveDateTime) -> String {
+    let text = local.format("%H:%M:%S").to_string();
+    text.strip_suffix(":00").unwrap_or(&text).to_owned()
+}
+
+pub(super) fn naive(local: i64) -> NaiveDateTime {
     DateTime::from_timestamp_micros(local)
         .unwrap_or_default()
         .naive_utc()

@@ -137,6 +137,23 @@ impl Zone {
         &self.spans[..after]
     }
 
+    /// The instants at which clocks show `local`, ascending: none in a gap, two in a fold.
+    pub(super) fn instants_of(&self, local: i64) -> Vec<i64> {
+        let spans = self.spans_from(local.saturating_sub(2 * DAY)).iter();
+        spans
+            .take_while(|span| span.begin <= local.saturating_add(2 * DAY))
+            .filter(|span| (span.local_begin..span.local_end).contains(&local))
+            .map(|span| local - span.offset)
+            .collect()
+    }
+
+    /// The end of the gap that leaves `local` out.
+    pub(super) fn gap_end(&self, local: i64) -> i64 {
+        let mut spans = self.spans.iter();
+        let after = spans.find(|span| local < span.local_begin);
+        after.map_or(local, |span| span.begin)
+    }
+
     /// The local time at `instant`.
     pub(super) fn local_at(&self, instant: i64) -> i64 {
         // The first span begins before every instant.

@@ -1,0 +1,241 @@
+//! What is on the record about a schedule.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::schedules::{self as orders, ScheduleError};
+use crate::clock::Timestamp;
+use crate::db::events::{Event, EventKind};
+use crate::db::hosts::{self, Host};
+use crate::db::packages::{self, PackageRow};
+use crate::db::runs::RunRow;
+use crate::db::schedules::{self, Revision, State};
+use crate::db::task_runs::{self, TaskRun};
+use crate::db::trail::{self, Decided};
+use crate::db::{Decision, Tx};
+use crate::ids::{LaunchId, LaunchKind};
+use crate::policy::{Catchup, DropReason, Policies};
+use crate::schedule::Rule;
+
+/// A revision, with its rule and its policies if this version can read them.
+pub(super) struct Said {
+    pub says: Revision,
+    pub parsed: Result<(Rule, Policies), String>,
+}
+
+/// A schedule, and what happened to it and around it.
+pub(super) struct Dossier {
+    pub now: Timestamp,
+    pub state: State,
+    /// What it says, or said at last.
+    pub newest: Said,
+    /// What it said before, the oldest first.
+    pub earlier: Vec<Said>,
+    /// What happened to it, under the names that it has had, and to its packages.
+    pub events: Vec<Event>,
+    pub hosts: Vec<Host>,
+    pub package: Option<PackageRow>,
+}
+
+/// A launch, and what has to do with it.
+pub(super) struct Traced {
+    pub decided: Decided,
+    /// What the schedule said when it was decided.
+    pub said: Said,
+    /// The launch that it was skipped or cancelled for.
+    pub overlaps: Option<Decided>,
+    /// The launch that stands for it.
+    pub stands_for_it: Option<Decided>,
+    /// What was going on when it was decided.
+    pub beside: Vec<Decided>,
+    pub runs: Vec<(RunRow, Vec<TaskRun>)>,
+    /// What happened to launches of its schedule while it was not over.
+    pub events: Vec<Event>,
+}
+
+impl Said {
+    pub fn new(says: Revision) -> Said {
+        let parsed = says.parse();
+        Said { says, parsed }
+    }
+}
+
+impl Dossier {
+    /// Read what there is about the schedule called `name`; of several, the one that there was at `about`.
+    pub async fn read(
+        tx: &mut Tx,
+        name: &str,
+        about: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Dossier, ScheduleError> {
+        let bearers = trail::bearers(tx, name).await?;
+        let was_there = |bearer: &&trail::Bearer| {
+            let gone = |at| bearer.deleted_at.is_some_and(|deleted| deleted <= at);
+            about.is_none_or(|at| bearer.created_at <= at && !gone(at))
+        };
+        let bearer = bearers.iter().find(was_there).or(bearers.first());
+        let state = match bearer {
+            Some(bearer) => schedules::state(tx, bearer.id).await?,
+            None => None,
+        };
+        let Some(state) = state else {
+            // It was never there: this names what is near.
+            let schedule = orders::find(tx, name).await?;
+            return Err(ScheduleError::Raced(schedule.says.name));
+        };
+        let mut said = trail::revisions(tx, state.id).await?;
+        let until = state.deleted_at.unwrap_or(now);
+        let events = events_of(tx, &said, until).await?;
+        let Some(newest) = said.pop() else {
+            return Err(ScheduleError::Raced(name.to_owned()));
+        };
+        let package = packages::find(tx, &newest.package).await?;
+        Ok(Dossier {
+            now,
+            state,
+            newest: Said::new(newest),
+            earlier: said.into_iter().map(Said::new).collect(),
+            events,
+            hosts: hosts::live(tx).await?,
+            package,
+        })
+    }
+
+    /// What it said at `instant`, or at first.
+    pub fn in_force(&self, instant: Timestamp) -> &Said {
+        if self.newest.says.since <= instant {
+            return &self.newest;
+        }
+        let later = self
+            .earlier
+            .partition_point(|said| said.says.since <= instant);
+        let said = self.earlier.get(later.saturating_sub(1));
+        said.unwrap_or(&self.newest)
+    }
+
+    /// The last event of that kind up to `until`.
+    pub fn last(&self, kind: EventKind, until: Timestamp) -> Option<&Event> {
+        let mut events = self.events.iter().rev();
+        events.find(|event| event.kind == kind && event.at <= until)
+    }
+
+    /// Since when no live host had `package`, at `instant`, if that is on the record.
+    pub fn missing_since(&self, package: &str, instant: Timestamp) -> Option<Timestamp> {
+        let mut events = self.events.iter().rev();
+        let missing =
+            |event: &&Event| event.kind == EventKind::PackageMissing && event.subject == package;
+        let event = events.find(|event| missing(event) && event.at <= instant);
+        event.map(|event| event.at)
+    }
+
+    /// The first event of one of those kinds from `since` on.
+    pub fn first(&self, kinds: &[EventKind], since: Timestamp) -> Option<&Event> {
+        let mut events = self.events.iter();
+        events.find(|event| kinds.contains(&event.kind) && event.at >= since)
+    }
+}
+
+/// What happened to a schedule, under the name that it had at the time, and to its package.
+async fn events_of(
+    tx: &mut Tx,
+    said: &[Revision],
+    until: Timestamp,
+) -> Result<Vec<Event>, ScheduleError> {
+    let mut events = Vec::new();
+    for (number, says) in said.iter().enumerate() {
+        // Another schedule may have had the name before, and another may have it since.
+        let next = said.get(number + 1).map(|next| next.since);
+        let until = next.map_or(until, |next| next.minus(Duration::from_micros(1)));
+        for subject in BTreeSet::from([&says.name, &says.package]) {
+            events.extend(trail::events(tx, subject, says.since, until).await?);
+        }
+    }
+    events.sort_by_key(|event| event.at);
+    Ok(events)
+}
+
+impl Traced {
+    /// The decisions about `instant`, in the order in which they were made.
+    pub async fn read_all(
+        tx: &mut Tx,
+        dossier: &Dossier,
+        instant: Timestamp,
+    ) -> Result<Vec<Traced>, ScheduleError> {
+        let id = dossier.state.id;
+        let slot = trail::of_slot(tx, id, instant).await?;
+        let by_hand = LaunchId::of(id, instant, LaunchKind::Manual);
+        let by_hand = trail::launch(tx, by_hand).await?;
+        let backfills = trail::backfills(tx, id, instant).await?;
+        let mut traces = Vec::new();
+        for decided in slot.into_iter().chain(by_hand).chain(backfills) {
+            traces.push(Traced::read(tx, dossier, decided).await?);
+        }
+        Ok(traces)
+    }
+
+    /// Read what has to do with a launch.
+    pub async fn read(
+        tx: &mut Tx,
+        dossier: &Dossier,
+        decided: Decided,
+    ) -> Result<Traced, ScheduleError> {
+        let id = dossier.state.id;
+        let launch = &decided.launch;
+        let mut earlier = dossier.earlier.iter();
+        let said = earlier.find(|said| said.says.revision == decided.schedule_revision);
+        let said = Said::new(said.unwrap_or(&dossier.newest).says.clone());
+        let overlaps = match launch.overlaps {
+            Some(other) => trail::launch(tx, other).await?,
+            None => None,
+        };
+        let coalesced = launch.reason.as_deref() == Some(DropReason::Coalesced.as_str());
+        let stands_for_it = match (&said.parsed, coalesced) {
+            (Ok((_, policies)), true) if policies.catchup == Catchup::Earliest => {
+                trail::caught_up_before(tx, id, launch.scheduled_time).await?
+            }
+            (_, true) => trail::caught_up_after(tx, id, launch.scheduled_last).await?,
+            (_, false) => None,
+        };
+        let waited = launch.decision == Decision::Queued || decided.opened_at.is_some();
+        let displaced = launch.decision == Decision::Skipped
+            && launch
+                .finished_at
+                .is_some_and(|end| end > launch.claimed_at);
+        let beside = match waited || displaced {
+            true => trail::beside(tx, id, launch).await?,
+            false => Vec::new(),
+        };
+        let mut runs = Vec::new();
+        for run in trail::runs(tx, launch.id).await? {
+            let calls = task_runs::of_run(tx, run.id).await?;
+            runs.push((run, calls));
+        }
+        let until = launch.finished_at.unwrap_or(dossier.now);
+        let about = |event: &&Event| (launch.claimed_at..=until).contains(&event.at);
+        let events = dossier.events.iter().filter(about).cloned().collect();
+        Ok(Traced {
+            decided,
+            said,
+            overlaps,
+            stands_for_it,
+            beside,
+            runs,
+            events,
+        })
+    }
+
+    /// Whether it is about `instant`: a range also spans moments that are no slots.
+    pub fn holds(&self, instant: Timestamp) -> bool {
+        let launch = &self.decided.launch;
+        match &self.said.parsed {
+            Ok((rule, _)) if launch.slot_count > 1 => rule.matches(instant),
+            _ => true,
+        }
+    }
+
+    /// Whether it says all there is to say about `instant`: a backfill does not say why the slot was not launched
+    /// before.
+    pub fn answers(&self, instant: Timestamp) -> bool {
+        self.decided.launch.kind != LaunchKind::Backfill && self.holds(instant)
+    }
+}

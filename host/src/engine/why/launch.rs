@@ -1,0 +1,282 @@
+//! Pure: what was decided about a slot.
+
+use std::time::Duration;
+
+use super::dossier::{Dossier, Traced};
+use super::{Finding, FindingKind, moment, path, rule_of, span};
+use crate::clock::Timestamp;
+use crate::db::events::EventKind;
+use crate::db::overlap::REASON as OVERLAP;
+use crate::db::trail::Decided;
+use crate::db::{Decision, LaunchStatus};
+use crate::engine::plan::PACKAGE_MISSING;
+use crate::ids::LaunchKind;
+use crate::policy::{Catchup, DropReason, Policies};
+
+/// Waiting for less is not worth a line.
+pub(super) const NOTICED: Duration = Duration::from_secs(1);
+
+/// Everything about one launch; about one `slot` of it, when it is a range.
+pub(super) fn chain(dossier: &Dossier, traced: &Traced, slot: Option<Timestamp>) -> Vec<Finding> {
+    let slot = slot.unwrap_or(traced.decided.launch.scheduled_last);
+    let mut findings = what_it_is(traced, slot);
+    findings.extend(decision(dossier, traced, slot));
+    findings.extend(path::path(traced));
+    if traced.decided.launch.reason.as_deref() == Some("schedule_disabled") {
+        findings.extend(paused(dossier, traced));
+    }
+    findings.extend(path::outcome(dossier, traced));
+    findings
+}
+
+/// The slot, or what else asked for a launch.
+fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
+    let launch = &traced.decided.launch;
+    let asked = |text: &str| {
+        let text = format!("{text}: launch {}", launch.id);
+        vec![Finding::at(FindingKind::Asked, slot, text)]
+    };
+    match launch.kind {
+        LaunchKind::Manual => {
+            return asked("a person or a program asked for a launch besides the slots");
+        }
+        LaunchKind::Backfill => return asked("a backfill asked for the slot"),
+        LaunchKind::Startup => return asked("a host started"),
+        LaunchKind::Schedule | LaunchKind::Catchup => {}
+    }
+    let of = rule_of(&traced.said);
+    if launch.slot_count > 1 {
+        let text = format!(
+            "one of {} slots of {of} that were dropped together, from {} to {}",
+            launch.slot_count, launch.scheduled_time, launch.scheduled_last
+        );
+        return vec![Finding::at(FindingKind::Slot, slot, text)];
+    }
+    let also = format!(", launch {}", launch.id);
+    match &traced.said.parsed {
+        Ok((rule, _)) => moment::slot(&traced.said, rule, slot, &also),
+        Err(_) => {
+            let text = format!("a slot of {of}{also}");
+            vec![Finding::at(FindingKind::Slot, slot, text)]
+        }
+    }
+}
+
+/// What was decided, and why.
+fn decision(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> {
+    let launch = &traced.decided.launch;
+    let had_waited = launch
+        .finished_at
+        .is_some_and(|end| end > launch.claimed_at);
+    let mut findings = Vec::new();
+    if launch.decision == Decision::Skipped {
+        findings.extend(had_waited.then(|| queued(traced)));
+        findings.extend(skipped(dossier, traced, slot));
+        return findings;
+    }
+    findings.extend(late(traced));
+    let waited = traced.decided.opened_at.is_some() || launch.decision == Decision::Queued;
+    findings.push(match waited {
+        true => queued(traced),
+        false => launched(traced),
+    });
+    findings
+}
+
+/// That it was decided after its time, and launched all the same.
+fn late(traced: &Traced) -> Option<Finding> {
+    let launch = &traced.decided.launch;
+    let late = launch.claimed_at.since(launch.scheduled_time);
+    let so = match launch.kind {
+        LaunchKind::Catchup => {
+            let word = policies(traced).map_or(Catchup::default(), |policies| policies.catchup);
+            format!("; caught up, since `catchup` is `{word}`")
+        }
+        LaunchKind::Schedule if late >= NOTICED => ", within the grace".to_owned(),
+        _ => return None,
+    };
+    let text = format!("decided {} after its time{so}", span(late));
+    Some(Finding::at(FindingKind::Late, launch.claimed_at, text))
+}
+
+fn launched(traced: &Traced) -> Finding {
+    let launch = &traced.decided.launch;
+    let by = decided_by(traced);
+    let text = format!("decided{by}, to run the package `{}`", launch.package);
+    Finding::at(FindingKind::Launched, launch.claimed_at, text)
+}
+
+/// ` by `tower` with tzdata 2026a`, where that is on the record: whoever opens a launch again signs it too.
+pub(super) fn decided_by(traced: &Traced) -> String {
+    let Decided { launch, host, .. } = &traced.decided;
+    match (host, &launch.tzdata_version) {
+        (Some(host), Some(version)) if launch.recoveries == 0 => {
+            format!(" by `{host}` with tzdata {version}")
+        }
+        _ => String::new(),
+    }
+}
+
+/// That it had to wait for its turn, and behind what.
+fn queued(traced: &Traced) -> Finding {
+    let launch = &traced.decided.launch;
+    // Whoever lets it go signs it too.
+    let by = match traced.decided.opened_at {
+        Some(_) => String::new(),
+        None => decided_by(traced),
+    };
+    let others: Vec<String> = traced.beside.iter().map(named).collect();
+    let wait = match &others[..] {
+        [] if launch.fire_time > launch.claimed_at => "its fire time".to_owned(),
+        [] => "its turn".to_owned(),
+        others => format!("its turn behind {}", others.join(" and ")),
+    };
+    let text = format!("decided{by}, to wait for {wait}");
+    Finding::at(FindingKind::Queued, launch.claimed_at, text)
+}
+
+/// Why it was skipped.
+fn skipped(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> {
+    let launch = &traced.decided.launch;
+    let at = launch.finished_at.unwrap_or(launch.claimed_at);
+    let reason = launch.reason.as_deref().unwrap_or_default();
+    if let Ok(drop) = reason.parse() {
+        return vec![dropped(traced, drop, slot)];
+    }
+    let (kind, text) = match reason {
+        OVERLAP => return vec![overlapped(traced, at)],
+        "paused" => return pause(dossier, traced),
+        PACKAGE_MISSING => (
+            FindingKind::PackageMissing,
+            format!(
+                "skipped{}: no live host had the package `{}` in its folder{}",
+                decided_by(traced),
+                launch.package,
+                dossier
+                    .missing_since(&launch.package, at)
+                    .map_or_else(String::new, |since| format!(", since {since}"))
+            ),
+        ),
+        "edited" => {
+            let change = dossier.first(&[EventKind::ScheduleChanged], at);
+            let change = change.map_or_else(String::new, |event| format!(" ({})", event.detail));
+            (
+                FindingKind::Edited,
+                format!("skipped: the timing was changed before anybody had decided it{change}"),
+            )
+        }
+        "removed" => (
+            FindingKind::Removed,
+            "skipped: the schedule was removed before anybody had decided it".to_owned(),
+        ),
+        reason => (FindingKind::Skipped, format!("skipped: {reason}")),
+    };
+    vec![Finding::at(kind, at, text)]
+}
+
+/// What the judge of slots said about `slot`.
+fn dropped(traced: &Traced, reason: DropReason, slot: Timestamp) -> Finding {
+    let at = traced.decided.launch.claimed_at;
+    let by = decided_by(traced);
+    let policies = policies(traced);
+    let why = match reason {
+        DropReason::SkippedOnce => {
+            let text = format!("skipped{by}: a person had taken it out");
+            return Finding::at(FindingKind::TakenOut, at, text);
+        }
+        DropReason::CatchupNone => "`catchup` is `none`".to_owned(),
+        DropReason::Window => match policies.and_then(|policies| policies.catchup_window) {
+            Some(window) => format!("`catchup_window` is {}", span(window)),
+            None => "that is past the host's catch-up window".to_owned(),
+        },
+        DropReason::Coalesced => {
+            let word = policies.map_or(Catchup::default(), |policies| policies.catchup);
+            let other = match &traced.stands_for_it {
+                Some(other) => format!("the slot {}", other.launch.scheduled_time),
+                None => "another slot".to_owned(),
+            };
+            format!("`catchup` is `{word}` and {other} stands for it")
+        }
+        DropReason::CatchupMax => {
+            let most = policies.map_or(0, Policies::catchup_max);
+            format!("`catchup_max` is {most} and newer slots are caught up")
+        }
+    };
+    let late = span(at.since(slot));
+    let text = format!("decided{by}, {late} after its time; skipped, since {why}");
+    Finding::at(FindingKind::Late, at, text)
+}
+
+/// With what it overlapped.
+fn overlapped(traced: &Traced, at: Timestamp) -> Finding {
+    // Whoever asks for a launch by hand may choose another policy, which is not on the record.
+    let by_hand = traced.decided.launch.kind == LaunchKind::Manual;
+    let since = match policies(traced) {
+        Some(policies) if !by_hand => format!(", since `overlap` is `{}`", policies.overlap),
+        _ => String::new(),
+    };
+    let other = match &traced.overlaps {
+        Some(other) => named(other),
+        None => "another launch".to_owned(),
+    };
+    let text = format!("skipped{}{since}, beside {other}", decided_by(traced));
+    Finding::at(FindingKind::Overlapped, at, text)
+}
+
+/// The pause in which it fell, and its end.
+fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
+    let launch = &traced.decided.launch;
+    let mut findings: Vec<Finding> = paused(dossier, traced).into_iter().collect();
+    let ends = [EventKind::ScheduleResumed, EventKind::ScheduleRemoved];
+    let end = dossier.first(&ends, launch.claimed_at);
+    findings.extend(end.map(|event| match event.kind {
+        EventKind::ScheduleRemoved => {
+            let text = "skipped: the schedule was removed while it was paused";
+            Finding::at(FindingKind::Removed, event.at, text)
+        }
+        _ => {
+            let text = format!("{}; skipped, as what falls into a pause is", event.detail);
+            Finding::at(FindingKind::Resumed, event.at, text)
+        }
+    }));
+    findings
+}
+
+/// The pause that there was when the launch came to its end.
+fn paused(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
+    let launch = &traced.decided.launch;
+    let until = launch.finished_at.unwrap_or(launch.claimed_at);
+    let event = dossier.last(EventKind::SchedulePaused, until)?;
+    Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
+}
+
+/// A launch of the schedule by its slot, and what became of it.
+pub(super) fn named(other: &Decided) -> String {
+    let launch = &other.launch;
+    let run = launch.run_id;
+    let run = run.map_or_else(String::new, |run| format!(", run {run}"));
+    let became = match launch.finished_at {
+        Some(end) => format!("{} at {end}", ended(launch.status)),
+        None => format!("is {} now", launch.status),
+    };
+    format!(
+        "the launch of {} ({}{run}), which {became}",
+        launch.scheduled_time, launch.id
+    )
+}
+
+fn ended(status: LaunchStatus) -> &'static str {
+    match status {
+        LaunchStatus::Cancelled => "was cancelled",
+        LaunchStatus::Abandoned => "was abandoned",
+        LaunchStatus::Skipped => "was skipped",
+        LaunchStatus::Unknown => "ended unknown",
+        other => other.as_str(),
+    }
+}
+
+/// What the schedule said when it was decided, if this version can read it.
+pub(super) fn policies(traced: &Traced) -> Option<&Policies> {
+    let parsed = traced.said.parsed.as_ref();
+    parsed.ok().map(|(_, policies)| policies)
+}

@@ -1,0 +1,212 @@
+//! Records that no host makes, and how a moment is read. What hosts make is tested where their databases are.
+
+use super::dossier::Said;
+use super::*;
+use crate::db::Origin;
+use crate::db::schedules::{History, Revision, State};
+use crate::policy::Policies;
+use crate::schedule::{RuleKind, RuleText};
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
+    Revision {
+        schedule_id: ScheduleId(uuid::Uuid::nil()),
+        revision: number,
+        name: name.to_owned(),
+        package: "hello".to_owned(),
+        task: None,
+        rule,
+        policies: serde_json::to_string(&Policies::default()).unwrap(),
+        context: "{}".to_owned(),
+        since: time(since),
+    }
+}
+
+/// A schedule that was made at midnight, is decided up to 02:00, and is looked at at 02:30.
+fn dossier(newest: Revision, earlier: Vec<Revision>) -> Dossier {
+    let state = State {
+        id: newest.schedule_id,
+        origin: Origin::Operator,
+        revision: newest.revision,
+        enabled: true,
+        cursor_at: time("2026-01-01T02:00:00Z"),
+        next_slot: None,
+        history: History::default(),
+        paused_at: None,
+        paused_by: None,
+        pause_note: None,
+        paused_until: None,
+        resumed_at: None,
+        created_at: time("2026-01-01T00:00:00Z"),
+        updated_at: time("2026-01-01T00:00:00Z"),
+        deleted_at: None,
+    };
+    Dossier {
+        now: time("2026-01-01T02:30:00Z"),
+        state,
+        newest: Said::new(newest),
+        earlier: earlier.into_iter().map(Said::new).collect(),
+        events: Vec::new(),
+        hosts: Vec::new(),
+        package: None,
+    }
+}
+
+fn cron(expression: &str) -> RuleText {
+    RuleText::new(RuleKind::Cron, expression, "UTC")
+}
+
+fn told(findings: &[Finding]) -> Vec<String> {
+    findings
+        .iter()
+        .map(|finding| format!("{}: {}", finding.kind, finding.text))
+        .collect()
+}
+
+#[test]
+fn a_moment_is_read_with_and_without_an_offset() {
+    let local = |text: &str| When::Local(text.parse().unwrap());
+    for (text, when) in [
+        (
+            "2026-03-08T02:30:00-05:00",
+            When::Instant(time("2026-03-08T07:30:00Z")),
+        ),
+        ("2026-03-08 02:30", local("2026-03-08T02:30:00")),
+        ("2026-03-08T02:30", local("2026-03-08T02:30:00")),
+        ("2026-03-08 02:30:15", local("2026-03-08T02:30:15")),
+        ("2026-03-08T02:30:15.5", local("2026-03-08T02:30:15.500")),
+    ] {
+        assert_eq!(text.parse::<When>(), Ok(when), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_moment_is_refused() {
+    for (text, refusal) in [
+        ("", "`` is not a time"),
+        ("noon", "`noon` is not a time"),
+        ("2026-03-08", "`2026-03-08` is not a time"),
+        ("2026-02-30 02:30", "`2026-02-30 02:30` is not a time"),
+        ("2026-03-08 25:00", "`2026-03-08 25:00` is not a time"),
+        (
+            "1969-12-31 23:59",
+            "`1969-12-31 23:59` is outside the years 1970 to 2099",
+        ),
+        (
+            "2100-01-01T00:00:00Z",
+            "`2100-01-01T00:00:00Z` is outside the years 1970 to 2099",
+        ),
+    ] {
+        let error = text.parse::<When>().unwrap_err();
+        assert_eq!(error.to_string(), refusal);
+        assert!(error.hint().contains("RFC 3339"), "{}", error.hint());
+    }
+}
+
+#[test]
+fn a_slot_without_a_decision_is_not_explained_away() {
+    let dossier = dossier(
+        revision(1, "bell", cron("0 * * * *"), "2026-01-01T00:00:00Z"),
+        Vec::new(),
+    );
+    let findings = moment::without_decision(&dossier, time("2026-01-01T01:00:00Z"));
+    assert_eq!(
+        told(&findings),
+        [
+            "slot: a slot of cron `0 * * * *` (revision 1)",
+            "undecided: no decision about it is on the record, though all up to 2026-01-01T02:00:00Z is decided",
+        ]
+    );
+}
+
+#[test]
+fn what_this_version_cannot_read_is_said() {
+    let dossier = dossier(
+        revision(1, "bell", cron("0 25 * * *"), "2026-01-01T00:00:00Z"),
+        Vec::new(),
+    );
+    for findings in [
+        moment::without_decision(&dossier, time("2026-01-01T01:00:00Z")),
+        moment::standing(&dossier),
+    ] {
+        let [finding] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert_eq!(finding.kind, FindingKind::Unreadable);
+        assert!(
+            finding
+                .text
+                .starts_with("this version cannot read revision 1: "),
+            "{}",
+            finding.text
+        );
+    }
+}
+
+#[test]
+fn a_moment_is_judged_by_what_the_schedule_said_then() {
+    let earlier = revision(1, "old", cron("30 * * * *"), "2026-01-01T00:00:00Z");
+    let newest = revision(2, "new", cron("0 * * * *"), "2026-01-01T01:15:00Z");
+    let dossier = dossier(newest, vec![earlier]);
+    for (instant, revision) in [
+        ("2025-12-31T00:00:00Z", 1),
+        ("2026-01-01T01:14:59Z", 1),
+        ("2026-01-01T01:15:00Z", 2),
+        ("2027-01-01T00:00:00Z", 2),
+    ] {
+        assert_eq!(
+            dossier.in_force(time(instant)).says.revision,
+            revision,
+            "{instant}"
+        );
+    }
+    assert_eq!(moment::renamed(&dossier, "new"), None);
+    let renamed = moment::renamed(&dossier, "old").unwrap();
+    assert_eq!(renamed.at, Some(time("2026-01-01T01:15:00Z")));
+    assert_eq!(
+        renamed.text,
+        "what was called `old` is called `new` from then on"
+    );
+}
+
+#[test]
+fn rules_that_the_clock_gives_no_slots_say_when_they_ring() {
+    let ends = RuleText::new(RuleKind::AfterCompletion, "10m", "UTC");
+    for (rule, expected) in [
+        (
+            ends,
+            "coming: the next launch comes 10 minutes after each launch ends",
+        ),
+        (
+            cron("@reboot"),
+            "coming: the next launch comes once at every start of a host",
+        ),
+    ] {
+        let dossier = dossier(
+            revision(1, "bell", rule, "2026-01-01T00:00:00Z"),
+            Vec::new(),
+        );
+        let missing = [
+            "no_host: no host serves",
+            "no_package: no host ever had the package `hello`",
+        ];
+        let standing = told(&moment::standing(&dossier));
+        assert_eq!(standing, [&[expected], &missing[..]].concat());
+    }
+}
+
+#[test]
+fn a_span_is_told_in_units_that_matter() {
+    for (micros, text) in [
+        (0, "0s"),
+        (1_500, "1ms"),
+        (10_671_286, "10s 671ms"),
+        (61_900_000, "1m 1s"),
+        (9_000_000_000, "2h 30m"),
+    ] {
+        assert_eq!(span(Duration::from_micros(micros)), text);
+    }
+}

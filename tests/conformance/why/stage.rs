@@ -1,0 +1,218 @@
+//! The stage of a play: a host on a simulated clock, with one schedule.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile::clock::{Clock, Timestamp};
+use campanile::db::runs::{self, Finish, RunEnd};
+use campanile::db::schedules::{self, Pause, Revision};
+use campanile::db::{HostLock, Origin};
+use campanile::engine::schedules as orders;
+use campanile::engine::why::{Finding, why};
+use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile::package::{Folder, Packages, Rules};
+use campanile::policy::{Defaults, Policies};
+use campanile::schedule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
+use campanile::wasm::{Limits, Sandbox, SandboxSettings};
+use campanile_tests::TestDb;
+
+use crate::fixtures::schedule_id;
+
+const GUESTS: &[u8] = include_bytes!("../../guests/guests.wasm");
+
+/// A host in the morning of a Monday.
+pub struct Stage {
+    pub test: TestDb,
+    pub clock: Clock,
+    pub engine: Arc<Engine>,
+    _lock: HostLock,
+}
+
+/// On the morning of the play, `10:05` or `10:05:30`.
+pub fn time(text: &str) -> Timestamp {
+    let seconds = if text.len() == 5 { ":00" } else { "" };
+    format!("2026-05-04T{text}{seconds}Z").parse().unwrap()
+}
+
+pub fn cron(expression: &str) -> RuleText {
+    RuleText::new(RuleKind::Cron, expression, "UTC")
+}
+
+impl Stage {
+    pub async fn new(test: TestDb) -> Stage {
+        let clock = Clock::simulated(time("10:00"));
+        let memory_bytes_max = Limits::default().memory_bytes_max;
+        let sandbox = SandboxSettings {
+            calls_max: 8,
+            guest_threads: 2,
+            // Compiled once for all of these tests.
+            cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
+            memory_bytes_max,
+        };
+        let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
+        let plugins = test.place.folder.path().join("plugins");
+        std::fs::create_dir(&plugins).unwrap();
+        std::fs::write(plugins.join("guests.wasm"), GUESTS).unwrap();
+        let rules = Rules {
+            limits: Limits::default(),
+            memory_bytes_most: memory_bytes_max,
+            env: |_| None,
+            own_paths: Vec::new(),
+        };
+        let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
+        let settings = Settings {
+            runs_max: 8,
+            lease: Duration::from_secs(30),
+            renew: Duration::from_secs(10),
+            late: Defaults::default(),
+            recovery: RecoveryLimits {
+                lost_threshold: Duration::from_secs(60),
+                age_max: Duration::from_secs(3_600),
+                attempts_max: 3,
+            },
+            recovery_interval: Duration::from_secs(10),
+            audit_interval: Duration::from_secs(600),
+            drain: Duration::from_secs(1),
+        };
+        let (engine, lock) = Engine::start(
+            test.db.clone(),
+            clock.clone(),
+            Some("tower"),
+            settings,
+            Packages::default(),
+            sandbox,
+        )
+        .await
+        .unwrap();
+        engine.scan(&mut folder).await.unwrap();
+        Stage {
+            test,
+            clock,
+            engine,
+            _lock: lock,
+        }
+    }
+
+    /// Add the schedule `bell`, which calls the task `ok`.
+    pub async fn add(&self, rule: RuleText, policies: Policies) {
+        self.add_calling("ok", rule, policies).await;
+    }
+
+    pub async fn add_calling(&self, task: &str, rule: RuleText, policies: Policies) {
+        let id = schedule_id(1);
+        let now = self.clock.now();
+        let parsed = Rule::parse(&rule, HashKey::of(id)).unwrap();
+        let next = policies.next_slot(&parsed, now, 0);
+        let says = Revision {
+            schedule_id: id,
+            revision: 1,
+            name: "bell".to_owned(),
+            package: "guests".to_owned(),
+            task: Some(task.to_owned()),
+            rule,
+            policies: serde_json::to_string(&policies).unwrap(),
+            context: r#"{"retry_after_ms": 10000}"#.to_owned(),
+            since: now,
+        };
+        let mut tx = self.test.write().await;
+        schedules::insert(&mut tx, &says, Origin::Operator, next)
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// Let everything happen that is to happen by then.
+    pub async fn pass_to(&self, text: &str) {
+        self.clock.advance_to(time(text));
+        self.engine.renew(time(text)).await.unwrap();
+        self.engine.tick(time(text)).await.unwrap();
+    }
+
+    /// Let slots be decided, and not be taken.
+    pub async fn decide(&self, text: &str) {
+        self.clock.advance_to(time(text));
+        self.engine.intend(time(text)).await.unwrap();
+    }
+
+    /// Let slots be decided and taken, by a host that then says nothing more.
+    pub async fn begin(&self, text: &str) -> Vec<Work> {
+        self.decide(text).await;
+        self.engine.take(time(text)).await.unwrap()
+    }
+
+    /// Let a run succeed that was begun.
+    pub async fn end(&self, work: &Work, text: &str) {
+        self.clock.advance_to(time(text));
+        let finish = Finish {
+            run_id: work.run_id,
+            token: work.token,
+            launch_id: work.taken.launch_id,
+            schedule_id: work.taken.schedule_id,
+            slot: work.taken.slot,
+            at: time(text),
+            end: RunEnd::Succeeded { output: None },
+            tasks: Vec::new(),
+        };
+        let mut tx = self.test.write().await;
+        assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+        tx.commit().await.unwrap();
+    }
+
+    pub async fn pause(&self, text: &str, note: Option<&str>, until: Option<&str>) {
+        self.clock.advance_to(time(text));
+        let pause = Pause {
+            by: "ada",
+            note,
+            until: until.map(time),
+        };
+        let mut tx = self.test.write().await;
+        orders::pause(&mut tx, "bell", pause, time(text))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    pub async fn resume(&self, text: &str) {
+        self.clock.advance_to(time(text));
+        let mut tx = self.test.write().await;
+        orders::resume(&mut tx, "bell", "ben", false, time(text))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// Require the answer for `bell`, a line for each finding.
+    pub async fn tells(&self, at: Option<&str>, expected: &str) {
+        self.tells_of("bell", at, expected).await;
+    }
+
+    pub async fn tells_of(&self, name: &str, at: Option<&str>, expected: &str) {
+        let mut tx = self.test.read().await;
+        let when = at.map(|at| at.parse().unwrap());
+        let answer = why(&mut tx, name, when, self.clock.now()).await.unwrap();
+        let lines: Vec<String> = answer.findings.iter().map(line).collect();
+        let told = lines.join("\n");
+        let expected: Vec<&str> = expected.trim().lines().map(str::trim).collect();
+        assert_eq!(told, expected.join("\n"), "\n{told}\n");
+    }
+}
+
+/// `kind, time: text`.
+fn line(finding: &Finding) -> String {
+    let at = finding.at.map_or_else(String::new, |at| format!(", {at}"));
+    let text = without_ids(&finding.text).replace(tzdata_version(), "<tzdata>");
+    format!("{}{at}: {text}", finding.kind)
+}
+
+/// The text with `<id>` for each id.
+fn without_ids(text: &str) -> String {
+    let words = text.split(' ').map(|word| {
+        let id = word.trim_matches(['(', ')', ',', ':', ';']);
+        match uuid::Uuid::parse_str(id) {
+            Ok(_) => word.replace(id, "<id>"),
+            Err(_) => word.to_owned(),
+        }
+    });
+    words.collect::<Vec<String>>().join(" ")
+}
