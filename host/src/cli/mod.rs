@@ -13,6 +13,7 @@ mod explain;
 mod launch;
 mod output;
 mod package;
+mod policy;
 mod rule;
 mod run;
 mod schedule;

@@ -20,6 +20,7 @@ pub mod limits;
 pub(crate) mod listing;
 mod loader;
 pub mod manifest;
+pub mod ordered;
 mod pair;
 pub mod sidecar;
 pub mod spec;
