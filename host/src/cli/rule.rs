@@ -72,6 +72,25 @@ impl RuleOptions {
         }
     }
 
+    pub(super) fn has_anchor(&self) -> bool {
+        self.anchor.is_some()
+    }
+
+    pub(super) fn has_exclusions(&self) -> bool {
+        !self.exclude.is_empty()
+    }
+
+    /// Whether anything is given besides the expression.
+    pub(super) fn has_rest(&self) -> bool {
+        let choices = [
+            self.tz.is_some(),
+            self.day_match.is_some(),
+            self.dst_gap.is_some(),
+            self.dst_fold.is_some(),
+        ];
+        self.has_anchor() || self.has_exclusions() || choices.contains(&true)
+    }
+
     /// Make `text` say what is given besides the expression; the rest of it stays.
     pub(super) fn rest_over(&self, text: &mut RuleText) {
         text.anchor = self.anchor.or(text.anchor);

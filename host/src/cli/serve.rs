@@ -16,7 +16,6 @@ use crate::config::{Config, Flags};
 use crate::db::{Db, DbError};
 use crate::engine::{Engine, RecoveryLimits, Settings};
 use crate::package::{Folder, Packages, Rules};
-use crate::policy::Defaults;
 use crate::strict;
 use crate::telemetry::{self, LogFormat};
 use crate::wasm::Sandbox;
@@ -99,10 +98,7 @@ pub(super) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
-        late: Defaults {
-            misfire_grace: config.late.misfire_grace,
-            catchup_window: config.late.catchup_window,
-        },
+        late: config.late.defaults(),
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,
