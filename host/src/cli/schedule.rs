@@ -2,6 +2,7 @@
 //!
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
+mod check;
 mod edit;
 mod import;
 mod shown;
@@ -94,6 +95,8 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
         overlap: Option<Overlap>,
     },
+    /// Read a schedules file and show what it would change; exit code 1 when one of its schedules would be refused
+    Check(check::Check),
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
@@ -231,6 +234,7 @@ impl Schedule {
                 context,
                 overlap,
             } => return trigger(common, &name, context, overlap).await,
+            Schedule::Check(command) => return command.run(common).await,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)

@@ -22,6 +22,7 @@ mod loader;
 pub mod manifest;
 pub mod ordered;
 mod pair;
+pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
 

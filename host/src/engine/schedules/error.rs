@@ -13,6 +13,11 @@ pub enum ScheduleError {
     Name(String),
     #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
     Exists(String),
+    #[error(
+        "a schedule named `{name}` exists already, and is {}; choose another name, or end that one first",
+        origin_is(*.origin)
+    )]
+    Held { name: String, origin: Origin },
     #[error("there is no schedule named `{name}`{}", hint(.nearest))]
     Unknown {
         name: String,
