@@ -70,7 +70,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&tower), [of_file("hourly", 1), of_file("secondly", 1)]);
     let rung = tower.launch_where("secondly", |row| row["status"] == "succeeded");
     let applied = || events(&tower, "schedules_file_applied");
-    assert_eq!(applied(), ["2 schedules added, 0 changed, 0 ended"]);
+    assert_eq!(applied(), ["2 added, 0 changed, 0 ended"]);
     tower
         .run(["schedule", "edit", "hourly", "--jitter", "1m"])
         .refused(&[
@@ -82,7 +82,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     let hourly = schedule("hourly", "every = '1h'\njitter = '1m'");
     order(&tower, &format!("# Another order.\n{daily}\n{hourly}"));
     wait_for(&tower, &[of_file("daily", 1), of_file("hourly", 2)]);
-    assert_eq!(applied()[0], "1 schedules added, 1 changed, 1 ended");
+    assert_eq!(applied()[0], "1 added, 1 changed, 1 ended");
     assert_eq!(
         tower.json(["schedule", "show", "hourly"])["policies"],
         json!({"jitter": "1m"})
@@ -100,7 +100,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&tower), [of_file("daily", 1), of_file("hourly", 2)]);
     assert_eq!(applied().len(), 2);
     order(&tower, "");
-    host.wait_for_line("0 schedules added, 0 changed, 2 ended");
+    host.wait_for_line("0 added, 0 changed, 2 ended");
     assert_eq!(all(&tower), []);
 }
 
@@ -189,7 +189,7 @@ async fn a_schedule_waits_for_its_package(place: Place) {
         "{told:?}"
     );
     tower.bring("guests");
-    host.wait_for_line("1 schedules added");
+    host.wait_for_line("1 added");
     assert_eq!(all(&tower), [of_file("hourly", 1)]);
 }
 
