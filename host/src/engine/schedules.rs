@@ -90,7 +90,7 @@ pub async fn add(
 }
 
 /// Make `schedule` say what is wanted. A change of timing never looks back; any other keeps the cursor.
-pub(super) async fn revise(
+pub async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
     wanted: &Wanted,
@@ -138,6 +138,9 @@ pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
     end(tx, &schedule, now).await
 }
 
+/// The reason of slots, and of launches that wait for their turn, when their schedule is removed.
+const REMOVED: &str = "removed";
+
 /// End a schedule for good, whoever ordered it.
 pub(super) async fn end(
     tx: &mut Tx,
@@ -146,11 +149,11 @@ pub(super) async fn end(
 ) -> Result<(), ScheduleError> {
     let name = &schedule.says.name;
     let reason = match schedule.state.enabled {
-        true => "removed",
+        true => REMOVED,
         false => "paused",
     };
     drop_past_slots(tx, schedule, reason, now).await?;
-    overlap::skip_queue(tx, schedule.state.id, reason, now).await?;
+    overlap::skip_queue(tx, schedule.state.id, REMOVED, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }

@@ -49,7 +49,7 @@ pub async fn resume(
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
     let owed_from = match catch_up {
-        true => schedule.state.paused_at.unwrap_or(now),
+        true => schedule.state.cursor_at,
         false => now,
     };
     resume_from(tx, &schedule, owed_from, now).await?;
