@@ -14,6 +14,7 @@ mod explain;
 mod launch;
 mod output;
 mod package;
+mod policy;
 mod rule;
 mod run;
 mod schedule;

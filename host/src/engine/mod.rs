@@ -15,14 +15,16 @@
 //! | `outcome`   | pure: retry or end                                                      |
 //! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
 //!
-//! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
-//! `why` reads back what was decided, `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
+//! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the
+//! plugin folder and `schedules_file` the schedules file, `backfill` launches slots of the past, `why` reads back what
+//! was decided, `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
 
 pub mod audit;
 pub mod backfill;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;
+pub mod schedules_file;
 pub mod why;
 pub mod workflow;
 
@@ -51,6 +53,7 @@ use tokio::sync::Notify;
 
 pub use intend::Intended;
 pub use recover::{Recovered, RecoveryLimits, verdict};
+pub use schedules_file::Following;
 pub use start::StartError;
 pub use take::Work;
 

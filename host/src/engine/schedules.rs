@@ -3,24 +3,35 @@
 //! Everything is checked before anything is written, and each function writes within the
 //! transaction it is given, so a refusal leaves nothing half-done.
 
+mod diff;
+mod edit;
+mod error;
+mod pause;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::EngineError;
-use super::backfill::{self, BackfillError};
+use super::backfill;
 use super::plan::{self, PACKAGE_MISSING};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Pause, Revision, Schedule, State};
+use crate::db::schedules::{self, Revision, Schedule, State};
 use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
-use crate::package::context::{self, ReservedKey};
+use crate::package::context;
 use crate::package::{Manifest, spec};
-use crate::policy::{Beside, MadeWay, Overlap, Policies, PolicyError, Turn};
-use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
+use crate::policy::{Beside, MadeWay, Overlap, Policies, Turn};
+use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
+
+pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
+pub use edit::{Skip, edit, rename, skip};
+pub use error::ScheduleError;
+use error::origin_is;
+pub(super) use pause::end_pauses;
+pub use pause::{pause, resume};
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,92 +60,6 @@ pub struct Triggered {
     pub turn: Turn,
 }
 
-/// Why a schedule cannot be changed as asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ScheduleError {
-    #[error("`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`")]
-    Name(String),
-    #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
-    Exists(String),
-    #[error("there is no schedule named `{name}`{}", hint(.nearest))]
-    Unknown {
-        name: String,
-        nearest: Option<String>,
-    },
-    #[error("there is no package named `{name}`{}", hint(.nearest))]
-    UnknownPackage {
-        name: String,
-        nearest: Option<String>,
-    },
-    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
-    PackageRejected { name: String, why: String },
-    #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
-    UnknownTask {
-        package: String,
-        task: String,
-        nearest: Option<String>,
-        known: Vec<String>,
-    },
-    #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
-    PackageMissing(String),
-    #[error("{0}")]
-    Rule(#[from] RuleError),
-    #[error("{0} is in the past, so the schedule would never ring; give a later time")]
-    Past(Timestamp),
-    #[error(
-        "the rule has no slot from now to the end of 2099, so the schedule would never ring; `campanile cron explain` shows what it comes to"
-    )]
-    NothingAhead,
-    #[error("{0}")]
-    Policy(#[from] PolicyError),
-    #[error("this version cannot read what `{name}` says: {why}")]
-    Unreadable { name: String, why: String },
-    #[error("{0} is in the past, so the pause would be over already; give a later time")]
-    PauseOver(Timestamp),
-    #[error("{0}")]
-    Reserved(#[from] ReservedKey),
-    #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
-    NotTheOperators {
-        name: String,
-        package: String,
-        origin: Origin,
-    },
-    #[error("`{0}` is paused already")]
-    Paused(String),
-    #[error("`{0}` is not paused")]
-    NotPaused(String),
-    #[error("somebody else changed `{0}` at the same time; look at it, then try again")]
-    Raced(String),
-    #[error("{0}")]
-    Backfill(#[from] BackfillError),
-    #[error(transparent)]
-    Db(#[from] DbError),
-}
-
-fn hint(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
-}
-
-fn origin_is(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Operator => "the operator's",
-        Origin::File => "ordered by the schedules file",
-        Origin::Sidecar => "ordered by its package's sidecar",
-        Origin::Package => "proposed by its package",
-    }
-}
-
-fn origin_file(origin: Origin, package: &str) -> String {
-    match origin {
-        Origin::Operator => "it".to_owned(),
-        Origin::File => "the schedules file".to_owned(),
-        Origin::Sidecar => format!("{package}.toml"),
-        Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
-    }
-}
-
 /// Add a schedule; gives its id.
 pub async fn add(
     tx: &mut Tx,
@@ -147,15 +72,10 @@ pub async fn add(
     if schedules::find(tx, &wanted.name).await?.is_some() {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
-    if origin == Origin::Operator && next.is_none() && !rule.at_host_start() {
-        if wanted.rule.kind != RuleKind::At {
-            return Err(ScheduleError::NothingAhead);
-        }
-        return Err(ScheduleError::Past(
-            wanted.rule.expression.parse().unwrap_or(now),
-        ));
+    if origin == Origin::Operator {
+        refuse_nothing_ahead(wanted, &rule, now)?;
     }
+    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
     let says = revision(wanted, id, 1, now);
     schedules::insert(tx, &says, origin, next).await?;
     let detail = format!(
@@ -185,6 +105,9 @@ pub async fn revise(
     let cursor_at = if same_timing {
         schedule.state.cursor_at
     } else {
+        if origin == Origin::Operator {
+            refuse_nothing_ahead(wanted, &rule, now)?;
+        }
         drop_past_slots(tx, schedule, "edited", now).await?;
         now.max(schedule.state.cursor_at)
     };
@@ -210,126 +133,9 @@ pub async fn revise(
     Ok(())
 }
 
-/// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
-pub async fn pause(
-    tx: &mut Tx,
-    name: &str,
-    pause: Pause<'_>,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if let Some(until) = pause.until.filter(|until| *until <= now) {
-        return Err(ScheduleError::PauseOver(until));
-    }
-    if !schedules::pause(tx, schedule.state.id, pause, now).await? {
-        return Err(ScheduleError::Paused(name.to_owned()));
-    }
-    let mut detail = format!("by {}", pause.by);
-    if let Some(until) = pause.until {
-        detail += &format!(", until {until}");
-    }
-    if let Some(note) = pause.note {
-        detail += &format!(": {note}");
-    }
-    events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-    changes::bump(tx).await?;
-    Ok(())
-}
-
-/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped; with `catch_up` they are
-/// decided like others that were missed.
-pub async fn resume(
-    tx: &mut Tx,
-    name: &str,
-    by: &str,
-    catch_up: bool,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if schedule.state.enabled {
-        return Err(ScheduleError::NotPaused(name.to_owned()));
-    }
-    let owed_from = match catch_up {
-        true => schedule.state.cursor_at,
-        false => now,
-    };
-    resume_from(tx, &schedule, owed_from, now).await?;
-    let detail = match catch_up {
-        true => format!("by {by}, the slots of the pause are decided like others that were missed"),
-        false => format!("by {by}"),
-    };
-    events::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
-    changes::bump(tx).await?;
-    Ok(())
-}
-
-/// Resume the schedules whose pause was to end by now; gives how many. Slots since then are owed.
-pub(super) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
-    let mut ended = 0;
-    for id in schedules::pauses_over(tx, now).await? {
-        let Some(name) = schedules::name(tx, id).await? else {
-            continue;
-        };
-        let Some(schedule) = schedules::find(tx, &name).await? else {
-            continue;
-        };
-        let until = schedule.state.paused_until.unwrap_or(now);
-        match resume_from(tx, &schedule, until, now).await {
-            Ok(()) => {}
-            Err(ScheduleError::Db(error)) => return Err(error.into()),
-            Err(error) => return Err(EngineError::Bug(error.to_string())),
-        }
-        let detail = format!("its pause was to end at {until}");
-        events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
-        ended += 1;
-    }
-    Ok(ended)
-}
-
-/// Resume a schedule that owes the slots after `owed_from`.
-async fn resume_from(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    owed_from: Timestamp,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    let state = &schedule.state;
-    // One that this version cannot read stands still until another one does.
-    let cursor_at = drop_past_slots(tx, schedule, "paused", owed_from).await?;
-    let next = match schedule.says.parse() {
-        Ok((rule, policies)) => {
-            let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(
-                tx,
-                state.id,
-                &rule,
-                &policies,
-                state.history.launches,
-                after,
-            )
-            .await?
-        }
-        Err(_) => None,
-    };
-    if !schedules::resume(tx, state.id, now, cursor_at, next).await? {
-        return Err(ScheduleError::NotPaused(schedule.says.name.clone()));
-    }
-    Ok(())
-}
-
 /// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if schedule.state.origin != Origin::Operator {
-        return Err(ScheduleError::NotTheOperators {
-            name: name.to_owned(),
-            package: schedule.says.package,
-            origin: schedule.state.origin,
-        });
-    }
+    let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
 }
 
@@ -556,16 +362,6 @@ pub async fn change<T>(
 /// How often a change is tried that collides with another.
 pub(super) const TRIES_MAX: usize = 3;
 
-impl ScheduleError {
-    /// Whether somebody else changed the same at the same moment, so that looking again helps.
-    pub(super) fn is_collision(&self) -> bool {
-        matches!(
-            self,
-            ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))
-        )
-    }
-}
-
 /// The schedule of that name, or the nearest name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     if let Some(schedule) = schedules::find(tx, name).await? {
@@ -628,6 +424,27 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
         }
     }
     Ok(rule)
+}
+
+/// Refuse a schedule that would never ring. What a file orders may be over: files are not edited for that.
+fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<(), ScheduleError> {
+    let policies = &wanted.policies;
+    let rings = match rule.delay_after_completion() {
+        Some(_) => policies.allowed_from(now, 0).is_some(),
+        None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
+    };
+    if rings {
+        return Ok(());
+    }
+    if let Some(end) = policies.end_at.filter(|end| *end <= now) {
+        return Err(ScheduleError::Past(end));
+    }
+    match wanted.rule.kind {
+        RuleKind::At => Err(ScheduleError::Past(
+            wanted.rule.expression.parse().unwrap_or(now),
+        )),
+        _ => Err(ScheduleError::NothingAhead),
+    }
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {

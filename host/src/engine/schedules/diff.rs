@@ -1,0 +1,340 @@
+//! Pure: in what two versions of a schedule differ, and what a set of schedules would change.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{ScheduleError, Wanted};
+use crate::db::Origin;
+use crate::db::schedules::{Revision, Schedule};
+use crate::policy::Policies;
+use crate::schedule::{DayMatch, DstFold, DstGap, RuleText};
+
+/// One line in which two versions of a schedule differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What it is about: a key of the schedules file.
+    pub key: &'static str,
+    /// `None` where one of them says nothing.
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+/// What taking over a set of schedules would change, each list in the order of names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Diff {
+    pub added: Vec<Wanted>,
+    pub changed: Vec<Changed>,
+    /// Those that nobody wants any more, as they are.
+    pub removed: Vec<Schedule>,
+    /// Wanted, but the name is held by a schedule of this other origin.
+    pub held: Vec<(Wanted, Origin)>,
+}
+
+/// A schedule that would say something else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    /// As it is.
+    pub schedule: Schedule,
+    pub wanted: Wanted,
+    /// Empty only where this version cannot read what the schedule says.
+    pub differences: Vec<Difference>,
+}
+
+impl Diff {
+    /// Whether everything is as it is wanted.
+    pub fn is_empty(&self) -> bool {
+        *self == Diff::default()
+    }
+
+    /// The schedules that are not as they are wanted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let wanted = self
+            .added
+            .iter()
+            .chain(self.held.iter().map(|(wanted, _)| wanted));
+        let wanted = wanted.chain(self.changed.iter().map(|changed| &changed.wanted));
+        let removed = self.removed.iter().map(|schedule| &schedule.says.name);
+        let names = wanted.map(|wanted| &wanted.name).chain(removed);
+        names.map(String::as_str)
+    }
+}
+
+/// What it takes to make the schedules of `origin` among `current`, all there are, those that are `wanted`.
+///
+/// Schedules of other origins are never touched: a name that one of them holds is not to be had.
+pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
+    let current: BTreeMap<&str, &Schedule> = current
+        .iter()
+        .map(|schedule| (schedule.says.name.as_str(), schedule))
+        .collect();
+    let wanted: BTreeMap<&str, &Wanted> = wanted
+        .iter()
+        .map(|wanted| (wanted.name.as_str(), wanted))
+        .collect();
+    let mut diff = Diff::default();
+    for (name, wanted) in &wanted {
+        let wanted = (*wanted).clone();
+        match current.get(name) {
+            None => diff.added.push(wanted),
+            Some(other) if other.state.origin != origin => {
+                diff.held.push((wanted, other.state.origin));
+            }
+            Some(schedule) => {
+                let said = Wanted::of(&schedule.says).ok();
+                if said.as_ref() != Some(&wanted) {
+                    let differences = said.map(|said| differences(&said, &wanted));
+                    diff.changed.push(Changed {
+                        schedule: (*schedule).clone(),
+                        wanted,
+                        differences: differences.unwrap_or_default(),
+                    });
+                }
+            }
+        }
+    }
+    diff.removed = current
+        .iter()
+        .filter(|(name, schedule)| schedule.state.origin == origin && !wanted.contains_key(*name))
+        .map(|(_, schedule)| (*schedule).clone())
+        .collect();
+    diff
+}
+
+/// The lines in which `after` differs from `before`.
+pub fn differences(before: &Wanted, after: &Wanted) -> Vec<Difference> {
+    let (before, after) = (before.lines(), after.lines());
+    let value = |lines: &[Line], key: &str| {
+        let line = lines.iter().find(|(other, _)| *other == key);
+        line.map(|(_, value)| value.clone())
+    };
+    let only_after = after
+        .iter()
+        .filter(|(key, _)| value(&before, key).is_none());
+    let keys = before.iter().chain(only_after).map(|(key, _)| *key);
+    keys.map(|key| Difference {
+        key,
+        before: value(&before, key),
+        after: value(&after, key),
+    })
+    .filter(|line| line.before != line.after)
+    .collect()
+}
+
+/// One line of text for each difference: the key, what was said, and what is said now.
+pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
+    let width = differences.iter().map(|line| line.key.len()).max();
+    let width = width.unwrap_or(0);
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+    let lines = differences.iter().map(|line| {
+        let (before, after) = (text(&line.before), text(&line.after));
+        format!("{:width$}  {before}  ->  {after}", line.key)
+    });
+    lines.collect()
+}
+
+/// A key of the schedules file, and what is said under it.
+type Line = (&'static str, String);
+
+impl Wanted {
+    /// What a revision says.
+    ///
+    /// # Errors
+    /// `Unreadable` when another version stored something that this one does not know.
+    pub fn of(says: &Revision) -> Result<Wanted, ScheduleError> {
+        let unreadable = |why: String| ScheduleError::Unreadable {
+            name: says.name.clone(),
+            why,
+        };
+        let policies: Policies = serde_json::from_str(&says.policies)
+            .map_err(|error| unreadable(format!("its policies: {error}")))?;
+        let context = serde_json::from_str(&says.context)
+            .map_err(|error| unreadable(format!("its context: {error}")))?;
+        Ok(Wanted {
+            name: says.name.clone(),
+            package: says.package.clone(),
+            task: says.task.clone(),
+            rule: says.rule.clone(),
+            policies,
+            context,
+        })
+    }
+
+    /// What it says, line by line, without what it does not say.
+    fn lines(&self) -> Vec<Line> {
+        let RuleText {
+            kind,
+            expression,
+            anchor,
+            timezone,
+            day_match,
+            dst_gap,
+            dst_fold,
+            exclude,
+        } = &self.rule;
+        let mut lines = vec![
+            ("name", self.name.clone()),
+            ("package", self.package.clone()),
+        ];
+        lines.extend(self.task.clone().map(|task| ("task", task)));
+        lines.push((kind.as_str(), expression.clone()));
+        lines.extend(anchor.map(|anchor| ("anchor", anchor.to_string())));
+        lines.push(("timezone", timezone.clone()));
+        if *day_match != DayMatch::default() {
+            lines.push(("day_match", day_match.to_string()));
+        }
+        if *dst_gap != DstGap::default() {
+            lines.push(("dst_gap", dst_gap.to_string()));
+        }
+        if *dst_fold != DstFold::default() {
+            lines.push(("dst_fold", dst_fold.to_string()));
+        }
+        if !exclude.is_empty() {
+            lines.push(("exclude", exclude.join("; ")));
+        }
+        let policies = self.policies.said();
+        lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
+        if !self.context.is_empty() {
+            lines.push(("context", Value::Object(self.context.clone()).to_string()));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::db::schedules::{History, State};
+    use crate::ids::ScheduleId;
+    use crate::policy::Policy;
+    use crate::schedule::RuleKind;
+
+    fn wanted(name: &str) -> Wanted {
+        Wanted {
+            name: name.to_owned(),
+            package: "hello".to_owned(),
+            task: None,
+            rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
+            policies: Policies::default(),
+            context: Map::new(),
+        }
+    }
+
+    /// A schedule that says what `wanted` does.
+    fn schedule(wanted: &Wanted, origin: Origin) -> Schedule {
+        let id = ScheduleId::new();
+        let at = Timestamp::from_micros(0);
+        Schedule {
+            state: State {
+                id,
+                origin,
+                revision: 1,
+                enabled: true,
+                cursor_at: at,
+                next_slot: None,
+                history: History::default(),
+                paused_at: None,
+                paused_by: None,
+                pause_note: None,
+                paused_until: None,
+                resumed_at: None,
+                created_at: at,
+                updated_at: at,
+                deleted_at: None,
+            },
+            says: Revision {
+                schedule_id: id,
+                revision: 1,
+                name: wanted.name.clone(),
+                package: wanted.package.clone(),
+                task: wanted.task.clone(),
+                rule: wanted.rule.clone(),
+                policies: json!(wanted.policies).to_string(),
+                context: Value::Object(wanted.context.clone()).to_string(),
+                since: at,
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_there_and_wanted_is_no_difference_and_all_else_is_one() {
+        let mut other = wanted("other");
+        other.policies.set(Policy::Jitter, "1m").unwrap();
+        let current = [
+            schedule(&wanted("same"), Origin::File),
+            schedule(&wanted("other"), Origin::File),
+            schedule(&wanted("gone"), Origin::File),
+            schedule(&wanted("mine"), Origin::Operator),
+            schedule(&wanted("theirs"), Origin::Sidecar),
+            schedule(&wanted("proposed"), Origin::Package),
+        ];
+        let all = ["same", "new", "mine", "theirs"].map(wanted);
+        let all = [&all[..], &[other]].concat();
+        let found = diff(&current, &all, Origin::File);
+        let name = |wanted: &Wanted| wanted.name.clone();
+        assert_eq!(found.added.iter().map(name).collect::<Vec<_>>(), ["new"]);
+        let [changed] = &found.changed[..] else {
+            panic!("{:?}", found.changed)
+        };
+        assert_eq!(changed.wanted.name, "other");
+        assert_eq!(
+            changed.differences,
+            [Difference {
+                key: "jitter",
+                before: None,
+                after: Some("1m".to_owned()),
+            }]
+        );
+        let removed: Vec<&str> = found
+            .removed
+            .iter()
+            .map(|schedule| schedule.says.name.as_str())
+            .collect();
+        assert_eq!(removed, ["gone"]);
+        let held = found.held.iter();
+        let held: Vec<_> = held
+            .map(|(wanted, origin)| (name(wanted), *origin))
+            .collect();
+        assert_eq!(
+            held,
+            [
+                ("mine".to_owned(), Origin::Operator),
+                ("theirs".to_owned(), Origin::Sidecar)
+            ]
+        );
+        let mut names: Vec<&str> = found.names().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["gone", "mine", "new", "other", "theirs"]);
+        let none = diff(&current[..1], &[wanted("same")], Origin::File);
+        assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn versions_differ_by_the_lines_of_a_file() {
+        let before = wanted("x");
+        let after = Wanted {
+            task: Some("ok".to_owned()),
+            rule: RuleText {
+                exclude: vec!["12-25".to_owned(), "01-01".to_owned()],
+                ..RuleText::new(RuleKind::Cron, "0 3 * * *", "UTC")
+            },
+            context: Map::from_iter([("a".to_owned(), json!(1))]),
+            ..before.clone()
+        };
+        assert_eq!(
+            difference_lines(&differences(&before, &after)),
+            [
+                "every    1h  ->  -",
+                "task     -  ->  ok",
+                "cron     -  ->  0 3 * * *",
+                "exclude  -  ->  12-25; 01-01",
+                "context  -  ->  {\"a\":1}",
+            ]
+        );
+        assert_eq!(differences(&after, &after), []);
+    }
+}
