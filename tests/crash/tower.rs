@@ -115,7 +115,7 @@ impl Tower {
         let schedules: String = (0..count)
             .map(|n| {
                 format!(
-                    "[[schedules]]\nname = \"bell-{n:03}\"\nevery = \"1s\"\ncontext = {context}\n"
+                    "[[schedules]]\nname = \"bell-{n:03}\"\nevery = \"1s\"\noverlap = \"allow\"\ncontext = {context}\n"
                 )
             })
             .collect();

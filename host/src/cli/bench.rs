@@ -28,7 +28,7 @@ use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
 use crate::ids::RunId;
 use crate::package::{Folder, Packages, Rules};
-use crate::policy::Policies;
+use crate::policy::{Overlap, Policies};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, Outcome, Sandbox, StopSignal};
 use crate::watch::{Mode, Watch};
@@ -406,6 +406,15 @@ async fn owe(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
     add_schedules(db, one_more..schedules, &rule, since(each)).await
 }
 
+/// Slots that are all due at once are launched beside each other; each is still looked at beside the others.
+fn side_by_side() -> Policies {
+    Policies {
+        overlap: Overlap::Allow,
+        max_concurrent: Some(u32::MAX),
+        ..Policies::default()
+    }
+}
+
 /// Add schedules of the no-op package as if at `since`, all in one transaction.
 async fn add_schedules(
     db: &Db,
@@ -420,7 +429,7 @@ async fn add_schedules(
                 package: NAME.to_owned(),
                 task: None,
                 rule: rule.clone(),
-                policies: Policies::default(),
+                policies: side_by_side(),
                 context: Map::new(),
             };
             orders::add(tx, &wanted, Origin::Package, since).await?;
