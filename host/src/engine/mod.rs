@@ -15,9 +15,10 @@
 //! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
 //!
 //! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
-//! `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
+//! `loops` runs each step when it is time, `forecast` says beforehand what will come of it. [`Engine::tick`] is all of it once, for reading and for tests.
 
 pub mod audit;
+pub mod forecast;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;

@@ -1,0 +1,272 @@
+//! A plan as it is shown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Answer, ROWS_MAX, chart};
+use crate::cli::output::{self, Failure, cell};
+use crate::clock::Timestamp;
+use crate::engine::forecast::{Row, Scheduled, Takes, Totals};
+use crate::strict::duration_text;
+
+impl Answer {
+    /// The schedules that are asked for, with what they come to.
+    fn asked(&self, name: Option<&str>) -> impl Iterator<Item = (&Scheduled, &Totals)> {
+        let schedules = self.tower.schedules.iter().zip(&self.forecast.schedules);
+        let is_asked = move |(scheduled, _): &(&Scheduled, &Totals)| match name {
+            Some(name) => scheduled.name == name,
+            None => scheduled.enabled,
+        };
+        schedules.filter(is_asked)
+    }
+
+    /// What the answer comes to: for the one schedule that is asked for, or for all.
+    fn totals(&self) -> &Totals {
+        let only = self.only.and_then(|only| self.forecast.schedules.get(only));
+        only.unwrap_or(&self.forecast.all)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        let is_asked = |row: &&Row| self.only.is_none_or(|only| row.schedule == only);
+        self.forecast.rows.iter().filter(is_asked)
+    }
+
+    fn name(&self, row: &Row) -> &str {
+        &self.tower.schedules[row.schedule].name
+    }
+
+    /// Everything as JSON.
+    pub(super) fn value(&self, name: Option<&str>) -> Value {
+        let all = self.totals();
+        let schedules: Vec<Value> = self
+            .asked(name)
+            .map(|(scheduled, totals)| schedule_value(scheduled, totals))
+            .collect();
+        let rows: Vec<Value> = self.rows().map(|row| self.row_value(row)).collect();
+        let starts: Vec<Value> = all
+            .starts
+            .iter()
+            .map(|(at, count)| json!({ "at": at, "count": count }))
+            .collect();
+        let outages: Vec<Value> = self
+            .question
+            .outages
+            .iter()
+            .map(|outage| json!({ "from": outage.from, "to": outage.to }))
+            .collect();
+        let left_out: Vec<Value> = self
+            .left_out
+            .iter()
+            .filter(|left_out| name.is_none_or(|name| left_out.name == name))
+            .map(|left_out| json!({ "schedule": left_out.name, "reason": left_out.why }))
+            .collect();
+        json!({
+            "from": self.question.from,
+            "to": self.question.to,
+            "outages": outages,
+            "places": self.tower.places,
+            "launches": all.launches,
+            "skipped": all.skipped,
+            "peak": { "running": all.peak, "at": all.peak_at },
+            "lag_ms_max": millis(all.lag),
+            "recovered": self.forecast.recovered,
+            "cut_at": self.forecast.cut_at,
+            "schedules": schedules,
+            "left_out": left_out,
+            "starts": starts,
+            "rows": rows,
+        })
+    }
+
+    fn row_value(&self, row: &Row) -> Value {
+        json!({
+            "id": row.id,
+            "schedule": self.name(row),
+            "kind": row.kind,
+            "scheduled_time": row.slot,
+            "scheduled_last": row.slot_last,
+            "slot_count": row.slot_count,
+            "decided_at": row.decided_at,
+            "decision": row.decision,
+            "fire_time": row.fire_time,
+            "status": row.status,
+            "reason": row.reason,
+            "overlaps": row.overlaps,
+            "started_at": row.started_at,
+            "finished_at": row.finished_at,
+            "recoveries": row.recoveries,
+            "lag_ms": row.lag().map(millis),
+        })
+    }
+
+    /// Decisions as they go on the record.
+    pub(super) fn print_rows(&self, is_asked: impl Fn(&Row) -> bool) -> Result<(), Failure> {
+        let rows = self.rows().filter(|row| is_asked(row));
+        output::table(
+            [
+                "SLOT", "SCHEDULE", "KIND", "DECISION", "REASON", "FIRES", "COUNT",
+            ],
+            rows.map(|row| {
+                let slots = match row.slot_count {
+                    1 => row.slot.to_string(),
+                    _ => format!("{} … {}", row.slot, row.slot_last),
+                };
+                let skipped_at_once = row.finished_at == Some(row.decided_at);
+                let reason = row.reason.filter(|_| skipped_at_once);
+                let fires = (row.decision.as_str() != "skipped").then_some(row.fire_time);
+                [
+                    slots,
+                    self.name(row).to_owned(),
+                    row.kind.to_string(),
+                    row.decision.to_string(),
+                    cell(&reason),
+                    cell(&fires),
+                    row.slot_count.to_string(),
+                ]
+            }),
+        )
+    }
+
+    pub(super) fn print_schedules(&self, name: Option<&str>) -> Result<(), Failure> {
+        output::table(
+            [
+                "SCHEDULE",
+                "LAUNCHES",
+                "SKIPS",
+                "FIRST",
+                "NEXT AFTER",
+                "TAKES",
+                "AT ONCE",
+                "LAG",
+            ],
+            self.asked(name).map(|(scheduled, totals)| {
+                [
+                    scheduled.name.clone(),
+                    totals.launches.to_string(),
+                    totals.skipped.values().sum::<u64>().to_string(),
+                    cell(&totals.first),
+                    cell(&totals.next),
+                    takes_text(scheduled.takes),
+                    totals.peak.to_string(),
+                    span_text(totals.lag),
+                ]
+            }),
+        )
+    }
+
+    /// What is skipped, by schedule and reason.
+    pub(super) fn print_skips(&self) -> Result<(), Failure> {
+        let mut skips: BTreeMap<(&str, &str), (u64, Timestamp)> = BTreeMap::new();
+        for row in self.rows() {
+            let Some(reason) = row.reason.filter(|_| row.status.as_str() == "skipped") else {
+                continue;
+            };
+            let skip = skips
+                .entry((self.name(row), reason))
+                .or_insert((0, row.slot));
+            skip.0 += u64::try_from(row.slot_count).unwrap_or_default();
+        }
+        if skips.is_empty() {
+            return Ok(());
+        }
+        output::line("")?;
+        output::table(
+            ["SKIPPED", "REASON", "SLOTS", "FIRST"],
+            skips.into_iter().map(|((name, reason), (slots, first))| {
+                [
+                    name.to_owned(),
+                    reason.to_owned(),
+                    slots.to_string(),
+                    first.to_string(),
+                ]
+            }),
+        )
+    }
+
+    /// The chart, and what it comes to.
+    pub(super) fn print_starts(&self) -> Result<(), Failure> {
+        let totals = self.totals();
+        let to = self.forecast.cut_at.unwrap_or(self.question.to);
+        output::line("")?;
+        for line in chart::lines(&totals.starts, self.question.from, to) {
+            output::line(line.trim_end())?;
+        }
+        output::line("")?;
+        let at = totals
+            .peak_at
+            .map_or(String::new(), |at| format!(", first at {at}"));
+        output::line(&format!(
+            "at most {} of {} places are taken{at}",
+            totals.peak, self.tower.places
+        ))?;
+        let slot = totals
+            .lag_of
+            .map_or(String::new(), |slot| format!(", the slot {slot}"));
+        output::line(&format!(
+            "a launch waits at most {}{slot}",
+            span_text(totals.lag)
+        ))
+    }
+
+    /// What has to be known besides.
+    pub(super) fn talk(&self, name: Option<&str>) {
+        for left_out in &self.left_out {
+            if name.is_none_or(|name| left_out.name == name) {
+                output::talk(&format!(
+                    "`{}` is left out: {}",
+                    left_out.name, left_out.why
+                ));
+            }
+        }
+        let guessed = self
+            .asked(name)
+            .filter(|(scheduled, totals)| scheduled.takes.learned_from == 0 && totals.launches > 0);
+        let guessed = guessed.count();
+        if guessed > 0 {
+            output::talk(&format!(
+                "~ marks a guess, for {guessed} schedules of which no launch has succeeded yet"
+            ));
+        }
+        if self.forecast.recovered > 0 {
+            output::talk(&format!(
+                "{} launches are interrupted by an outage and run again after it",
+                self.forecast.recovered
+            ));
+        }
+        if let Some(cut_at) = self.forecast.cut_at {
+            output::talk(&format!(
+                "the plan breaks off at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
+            ));
+        }
+    }
+}
+
+fn schedule_value(scheduled: &Scheduled, totals: &Totals) -> Value {
+    json!({
+        "schedule": scheduled.name,
+        "launches": totals.launches,
+        "skipped": totals.skipped,
+        "first": totals.first,
+        "next_slot": totals.next,
+        "duration_ms": millis(scheduled.takes.duration),
+        "duration_from": scheduled.takes.learned_from,
+        "peak": totals.peak,
+        "lag_ms_max": millis(totals.lag),
+    })
+}
+
+fn takes_text(takes: Takes) -> String {
+    let guess = if takes.learned_from == 0 { "~" } else { "" };
+    format!("{guess}{}", span_text(takes.duration))
+}
+
+/// A span in whole milliseconds.
+fn span_text(span: Duration) -> String {
+    duration_text(Duration::from_millis(millis(span)))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
