@@ -7,6 +7,31 @@ CREATE TABLE artifact (
     stored_at TIMESTAMP WITH TIME ZONE NOT NULL,
     PRIMARY KEY (digest)
 );
+CREATE TABLE backfill (
+    id UUID NOT NULL,
+    schedule_id UUID NOT NULL,
+    schedule_revision BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    from_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    to_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    spread_ms BIGINT NOT NULL,
+    forced BOOLEAN NOT NULL,
+    context TEXT,
+    cursor_at TIMESTAMP WITH TIME ZONE,
+    next_fire TIMESTAMP WITH TIME ZONE NOT NULL,
+    slots BIGINT NOT NULL,
+    launched BIGINT NOT NULL DEFAULT 0,
+    left_alone BIGINT NOT NULL DEFAULT 0,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    created_by TEXT NOT NULL,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((finished_at IS NULL) = (state = 'running'::text))),
+    CHECK ((spread_ms >= 0)),
+    CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'cancelled'::text]))),
+    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
+    PRIMARY KEY (id)
+);
+CREATE INDEX backfill_running ON backfill USING btree (created_at) WHERE (state = 'running'::text);
 CREATE TABLE change (
     id BIGINT NOT NULL,
     counter BIGINT NOT NULL,
@@ -48,10 +73,12 @@ CREATE TABLE launch (
     slot_count BIGINT NOT NULL,
     decision TEXT NOT NULL,
     reason TEXT,
+    overlaps_id UUID,
     status TEXT NOT NULL,
     package TEXT NOT NULL,
     digest TEXT,
     context TEXT,
+    backfill_id UUID,
     interval_start TIMESTAMP WITH TIME ZONE NOT NULL,
     fire_time TIMESTAMP WITH TIME ZONE NOT NULL,
     decided_by UUID,
@@ -60,21 +87,27 @@ CREATE TABLE launch (
     attempts BIGINT NOT NULL DEFAULT 0,
     recoveries BIGINT NOT NULL DEFAULT 0,
     recovered_at TIMESTAMP WITH TIME ZONE,
+    opened_at TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE,
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,
     message TEXT,
+    CHECK (((decision = 'queued'::text) = (status = 'queued'::text))),
     CHECK (((decision = 'skipped'::text) = (status = 'skipped'::text))),
-    CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text])))),
-    CHECK ((decision = ANY (ARRAY['launched'::text, 'skipped'::text]))),
-    CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'startup'::text]))),
+    CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text])))),
+    CHECK (((kind = 'backfill'::text) = (backfill_id IS NOT NULL))),
+    CHECK ((decision = ANY (ARRAY['launched'::text, 'queued'::text, 'skipped'::text]))),
+    CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'backfill'::text, 'startup'::text]))),
     CHECK ((slot_count >= 1)),
-    CHECK ((status = ANY (ARRAY['open'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'abandoned'::text, 'skipped'::text]))),
+    CHECK ((status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text, 'skipped'::text]))),
     PRIMARY KEY (id)
 ) WITH (fillfactor=70);
+CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
 CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
-CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE (kind <> 'manual'::text);
+CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
+CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
+CREATE INDEX launch_untaken ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
 CREATE TABLE package (
     name TEXT NOT NULL,
     digest TEXT,
@@ -97,6 +130,7 @@ CREATE TABLE package_host (
 CREATE TABLE run (
     id UUID NOT NULL,
     launch_id UUID NOT NULL,
+    schedule_id UUID NOT NULL,
     state TEXT NOT NULL,
     is_recovery BOOLEAN NOT NULL,
     digest TEXT NOT NULL,
@@ -104,6 +138,7 @@ CREATE TABLE run (
     token BIGINT NOT NULL,
     lease_until TIMESTAMP WITH TIME ZONE,
     retry_at TIMESTAMP WITH TIME ZONE,
+    cancel_at TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL,
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,
@@ -111,9 +146,10 @@ CREATE TABLE run (
     CHECK (((finished_at IS NULL) = (state = ANY (ARRAY['running'::text, 'waiting'::text])))),
     CHECK (((state = 'running'::text) = (lease_until IS NOT NULL))),
     CHECK (((state = 'waiting'::text) = (retry_at IS NOT NULL))),
-    CHECK ((state = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'lost'::text]))),
+    CHECK ((state = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'lost'::text]))),
     PRIMARY KEY (id)
 );
+CREATE INDEX run_active ON run USING btree (schedule_id) WHERE (state = ANY (ARRAY['running'::text, 'waiting'::text]));
 CREATE INDEX run_launch ON run USING btree (launch_id);
 CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (state = 'running'::text);
 CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (state = 'waiting'::text);
@@ -126,17 +162,31 @@ CREATE TABLE schedule (
     enabled BOOLEAN NOT NULL,
     cursor_at TIMESTAMP WITH TIME ZONE NOT NULL,
     next_slot TIMESTAMP WITH TIME ZONE,
+    launches BIGINT NOT NULL DEFAULT 0,
+    caught_up_at TIMESTAMP WITH TIME ZONE,
+    caught_up_fire TIMESTAMP WITH TIME ZONE,
+    skips TEXT,
+    paused_at TIMESTAMP WITH TIME ZONE,
+    paused_by TEXT,
+    pause_note TEXT,
+    paused_until TIMESTAMP WITH TIME ZONE,
+    resumed_at TIMESTAMP WITH TIME ZONE,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deleted_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((caught_up_at IS NULL) = (caught_up_fire IS NULL))),
     CHECK (((next_slot IS NULL) OR ((deleted_at IS NULL) AND enabled))),
     CHECK (((next_slot IS NULL) OR (next_slot > cursor_at))),
-    CHECK ((origin = ANY (ARRAY['operator'::text, 'sidecar'::text, 'package'::text]))),
+    CHECK (((paused_at IS NOT NULL) OR ((paused_by IS NULL) AND (pause_note IS NULL) AND (paused_until IS NULL)))),
+    CHECK ((enabled = (paused_at IS NULL))),
+    CHECK ((launches >= 0)),
+    CHECK ((origin = ANY (ARRAY['operator'::text, 'file'::text, 'sidecar'::text, 'package'::text]))),
     CHECK ((revision >= 1)),
     PRIMARY KEY (id)
 );
 CREATE INDEX schedule_due ON schedule USING btree (next_slot) WHERE (next_slot IS NOT NULL);
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
+CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
 CREATE TABLE schedule_result (
     schedule_id UUID NOT NULL,
     success_slot TIMESTAMP WITH TIME ZONE,
@@ -159,6 +209,7 @@ CREATE TABLE schedule_revision (
     dst_gap TEXT NOT NULL,
     dst_fold TEXT NOT NULL,
     exclude TEXT NOT NULL,
+    policies TEXT NOT NULL,
     context TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     CHECK ((day_match = ANY (ARRAY['or'::text, 'and'::text]))),

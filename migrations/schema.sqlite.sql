@@ -6,6 +6,27 @@ CREATE TABLE artifact (
     bytes BLOB NOT NULL,
     stored_at TEXT NOT NULL
 ) STRICT;
+CREATE TABLE backfill (
+    id BLOB NOT NULL PRIMARY KEY,
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    schedule_revision INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
+    from_at TEXT NOT NULL,
+    to_at TEXT NOT NULL,
+    spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
+    forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
+    context TEXT,
+    cursor_at TEXT,
+    next_fire TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    launched INTEGER NOT NULL DEFAULT 0,
+    left_alone INTEGER NOT NULL DEFAULT 0,
+    created_at TEXT NOT NULL,
+    created_by TEXT NOT NULL,
+    finished_at TEXT,
+    CHECK ((finished_at IS NULL) = (state = 'running'))
+) STRICT;
+CREATE INDEX backfill_running ON backfill (created_at) WHERE state = 'running';
 CREATE TABLE change (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     counter INTEGER NOT NULL
@@ -35,17 +56,19 @@ CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'startup')),
+    kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
     slot TEXT NOT NULL,
     slot_local TEXT NOT NULL,
     slot_last TEXT NOT NULL,
     slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
-    decision TEXT NOT NULL CHECK (decision IN ('launched', 'skipped')),
+    decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
     reason TEXT,
-    status TEXT NOT NULL CHECK (status IN ('open', 'running', 'waiting', 'succeeded', 'failed', 'abandoned', 'skipped')),
+    overlaps_id BLOB,
+    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
     context TEXT,
+    backfill_id BLOB,
     interval_start TEXT NOT NULL,
     fire_time TEXT NOT NULL,
     decided_by BLOB,
@@ -54,16 +77,22 @@ CREATE TABLE launch (
     attempts INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0,
     recovered_at TEXT,
+    opened_at TEXT,
     started_at TEXT,
     finished_at TEXT,
     failure TEXT,
     message TEXT,
     CHECK ((decision = 'skipped') = (status = 'skipped')),
-    CHECK ((finished_at IS NULL) = (status IN ('open', 'running', 'waiting')))
+    CHECK ((decision = 'queued') = (status = 'queued')),
+    CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
+CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 CREATE INDEX launch_claimed ON launch (claimed_at);
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual';
+CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual' AND kind <> 'backfill';
+CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     digest TEXT REFERENCES artifact (digest),
@@ -82,13 +111,15 @@ CREATE TABLE package_host (
 CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
     launch_id BLOB NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'lost')),
+    schedule_id BLOB NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
     host_id BLOB,
     token INTEGER NOT NULL,
     lease_until TEXT,
     retry_at TEXT,
+    cancel_at TEXT,
     started_at TEXT NOT NULL,
     finished_at TEXT,
     failure TEXT,
@@ -97,6 +128,7 @@ CREATE TABLE run (
     CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
     CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
 ) STRICT;
+CREATE INDEX run_active ON run (schedule_id) WHERE state IN ('running', 'waiting');
 CREATE INDEX run_launch ON run (launch_id);
 CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
 CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
@@ -104,19 +136,32 @@ CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     package TEXT NOT NULL,
-    origin TEXT NOT NULL CHECK (origin IN ('operator', 'sidecar', 'package')),
+    origin TEXT NOT NULL CHECK (origin IN ('operator', 'file', 'sidecar', 'package')),
     revision INTEGER NOT NULL CHECK (revision >= 1),
     enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
     cursor_at TEXT NOT NULL,
     next_slot TEXT,
+    launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
+    caught_up_at TEXT,
+    caught_up_fire TEXT,
+    skips TEXT,
+    paused_at TEXT,
+    paused_by TEXT,
+    pause_note TEXT,
+    paused_until TEXT,
+    resumed_at TEXT,
     created_at TEXT NOT NULL,
     updated_at TEXT NOT NULL,
     deleted_at TEXT,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
-    CHECK (next_slot IS NULL OR next_slot > cursor_at)
+    CHECK (next_slot IS NULL OR next_slot > cursor_at),
+    CHECK ((caught_up_at IS NULL) = (caught_up_fire IS NULL)),
+    CHECK (enabled = (paused_at IS NULL)),
+    CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
     success_slot TEXT,
@@ -138,6 +183,7 @@ CREATE TABLE schedule_revision (
     dst_gap TEXT NOT NULL CHECK (dst_gap IN ('shift', 'skip')),
     dst_fold TEXT NOT NULL CHECK (dst_fold IN ('first', 'second', 'both')),
     exclude TEXT NOT NULL,
+    policies TEXT NOT NULL,
     context TEXT NOT NULL,
     since TEXT NOT NULL,
     PRIMARY KEY (schedule_id, revision)

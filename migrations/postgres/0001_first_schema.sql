@@ -139,7 +139,7 @@ CREATE TABLE launch (
     -- Why the slot was skipped, or the launch abandoned or cancelled.
     reason TEXT,
     -- The launch that it overlapped, when it was skipped or cancelled for that.
-    overlaps UUID,
+    overlaps_id UUID,
     status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
@@ -173,9 +173,11 @@ CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'man
 -- By the link to a run and not by the status: so that finishing a launch, the most frequent change
 -- of all, touches no index.
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
--- launches::active
-CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched';
--- launches::active, launches::queues
+-- overlap::unfinished
+--
+-- The last condition always holds: it keeps this index from being taken where launch_open is meant.
+CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+-- overlap::unfinished, overlap::queues
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- backfills::unfinished
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
@@ -211,7 +213,7 @@ CREATE INDEX run_launch ON run (launch_id);
 CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
 -- runs::take_waiting
 CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
--- launches::active
+-- overlap::unfinished
 CREATE INDEX run_active ON run (schedule_id) WHERE state IN ('running', 'waiting');
 
 -- One call of one task. Only ever added to, when the call is over.

@@ -40,11 +40,16 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE host SET ended_at = $T",
         "UPDATE host SET end_reason = 'died'",
         // What is paused or removed, or stands still, has no next slot; the next slot is after the cursor.
-        "UPDATE schedule SET enabled = (1 = 0)",
+        "UPDATE schedule SET enabled = (1 = 0), paused_at = $T",
         "UPDATE schedule SET deleted_at = $T",
         "UPDATE schedule SET next_slot = cursor_at",
         "UPDATE schedule SET cursor_at = $T",
         "UPDATE schedule SET revision = 0",
+        // Only what is not enabled is paused, and has a word about that.
+        "UPDATE schedule SET enabled = (1 = 0), next_slot = NULL",
+        "UPDATE schedule SET paused_at = $T",
+        "UPDATE schedule SET pause_note = 'why'",
+        "UPDATE schedule SET caught_up_at = $T",
         "UPDATE schedule SET name = 'same'",
         // A launch that was skipped is over; one that is over has an end, one that is not has none.
         "UPDATE launch SET status = 'skipped', finished_at = $T WHERE status = 'open'",
@@ -54,6 +59,11 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET finished_at = $T WHERE status = 'running'",
         "UPDATE launch SET status = 'succeeded' WHERE status = 'running'",
         "UPDATE launch SET status = 'abandoned' WHERE status = 'open'",
+        "UPDATE launch SET status = 'cancelled' WHERE status = 'running'",
+        // What waits for its turn is not decided yet to be launched.
+        "UPDATE launch SET status = 'queued' WHERE status = 'open'",
+        "UPDATE launch SET decision = 'queued' WHERE status = 'open'",
+        "UPDATE launch SET kind = 'backfill'",
         "UPDATE launch SET slot_count = 0",
         "UPDATE launch SET slot = $T",
         // A run has a lease while it runs, a retry while it waits, and an end when it is over.
@@ -88,16 +98,20 @@ async fn possible_states_are_not(test: TestDb) {
     prepare(&test).await;
     for sql in [
         "UPDATE host SET ended_at = $T, end_reason = 'stopped'",
-        "UPDATE schedule SET enabled = (1 = 0), next_slot = NULL",
+        "UPDATE schedule SET enabled = (1 = 0), paused_at = $T, next_slot = NULL",
         "UPDATE schedule SET deleted_at = $T, next_slot = NULL",
         "UPDATE schedule SET cursor_at = $T, next_slot = NULL",
         "UPDATE schedule SET deleted_at = $T, next_slot = NULL, name = 'same'",
         "UPDATE launch SET status = 'succeeded', finished_at = $T WHERE status = 'running'",
         "UPDATE launch SET status = 'abandoned', finished_at = $T WHERE status = 'open'",
+        "UPDATE launch SET status = 'unknown', finished_at = $T WHERE status = 'running'",
+        "UPDATE launch SET status = 'cancelled', finished_at = $T WHERE status = 'running'",
+        "UPDATE launch SET decision = 'queued', status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET status = 'waiting' WHERE status = 'running'",
         "UPDATE launch SET slot = $T, kind = 'manual'",
         "UPDATE run SET state = 'waiting', lease_until = NULL, retry_at = $T",
         "UPDATE run SET state = 'succeeded', lease_until = NULL, finished_at = $T",
+        "UPDATE run SET state = 'cancelled', lease_until = NULL, finished_at = $T",
         "UPDATE run SET state = 'lost', lease_until = NULL, finished_at = $T",
     ] {
         let accepted = write(&test, sql).await;

@@ -7,7 +7,7 @@ use campanile::db::hosts::{self, Host};
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::packages::{self, Loaded};
 use campanile::db::runs::{self, Finish, NewRun, RunEnd};
-use campanile::db::schedules::{self, Revision};
+use campanile::db::schedules::{self, Pause, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{Decision, Origin, Tx};
 use campanile::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -77,6 +77,13 @@ pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: T
     packages::publish(tx, host, &loaded, now).await.unwrap();
 }
 
+/// A pause that has nothing to say.
+pub const PAUSE: Pause<'_> = Pause {
+    by: "the operator",
+    note: None,
+    until: None,
+};
+
 /// The first revision of a schedule that was made at `at(0)`.
 pub fn revision(number: u128) -> Revision {
     Revision {
@@ -89,6 +96,7 @@ pub fn revision(number: u128) -> Revision {
             anchor: Some(at(0)),
             ..RuleText::new(RuleKind::Every, "10 seconds", "UTC")
         },
+        policies: "{}".to_owned(),
         context: "{}".to_owned(),
         since: at(0),
     }
@@ -116,9 +124,11 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         slot_count: 1,
         decision: Decision::Launched,
         reason: None,
+        overlaps: None,
         package: PACKAGE.to_owned(),
         digest: Some(digest()),
         context: None,
+        backfill_id: None,
         interval_start: at(0),
         fire_time: at(slot),
         decided_by: Some(host_id(1)),
@@ -203,6 +213,7 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
         .map(|(taken, number)| NewRun {
             id: run_id(number),
             launch_id: taken.launch_id,
+            schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
         })

@@ -13,7 +13,7 @@ use campanile::db::schedules::{self, Revision};
 use campanile::db::{Decision, LaunchStatus, Origin};
 use campanile::engine::{Engine, RecoveryLimits, Settings};
 use campanile::package::{Folder, Packages, Rules};
-use campanile::schedule::late::LatePolicy;
+use campanile::policy::Defaults;
 use campanile::schedule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 use campanile::wasm::{Limits, Sandbox, SandboxSettings};
 use campanile_tests::{TestDb, on_both};
@@ -248,6 +248,7 @@ impl Night {
                 package: "noop".to_owned(),
                 task: None,
                 rule: text,
+                policies: "{}".to_owned(),
                 context: "{}".to_owned(),
                 since: self.begin(),
             };
@@ -286,7 +287,7 @@ async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::Hos
         runs_max: 8,
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
-        late: LatePolicy::default(),
+        late: Defaults::default(),
         recovery: RecoveryLimits {
             lost_threshold: Duration::from_secs(60),
             age_max: Duration::from_secs(3_600),

@@ -5,7 +5,10 @@ use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::small_tower;
 
-on_both!(the_statements_of_a_tick_use_their_indexes);
+on_both!(
+    the_statements_of_a_tick_use_their_indexes,
+    what_goes_on_beside_a_slot_is_found_through_indexes,
+);
 
 /// A piece of the statement that no other has, and the index that it must use.
 const EXPECTED: &[(&str, &str)] = &[
@@ -21,13 +24,17 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
-    ("h.end_reason = 'died' OR", "launch_open"),
+    // Of the two that hold what nobody has taken, either will do.
+    ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
     (
         "FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id",
         "run_launch",
     ),
     ("FROM event ORDER BY at DESC", "event_at"),
+    ("l.decision = 'queued' AND l.fire_time", "launch_queued"),
+    ("min(paused_until)", "schedule_paused_until"),
+    ("WHERE paused_until <= $1", "schedule_paused_until"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
@@ -60,6 +67,25 @@ async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
             };
             assert!(plan.contains(index), "not through {index}: {sql}\n{plan}");
         }
+    }
+}
+
+async fn what_goes_on_beside_a_slot_is_found_through_indexes(test: TestDb) {
+    small_tower(&test, 3).await;
+    let mut tx = test.write().await;
+    let sql = probe::unfinished(&tx);
+    let sql = match test.backend() {
+        Backend::Sqlite => format!("EXPLAIN QUERY PLAN {}", sql.replace('?', "x'00'")),
+        Backend::Postgres => {
+            let off = "SET LOCAL enable_seqscan = off";
+            probe::execute(&mut tx, off).await.unwrap();
+            let id = "'00000000-0000-0000-0000-00000000a001'::uuid";
+            format!("EXPLAIN {}", sql.replace("$1", id).replace("$2", id))
+        }
+    };
+    let plan = probe::plan(&mut tx, &sql).await.unwrap().join("\n");
+    for index in ["run_active", "launch_untaken", "launch_queued"] {
+        assert!(plan.contains(index), "not through {index}:\n{plan}");
     }
 }
 

@@ -10,7 +10,7 @@ use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::packages;
-use campanile::db::recovery::{self, Verdict};
+use campanile::db::recovery::{self, Fate, Verdict};
 use campanile::db::runs::{self, NewRun, RunEnd};
 use campanile::db::schedules::{self, Advance, Revision};
 use campanile::db::task_runs::TaskRun;
@@ -23,7 +23,7 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    Held, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
+    Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
 };
 
 /// Operations in one list.
@@ -210,7 +210,7 @@ async fn change_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
     let id = caller.schedule();
     let next = caller.apart(now.plus(PERIOD));
     let answer = match caller.random.random_range(0..10) {
-        0..3 => schedules::pause(tx, id, now).await,
+        0..3 => schedules::pause(tx, id, PAUSE, now).await,
         3..8 => schedules::resume(tx, id, now, now, Some(next)).await,
         8 => schedules::remove(tx, id, now).await,
         _ => schedules::set_next(tx, id, at(0), Some(next), now).await,
@@ -232,6 +232,8 @@ async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             from: if stale { now } else { due.cursor_at },
             to: due.next_slot,
             next_slot: Some(due.next_slot.plus(PERIOD)).filter(|_| !caller.one_in(20)),
+            launches: 1,
+            caught_up: caller.one_in(5).then_some((now, due.next_slot)),
         });
     }
     let won = schedules::advance(tx, &moves).await.unwrap();
@@ -313,6 +315,7 @@ async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         new.push(NewRun {
             id: run_id(u128::from(caller.next())),
             launch_id: taken.launch_id,
+            schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
         });
@@ -441,20 +444,23 @@ async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             if stray.missing_since.is_some() && !caller.one_in(3) {
                 continue;
             }
-            let abandoned =
-                (!stray.enabled || stray.recoveries >= 2).then_some("recovery_attempts");
+            let fate = match stray.recoveries {
+                _ if stray.cancel_at.is_some() => Fate::Cancelled,
+                _ if !stray.enabled => Fate::Abandoned("schedule_disabled"),
+                2.. => Fate::Unknown,
+                _ => Fate::Again,
+            };
             caller.did(
-                if abandoned.is_some() {
-                    "abandoned"
-                } else {
-                    "recovered"
+                match fate {
+                    Fate::Again => "recovered",
+                    _ => "given up",
                 },
                 1,
             );
             verdicts.push(Verdict {
                 launch_id: stray.launch_id,
                 run_id: stray.run_id,
-                abandoned,
+                fate,
             });
         }
         recovery::carry_out(tx, host, &verdicts, "gone", now)

@@ -1,13 +1,13 @@
 //! Events, the counter of changes, and the numbers that are counted from the record.
 
 use campanile::db::events::{self, EventKind};
-use campanile::db::recovery::{self, Verdict};
+use campanile::db::recovery::{self, Fate, Verdict};
 use campanile::db::runs::{self, RunEnd};
 use campanile::db::stats::{self, Counts, Signs};
 use campanile::db::{Db, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, manual, schedule_id, skipped, small_tower};
+use crate::fixtures::{PAUSE, at, begin, launch, manual, schedule_id, skipped, small_tower};
 
 on_both!(
     events_come_newest_first,
@@ -76,23 +76,29 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
     let slots: Vec<_> = (10..17).map(|slot| launch(1, slot)).collect();
     let held = begin(&mut tx, host, &slots, 1, at(20)).await;
     // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was given up, 14 waits, 15 and 16 run.
-    let verdict = |held: &crate::fixtures::Held, abandoned| Verdict {
+    let verdict = |held: &crate::fixtures::Held, fate| Verdict {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        abandoned,
+        fate,
     };
     let lost = [
-        verdict(&held[0], None),
-        verdict(&held[1], None),
-        verdict(&held[3], Some("recovery_age")),
+        verdict(&held[0], Fate::Again),
+        verdict(&held[1], Fate::Again),
+        verdict(&held[3], Fate::Abandoned("recovery_age")),
     ];
     recovery::carry_out(&mut tx, host, &lost, "gone", at(21))
         .await
         .unwrap();
     let again = crate::fixtures::take(&mut tx, host, 20, at(22)).await;
-    recovery::carry_out(&mut tx, host, &[verdict(&again[0], None)], "gone", at(23))
-        .await
-        .unwrap();
+    recovery::carry_out(
+        &mut tx,
+        host,
+        &[verdict(&again[0], Fate::Again)],
+        "gone",
+        at(23),
+    )
+    .await
+    .unwrap();
     let once_more = crate::fixtures::take(&mut tx, host, 30, at(24)).await;
     let ends = [
         once_more[0].succeeded("1", at(25)),
@@ -114,6 +120,8 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
         launches: 8,
         succeeded: 2,
         failed: 1,
+        cancelled: 0,
+        unknown: 0,
         unfinished: 4,
         skipped: 12,
         recovered: 2,
@@ -169,9 +177,11 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
         from: at(0),
         to: at(7_000),
         next_slot: Some(at(8_000)),
+        launches: 0,
+        caught_up: None,
     };
     schedules::advance(&mut tx, &[ahead]).await.unwrap();
-    schedules::pause(&mut tx, schedule_id(3), at(5))
+    schedules::pause(&mut tx, schedule_id(3), PAUSE, at(5))
         .await
         .unwrap();
     schedules::remove(&mut tx, schedule_id(4), at(5))

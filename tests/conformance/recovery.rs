@@ -1,6 +1,6 @@
 //! Recovery: what is lost is found, counted and run again or given up; what is over stays as it is.
 
-use campanile::db::recovery::{self, Stray, Verdict};
+use campanile::db::recovery::{self, Fate, Stray, Verdict};
 use campanile::db::runs::{self, RunEnd};
 use campanile::db::task_runs;
 use campanile::db::{FailureKind, LaunchStatus, RunState, hosts, launches, packages, schedules};
@@ -9,8 +9,8 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, Held, PACKAGE, add_host, at, begin, host, host_id, launch, publish, run_id, schedule_id,
-    skipped, small_tower, status_of, take, task_run,
+    BYTES, Held, PACKAGE, PAUSE, add_host, at, begin, host, host_id, launch, publish, run_id,
+    schedule_id, skipped, small_tower, status_of, take, task_run,
 };
 
 on_both!(
@@ -33,7 +33,7 @@ fn again(held: &Held) -> Verdict {
     Verdict {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        abandoned: None,
+        fate: Fate::Again,
     }
 }
 
@@ -194,7 +194,7 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
     let verdict = Verdict {
         launch_id: all[0].id,
         run_id: None,
-        abandoned: None,
+        fate: Fate::Again,
     };
     recovery::carry_out(&mut tx, host_id(1), &[verdict], "lost", at(200))
         .await
@@ -217,7 +217,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
     launches::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
-    schedules::pause(&mut tx, schedule_id(1), at(13))
+    schedules::pause(&mut tx, schedule_id(1), PAUSE, at(13))
         .await
         .unwrap();
     schedules::remove(&mut tx, schedule_id(2), at(14))
@@ -232,6 +232,9 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
     let paused = Stray {
         launch_id: held[0].launch_id,
         run_id: Some(held[0].run_id),
+        schedule_id: held[0].schedule_id,
+        schedule_revision: 1,
+        cancel_at: None,
         schedule: "bell-1".to_owned(),
         slot: at(10),
         claimed_at: at(10),
@@ -244,6 +247,9 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
     let removed = Stray {
         launch_id: held[1].launch_id,
         run_id: Some(held[1].run_id),
+        schedule_id: held[1].schedule_id,
+        schedule_revision: 1,
+        cancel_at: None,
         schedule: "bell-2".to_owned(),
         slot: at(11),
         claimed_at: at(11),
@@ -283,7 +289,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
         let verdict = Verdict {
             launch_id: lost[0].launch_id,
             run_id: lost[0].run_id,
-            abandoned: None,
+            fate: Fate::Again,
         };
         recovery::carry_out(&mut tx, host_2, &[verdict], "its host died", now)
             .await
@@ -351,13 +357,13 @@ async fn giving_up_is_final(test: TestDb) {
     launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
     let give_up = [
         Verdict {
-            abandoned: Some("recovery_attempts"),
+            fate: Fate::Abandoned("recovery_attempts"),
             ..again(&held)
         },
         Verdict {
             launch_id: launch(2, 11).id,
             run_id: None,
-            abandoned: Some("schedule_deleted"),
+            fate: Fate::Abandoned("schedule_deleted"),
         },
     ];
     recovery::carry_out(&mut tx, host, &give_up, "its host died", at(50))
@@ -388,7 +394,7 @@ async fn giving_up_is_final(test: TestDb) {
     let open_again: Vec<Verdict> = give_up
         .iter()
         .map(|verdict| Verdict {
-            abandoned: None,
+            fate: Fate::Again,
             ..verdict.clone()
         })
         .collect();
@@ -422,7 +428,7 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     ends[0].tasks = vec![task_run("ring", 1)];
     runs::finish(&mut tx, &ends).await.unwrap();
     let give_up = Verdict {
-        abandoned: Some("recovery_age"),
+        fate: Fate::Abandoned("recovery_age"),
         ..again(&held[2])
     };
     recovery::carry_out(&mut tx, host_1, &[give_up], "gone", at(21))
@@ -438,15 +444,15 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     let all: Vec<Verdict> = held
         .iter()
         .flat_map(|held| {
-            [None, Some("schedule_disabled")].map(|abandoned| Verdict {
-                abandoned,
+            [Fate::Again, Fate::Abandoned("schedule_disabled")].map(|fate| Verdict {
+                fate,
                 ..again(held)
             })
         })
         .chain([Verdict {
             launch_id: skipped(4, 14, "missed").id,
             run_id: None,
-            abandoned: Some("recovery_age"),
+            fate: Fate::Abandoned("recovery_age"),
         }])
         .collect();
     recovery::carry_out(&mut tx, host_2, &all, "again", at(30))
@@ -517,7 +523,7 @@ async fn two_who_recover_at_once_take_each_stray_once(test: TestDb) {
                     .map(|stray| Verdict {
                         launch_id: stray.launch_id,
                         run_id: stray.run_id,
-                        abandoned: None,
+                        fate: Fate::Again,
                     })
                     .collect();
                 recovery::carry_out(&mut tx, host_id(number), &verdicts, "gone", at(200))

@@ -46,6 +46,7 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     let new = NewRun {
         id: run_id(1),
         launch_id: open[0].launch_id,
+        schedule_id: open[0].schedule_id,
         is_recovery: false,
         digest: open[0].digest.clone(),
     };
@@ -192,6 +193,7 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
                         .map(|(taken, number)| NewRun {
                             id: run_id(number),
                             launch_id: taken.launch_id,
+                            schedule_id: taken.schedule_id,
                             is_recovery: false,
                             digest: digest(),
                         })
@@ -398,7 +400,7 @@ async fn renewing_gives_what_is_still_held(test: TestDb) {
     let mut claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.token)).collect();
     assert_eq!(
         runs::renew(&mut tx, &claimed, at(60)).await.unwrap(),
-        [held[2].run_id]
+        [(held[2].run_id, None)]
     );
     // Under another fence it is not the caller's.
     claimed[2].1 += 1;
@@ -431,7 +433,7 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
     let verdict = recovery::Verdict {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        abandoned: None,
+        fate: recovery::Fate::Again,
     };
     recovery::carry_out(&mut tx, host, &[verdict], "gone", at(11))
         .await

@@ -12,7 +12,7 @@ use campanile::schedule::{RuleKind, RuleText};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, digest, host_id, launch, revision, schedule_id, small_tower,
+    PACKAGE, PAUSE, add_schedule, at, digest, host_id, launch, revision, schedule_id, small_tower,
 };
 
 on_both!(
@@ -135,9 +135,9 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
 async fn a_pause_takes_the_next_slot_and_resuming_gives_another(test: TestDb) {
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
-    assert!(schedules::pause(&mut tx, id, at(5)).await.unwrap());
+    assert!(schedules::pause(&mut tx, id, PAUSE, at(5)).await.unwrap());
     assert!(
-        !schedules::pause(&mut tx, id, at(6)).await.unwrap(),
+        !schedules::pause(&mut tx, id, PAUSE, at(6)).await.unwrap(),
         "paused already"
     );
     let paused = schedules::find(&mut tx, "bell-1")
@@ -186,7 +186,11 @@ async fn a_pause_takes_the_next_slot_and_resuming_gives_another(test: TestDb) {
             "{from} to {until} besides {besides}"
         );
     }
-    assert!(!schedules::pause(&mut tx, unknown, at(5)).await.unwrap());
+    assert!(
+        !schedules::pause(&mut tx, unknown, PAUSE, at(5))
+            .await
+            .unwrap()
+    );
     assert!(
         !schedules::resume(&mut tx, unknown, at(5), at(5), None)
             .await
@@ -204,7 +208,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
     );
     assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
     assert_eq!(schedules::due(&mut tx, at(100), 10).await.unwrap(), []);
-    assert!(!schedules::pause(&mut tx, id, at(7)).await.unwrap());
+    assert!(!schedules::pause(&mut tx, id, PAUSE, at(7)).await.unwrap());
     assert!(
         !schedules::resume(&mut tx, id, at(7), at(7), Some(at(9)))
             .await
@@ -230,6 +234,8 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
         from: at(0),
         to: at(10),
         next_slot: None,
+        launches: 0,
+        caught_up: None,
     };
     assert_eq!(schedules::advance(&mut tx, &[step]).await.unwrap(), []);
     assert_eq!(
@@ -252,7 +258,7 @@ async fn the_audit_corrects_a_next_slot_only_where_the_cursor_stands(test: TestD
             .unwrap()
     );
     assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(30)));
-    schedules::pause(&mut tx, id, at(6)).await.unwrap();
+    schedules::pause(&mut tx, id, PAUSE, at(6)).await.unwrap();
     assert!(
         !schedules::set_next(&mut tx, id, at(0), Some(at(40)), at(7))
             .await
@@ -338,7 +344,7 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
     for number in 1..=6 {
         add_schedule(&mut tx, number, 10).await;
     }
-    schedules::pause(&mut tx, schedule_id(4), at(5))
+    schedules::pause(&mut tx, schedule_id(4), PAUSE, at(5))
         .await
         .unwrap();
     schedules::remove(&mut tx, schedule_id(5), at(5))
@@ -350,6 +356,8 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
         from: at(0),
         to: at(10),
         next_slot: Some(at(20)),
+        launches: 0,
+        caught_up: None,
     };
     let moves = [
         step(1),
@@ -404,6 +412,8 @@ async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
             from: at(0),
             to: at(10),
             next_slot: Some(at(20)),
+            launches: 0,
+            caught_up: None,
         })
         .collect();
     let mut deciding = Vec::new();
@@ -441,6 +451,8 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
             from: due.cursor_at,
             to: due.next_slot,
             next_slot: Some(due.next_slot.plus(Duration::from_secs(10))),
+            launches: 0,
+            caught_up: None,
         })
         .collect();
     let won = schedules::advance(&mut tx, &moves).await?;

@@ -1,6 +1,6 @@
 //! Every statement is understood by both databases.
 
-use campanile::db::recovery::{self, Verdict};
+use campanile::db::recovery::{self, Fate, Verdict};
 use campanile::db::schedules::{self, Advance};
 use campanile::db::{probe, runs};
 use campanile_tests::{TestDb, on_both};
@@ -47,6 +47,8 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
                 from: schedule.state.cursor_at,
                 to: at(first_slot),
                 next_slot: Some(at(first_slot + 1_000)),
+                launches: 0,
+                caught_up: None,
             })
             .collect();
         let won = schedules::advance(&mut tx, &moves).await.unwrap();
@@ -83,13 +85,13 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();
         let held = begin(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
-        for abandoned in [None, Some("recovery_age")] {
+        for fate in [Fate::Again, Fate::Abandoned("recovery_age")] {
             let verdicts: Vec<_> = held
                 .iter()
                 .map(|run| Verdict {
                     launch_id: run.launch_id,
-                    run_id: Some(run.run_id).filter(|_| abandoned.is_none()),
-                    abandoned,
+                    run_id: Some(run.run_id).filter(|_| fate == Fate::Again),
+                    fate,
                 })
                 .collect();
             recovery::carry_out(&mut tx, host, &verdicts, "gone", at(first_slot + 21))

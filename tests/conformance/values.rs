@@ -374,6 +374,7 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
         let new = NewRun {
             id: *id,
             launch_id: launch.id,
+            schedule_id: launch.schedule_id,
             is_recovery: false,
             digest: digest(),
         };

@@ -235,11 +235,16 @@ impl Tower {
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
+            let pause = schedules::Pause {
+                by: "the test",
+                note: None,
+                until: None,
+            };
             for schedule in schedules::list(&mut tx, None, None)
                 .await
                 .expect("schedules")
             {
-                schedules::pause(&mut tx, schedule.state.id, now)
+                schedules::pause(&mut tx, schedule.state.id, pause, now)
                     .await
                     .expect("a pause");
             }

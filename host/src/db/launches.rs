@@ -54,6 +54,7 @@ pub struct LaunchRow {
     pub decision: Decision,
     pub reason: Option<String>,
     /// The launch with which it overlapped, when it was skipped or asked to end for that.
+    #[sqlx(rename = "overlaps_id")]
     pub overlaps: Option<LaunchId>,
     pub status: LaunchStatus,
     pub package: String,
@@ -83,7 +84,7 @@ impl LaunchRow {
 
 const INSERT: Batch = Batch {
     head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
-        decision, reason, overlaps, status, package, digest, context, backfill_id, interval_start, fire_time, decided_by,
+        decision, reason, overlaps_id, status, package, digest, context, backfill_id, interval_start, fire_time, decided_by,
         claimed_at, finished_at)
         VALUES ",
     columns: 21,
@@ -91,12 +92,12 @@ const INSERT: Batch = Batch {
     tail: " ON CONFLICT DO NOTHING",
 };
 const LIST: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $2";
 const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
     WHERE l.schedule_id = $1 ORDER BY l.slot DESC LIMIT $2";

@@ -29,7 +29,7 @@ pub struct Unfinished {
 }
 
 // Each part is answered by a partial index on the schedule, however long the record is.
-const UNFINISHED: Batch = Batch {
+pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
@@ -52,7 +52,7 @@ const OPEN: Batch = Batch {
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE",
 };
 const SKIP: Batch = Batch {
-    head: "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps = v.column2,
+    head: "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps_id = v.column2,
         finished_at = v.column3 FROM (VALUES ",
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE",
@@ -66,7 +66,7 @@ const ASK: Batch = Batch {
     tail: ") AS v WHERE run.launch_id = v.column1 AND (run.state = 'running' AND run.cancel_at IS NULL) = TRUE",
 };
 const ASKED: Batch = Batch {
-    head: "UPDATE launch SET overlaps = v.column2 FROM (VALUES ",
+    head: "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ",
     columns: 2,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
 };
@@ -81,7 +81,7 @@ const END_WAITING_RUN: Batch = Batch {
     ..END_RUN
 };
 const END: Batch = Batch {
-    head: "UPDATE launch SET status = 'cancelled', reason = 'overlap', overlaps = v.column2, finished_at = v.column3,
+    head: "UPDATE launch SET status = 'cancelled', reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3,
         failure = 'cancelled' FROM (VALUES ",
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",

@@ -5,8 +5,8 @@
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
-    DbError, Tx, changes, events, hosts, launches, on, packages, recovery, runs, schedules, stats,
-    task_runs,
+    DbError, Tx, changes, events, hosts, launches, on, overlap, packages, recovery, runs,
+    schedules, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -42,6 +42,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         events::STATEMENTS,
         hosts::STATEMENTS,
         launches::STATEMENTS,
+        overlap::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
         runs::STATEMENTS,
@@ -59,6 +60,11 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         all.extend(locking.concat());
     }
     all
+}
+
+/// The statement that looks for what goes on beside a slot, for two schedules.
+pub fn unfinished(tx: &Tx) -> String {
+    overlap::UNFINISHED.sql(tx, 2).0
 }
 
 /// Let the database read a statement, without running it.

@@ -142,9 +142,9 @@ const RESUME: &str =
     WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
 const SET_SKIPS: &str =
     "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
-const PAUSES_OVER: &str =
-    "SELECT id FROM schedule WHERE paused_until <= $1 AND deleted_at IS NULL ORDER BY id";
-const PAUSES_OVER_LOCKED: &str = "SELECT id FROM schedule WHERE paused_until <= $1 AND deleted_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED";
+const PAUSES_OVER: &str = "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until";
+const PAUSES_OVER_LOCKED: &str =
+    "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until FOR UPDATE SKIP LOCKED";
 const HOLD: Batch = Batch {
     head: "SELECT schedule.id FROM schedule JOIN (VALUES ",
     columns: 1,
@@ -187,7 +187,7 @@ const WAITING: &str = "SELECT count(*) FROM schedule
     WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
 const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
 const NEXT_PAUSE_OVER: &str =
-    "SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL AND deleted_at IS NULL";
+    "SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL";
 
 const DUE: &str =
     "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips, s.package, p.digest, p.missing_since

@@ -102,8 +102,8 @@ fn every_policy_in_every_state_for_every_claim() {
 fn who_asks_decides_whether_a_launch_can_wait() {
     let claims: Vec<Claim> = LaunchKind::ALL.iter().map(|&kind| kind.into()).collect();
     let (prompt, patient) = (Claim::Prompt, Claim::Patient);
-    // Schedule, catchup, manual, startup.
-    assert_eq!(claims, [prompt, patient, prompt, prompt]);
+    // Schedule, catchup, manual, backfill, startup.
+    assert_eq!(claims, [prompt, patient, prompt, patient, prompt]);
 }
 
 #[test]
