@@ -3,6 +3,7 @@
 
 mod constraints;
 mod fixtures;
+mod forecast;
 mod harness;
 mod hosts;
 mod launches;
