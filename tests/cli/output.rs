@@ -35,7 +35,7 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
         &["health"],
         &["config", "default"],
         &["config", "check"],
-        &["schedule", "trigger", "hello"],
+        &["schedule", "trigger", "hello", "--overlap", "allow"],
         &["schedule", "pause", "hello"],
         &["schedule", "resume", "hello"],
     ] {

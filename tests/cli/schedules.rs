@@ -196,11 +196,13 @@ async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) 
         rows.iter().filter(|row| row[key] == word).collect()
     };
     assert_eq!(of("kind", "catchup").len(), 1, "{rows:#?}");
-    let dropped = of("decision", "skipped");
+    let dropped = of("reason", "coalesced");
     let [range] = dropped[..] else {
         panic!("one row for all that is dropped: {rows:#?}")
     };
-    assert_eq!(range["reason"], "coalesced");
+    // Those that were merely late may have overlapped what was caught up.
+    let overlapped = of("reason", "overlap").len();
+    assert_eq!(of("decision", "skipped").len(), 1 + overlapped, "{rows:#?}");
     assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
     assert_eq!(rows[before], *range, "what was dropped comes first");
     assert_eq!(

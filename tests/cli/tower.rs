@@ -198,7 +198,8 @@ impl Tower {
     #[track_caller]
     pub fn trigger(&self, schedule: &str, context: &Value) -> String {
         let context = context.to_string();
-        let done = self.json(["schedule", "trigger", schedule, "--context", &context]);
+        let trigger = ["schedule", "trigger", schedule, "--overlap", "allow"];
+        let done = self.json([&trigger[..], &["--context", &context]].concat());
         text(&done["launch"])
     }
 
