@@ -74,7 +74,7 @@ const OVERLAPS: [&str; 4] = [
 ];
 
 async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
-    let clock = Clock::simulated(clock_at("01:49"));
+    let clock = Clock::simulated(clock_at("01:54"));
     let (engine, lock) = nights::start(&test, &clock, settings()).await;
     let mut ids = Vec::new();
     for overlap in OVERLAPS {
@@ -347,9 +347,12 @@ async fn durations_are_those_of_the_newest_successes(test: TestDb) {
 }
 
 async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
-    let host = fixtures::small_tower(&test, 2).await;
     let at = fixtures::at;
+    for number in [1, 2] {
+        add(&test, number, "{}", at(0)).await;
+    }
     let mut tx = test.write().await;
+    let host = fixtures::add_host(&mut tx, 1, at(0)).await;
     let held = fixtures::begin(&mut tx, host, &[fixtures::launch(1, 10)], 1, at(12)).await;
     runs::finish(
         &mut tx,
