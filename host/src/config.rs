@@ -9,7 +9,7 @@ use std::time::Duration;
 use self::sections::{YEAR, host_name_fault};
 use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
 use crate::package::limits::LimitChanges;
-use crate::package::listing::{self, Reading, Unread};
+use crate::package::listing;
 use crate::strict::{self, Document, size_text};
 use crate::wasm::{Limits, SandboxSettings};
 
@@ -20,6 +20,9 @@ pub use sections::{Audit, Host, Late, Recovery, Sandbox, Watch};
 
 /// The file looked for in the working directory when none is named.
 pub const FILE_NAME: &str = "campanile.toml";
+/// The schedules file, unless another one is named: in the folder of the configuration file, or in the working
+/// directory when there is none.
+const SCHEDULES_NAME: &str = "schedules.toml";
 /// The variable that holds the database's address.
 pub const ENV_DATABASE: &str = "CAMPANILE_DATABASE_URL";
 /// The variable that holds the plugins folder.
@@ -32,6 +35,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     pub database: DatabaseUrl,
     pub plugins: PathBuf,
+    /// The schedules file, which need not be there.
+    pub schedules: PathBuf,
     pub host: Host,
     pub watch: Watch,
     /// Of one call; sidecars change them.
@@ -106,11 +111,17 @@ impl Config {
         }
     }
 
-    /// What no task may be given to write: the configuration, the database, and the compiled code that this
-    /// process runs.
+    /// What no task may be given to write: the configuration, the schedules file, the database, and the compiled
+    /// code that this process runs.
     pub fn own_paths(&self) -> Vec<PathBuf> {
         let database = self.database.sqlite_path().map(Path::to_path_buf);
-        let paths = [self.file.clone(), database, self.sandbox.cache_dir.clone()];
+        let schedules = Some(self.schedules.clone());
+        let paths = [
+            self.file.clone(),
+            schedules,
+            database,
+            self.sandbox.cache_dir.clone(),
+        ];
         paths.into_iter().flatten().collect()
     }
 
@@ -132,6 +143,10 @@ impl Config {
         let plugins = match top.path("plugins", "")? {
             Some(path) => home.join(path),
             None => PathBuf::from("plugins"),
+        };
+        let schedules = match top.path("schedules", "; leave it out for schedules.toml")? {
+            Some(path) => home.join(path),
+            None => home.join(SCHEDULES_NAME),
         };
         let host = Host::read(top.table_or_empty("host")?)?;
         let watch = Watch::read(top.table_or_empty("watch")?)?;
@@ -156,6 +171,7 @@ impl Config {
             file: None,
             database,
             plugins,
+            schedules,
             host,
             watch,
             limits,
@@ -206,7 +222,7 @@ impl Config {
 /// The file's path and text: the one named, else the usual one if it is there.
 fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), ConfigError> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
-    match text_of(&path) {
+    match listing::text_of(&path) {
         Ok(Some(text)) => Ok((Some(path), text)),
         Ok(None) if named.is_none() => Ok((None, String::new())),
         Ok(None) => Err(ConfigError::Unreadable {
@@ -214,24 +230,6 @@ fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String)
             why: "it is not there; correct the path given with --config".to_owned(),
         }),
         Err(why) => Err(ConfigError::Unreadable { path, why }),
-    }
-}
-
-/// The text of the file at `path`; none when nothing is there. The error says why there is no text.
-fn text_of(path: &Path) -> Result<Option<String>, String> {
-    let bytes = match listing::look(path) {
-        None => return Ok(None),
-        Some(Reading::Unusable(why)) => return Err(why),
-        Some(Reading::File(stamp)) => {
-            listing::read(path, stamp).map_err(|unread| match unread {
-                Unread::Changed => "it changed while it was read; try again".to_owned(),
-                Unread::Failed(why) => why,
-            })?
-        }
-    };
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(_) => Err("it is not UTF-8 text; save it as such".to_owned()),
     }
 }
 

@@ -18,11 +18,13 @@ macro_rules! words {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// Read what a person wrote; the error is a clause that names the words there are.
+            /// Read what a person wrote; the error is a clause that names the words there are, and the nearest one.
             pub fn read(text: &str) -> Result<$name, String> {
                 text.parse().map_err(|_| {
                     let words: Vec<String> = $name::ALL.iter().map(|word| format!("`{word}`")).collect();
-                    format!("must be {}", words.join(" or "))
+                    let hint = $crate::strict::nearest(text, $name::ALL.iter().map(|word| word.as_str()))
+                        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                    format!("must be {}{hint}", words.join(" or "))
                 })
             }
 

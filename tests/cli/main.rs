@@ -2,12 +2,15 @@
 
 mod bench;
 mod cron;
+mod edit;
 mod folder;
 mod import;
 mod output;
+mod policies;
 mod refusals;
 mod rules;
 mod schedules;
+mod schedules_file;
 mod stopping;
 mod task_run;
 mod tower;

@@ -281,7 +281,7 @@ impl Tower {
         let clock = engine.clock().clone();
         let watch = Watch::start(dir.path(), Mode::Off, PATIENCE);
         let (stop, stopping) = watch::channel(false);
-        let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, stopping));
+        let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
         let deadline = Instant::now() + PATIENCE;
         while engine.packages().get(NAME).is_none() {
             if served.is_finished() || Instant::now() > deadline {

@@ -39,14 +39,15 @@ struct Calendar {
 }
 
 impl Months {
-    /// Print the slots of `rule` strictly after `after`, from its month on.
+    /// Print `slots`, those of `rule` strictly after `after`, from its month on.
     pub(super) fn print(
         &self,
         rule: &Rule,
+        slots: impl Iterator<Item = Timestamp>,
         after: Timestamp,
         as_json: bool,
     ) -> Result<(), Failure> {
-        let calendar = Calendar::of(rule, after, self.number)?;
+        let calendar = Calendar::of(rule, slots, after, self.number)?;
         if as_json {
             return output::json_out(&calendar.value());
         }
@@ -64,7 +65,12 @@ impl Months {
 }
 
 impl Calendar {
-    fn of(rule: &Rule, after: Timestamp, months: u32) -> Result<Calendar, Failure> {
+    fn of(
+        rule: &Rule,
+        slots: impl Iterator<Item = Timestamp>,
+        after: Timestamp,
+        months: u32,
+    ) -> Result<Calendar, Failure> {
         let begin = first_of_month(rule.local(after));
         let mut calendar = Calendar {
             begin,
@@ -72,7 +78,6 @@ impl Calendar {
             counts: BTreeMap::new(),
         };
         let end = calendar.month(months);
-        let slots = rule.slots(after, Timestamp::from_micros(i64::MAX));
         let dates = slots.map(|slot| rule.local(slot).date());
         for (number, date) in dates.take_while(|&date| date < end).enumerate() {
             if number == SLOTS_MAX {

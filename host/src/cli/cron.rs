@@ -1,5 +1,6 @@
 //! `campanile cron`: what a rule comes to, before there is a schedule. Needs no database.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -48,7 +49,7 @@ impl Cron {
                 if let Some(when) = slots::without_clock(&rule) {
                     output::talk(&when);
                 }
-                months.print(&rule, from, common.json)?;
+                months.print(&rule, slots::all(&rule, from), from, common.json)?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -57,7 +58,7 @@ impl Cron {
 
 fn next(common: &Common, understood: &Understood, number: &Number) -> Result<(), Failure> {
     let Understood { rule, from, .. } = understood;
-    let next = number.slots(rule, *from);
+    let next = number.of(slots::all(rule, *from));
     for note in rule.notes() {
         output::talk(&format!("note: {note}"));
     }
@@ -69,5 +70,5 @@ fn next(common: &Common, understood: &Understood, number: &Number) -> Result<(),
     if common.json {
         return output::json_out(&next);
     }
-    slots::print(rule, &next)
+    slots::print(rule, &next, &BTreeSet::new())
 }

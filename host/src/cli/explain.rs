@@ -1,5 +1,7 @@
 //! A rule, explained.
 
+use std::collections::BTreeSet;
+
 use chrono::NaiveDateTime;
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ pub(super) fn print(
     as_json: bool,
 ) -> Result<(), Failure> {
     let Understood { text, rule, from } = understood;
-    let next = number.slots(rule, *from);
+    let next = number.of(slots::all(rule, *from));
     let until = from.plus(WARNED_AHEAD);
     let touched: Vec<Touched> = rule.touched(*from, until).collect();
     if as_json {
@@ -87,7 +89,7 @@ fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Fa
         return output::line(&format!("no slot after {from}"));
     }
     output::line(&format!("slots after {from}:"))?;
-    slots::print(rule, next)
+    slots::print(rule, next, &BTreeSet::new())
 }
 
 fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(), Failure> {

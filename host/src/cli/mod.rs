@@ -14,6 +14,7 @@ mod launch;
 mod output;
 mod package;
 mod plan;
+mod policy;
 mod rule;
 mod run;
 mod schedule;

@@ -74,6 +74,12 @@ impl From<ScheduleError> for Failure {
             ScheduleError::Db(error) => error.into(),
             ScheduleError::Rule(error) => error.into(),
             ScheduleError::Policy(error) => error.into(),
+            ScheduleError::Outdated { ref name, now, .. } => {
+                let hint = format!(
+                    "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
+                );
+                Failure::refused(error.to_string()).hint(hint)
+            }
             error => Failure::refused(error.to_string()),
         }
     }

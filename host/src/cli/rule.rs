@@ -4,6 +4,7 @@ use clap::{ArgGroup, Args};
 
 use super::output::{self, Failure};
 use crate::clock::{Clock, Timestamp};
+use crate::package::spec::TIMEZONE_DEFAULT;
 use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
 const SECOND_US: i64 = 1_000_000;
@@ -21,20 +22,20 @@ pub(super) struct RuleOptions {
     #[arg(long, value_name = "PERIOD")]
     after_completion: Option<String>,
     /// The instant from which periods are counted
-    #[arg(long, value_name = "TIME", requires = "every")]
+    #[arg(long, value_name = "TIME")]
     anchor: Option<Timestamp>,
-    /// The time zone whose clock the rule follows, such as Europe/Paris
-    #[arg(long, value_name = "ZONE", default_value = "UTC")]
-    tz: String,
+    /// The time zone whose clock the rule follows, such as Europe/Paris [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    tz: Option<String>,
     /// Which days match when both day fields are restricted: or, and
-    #[arg(long, value_name = "WORD", default_value_t, value_parser = DayMatch::read)]
-    day_match: DayMatch,
+    #[arg(long, value_name = "WORD", value_parser = DayMatch::read)]
+    day_match: Option<DayMatch>,
     /// What becomes of a time of day that the clock leaves out: shift, skip
-    #[arg(long, value_name = "WORD", default_value_t, value_parser = DstGap::read)]
-    dst_gap: DstGap,
+    #[arg(long, value_name = "WORD", value_parser = DstGap::read)]
+    dst_gap: Option<DstGap>,
     /// In which pass a time of day fires that the clock shows twice: first, second, both
-    #[arg(long, value_name = "WORD", default_value_t, value_parser = DstFold::read)]
-    dst_fold: DstFold,
+    #[arg(long, value_name = "WORD", value_parser = DstFold::read)]
+    dst_fold: Option<DstFold>,
     /// Local times left out, such as 2026-12-25, 12-25, 2026-12-24..2027-01-01 or "* 12 * * *"; may be given again
     #[arg(long, value_name = "TIMES")]
     exclude: Vec<String>,
@@ -43,26 +44,65 @@ pub(super) struct RuleOptions {
 impl RuleOptions {
     /// The rule, which is `cron` if that is given.
     pub(super) fn rule(self, cron: Option<String>) -> Result<RuleText, Failure> {
+        let Some((kind, expression)) = self.expression(cron)? else {
+            return Err(Failure::refused("exactly one rule is needed"));
+        };
+        let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
+        self.rest_over(&mut text);
+        Ok(text)
+    }
+
+    /// The kind of rule that is given, if one is, and its text.
+    pub(super) fn expression(
+        &self,
+        cron: Option<String>,
+    ) -> Result<Option<(RuleKind, String)>, Failure> {
         let rules = [
             (RuleKind::Cron, cron),
-            (RuleKind::Every, self.every),
-            (RuleKind::At, self.at),
-            (RuleKind::AfterCompletion, self.after_completion),
+            (RuleKind::Every, self.every.clone()),
+            (RuleKind::At, self.at.clone()),
+            (RuleKind::AfterCompletion, self.after_completion.clone()),
         ];
         let mut rules = rules
             .into_iter()
             .filter_map(|(kind, text)| Some((kind, text?)));
-        let (Some((kind, expression)), None) = (rules.next(), rules.next()) else {
-            return Err(Failure::refused("exactly one rule is needed"));
-        };
-        Ok(RuleText {
-            anchor: self.anchor,
-            day_match: self.day_match,
-            dst_gap: self.dst_gap,
-            dst_fold: self.dst_fold,
-            exclude: self.exclude,
-            ..RuleText::new(kind, expression, self.tz)
-        })
+        match (rules.next(), rules.next()) {
+            (_, Some(_)) => Err(Failure::refused("exactly one rule is needed")),
+            (rule, None) => Ok(rule),
+        }
+    }
+
+    pub(super) fn has_anchor(&self) -> bool {
+        self.anchor.is_some()
+    }
+
+    pub(super) fn has_exclusions(&self) -> bool {
+        !self.exclude.is_empty()
+    }
+
+    /// Whether anything is given besides the expression.
+    pub(super) fn has_rest(&self) -> bool {
+        let choices = [
+            self.tz.is_some(),
+            self.day_match.is_some(),
+            self.dst_gap.is_some(),
+            self.dst_fold.is_some(),
+        ];
+        self.has_anchor() || self.has_exclusions() || choices.contains(&true)
+    }
+
+    /// Make `text` say what is given besides the expression; the rest of it stays.
+    pub(super) fn rest_over(&self, text: &mut RuleText) {
+        text.anchor = self.anchor.or(text.anchor);
+        if let Some(zone) = &self.tz {
+            text.timezone.clone_from(zone);
+        }
+        text.day_match = self.day_match.unwrap_or(text.day_match);
+        text.dst_gap = self.dst_gap.unwrap_or(text.dst_gap);
+        text.dst_fold = self.dst_fold.unwrap_or(text.dst_fold);
+        if !self.exclude.is_empty() {
+            text.exclude.clone_from(&self.exclude);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
+mod check;
+mod edit;
 mod import;
 mod shown;
 
@@ -15,6 +17,7 @@ use super::Common;
 use super::calendar::Months;
 use super::explain;
 use super::output::{self, Failure, cell};
+use super::policy::PolicyOptions;
 use super::rule::RuleOptions;
 use super::slots::{self, Number};
 use crate::clock::Timestamp;
@@ -22,7 +25,7 @@ use crate::db::launches;
 use crate::db::schedules::{self, Pause};
 use crate::db::{Decision, Origin, Tx};
 use crate::engine::schedules::{self as orders, ScheduleError, Trigger, Triggered, Wanted};
-use crate::policy::{Overlap, Policies, Turn};
+use crate::policy::{Overlap, Turn};
 use crate::schedule::Rule;
 use crate::telemetry::printable;
 
@@ -38,6 +41,12 @@ pub(super) enum Schedule {
     /// Add a schedule
     #[command(override_usage = ADD_USAGE)]
     Add(Box<Add>),
+    /// Change what is given of a schedule; what runs or waits keeps what it was decided with
+    Edit(Box<edit::Edit>),
+    /// Call a schedule something else; it keeps its slots and its launches
+    Rename(edit::Rename),
+    /// Take one slot out of a schedule, or put it back
+    Skip(edit::Skip),
     /// All schedules
     List,
     /// One schedule with its newest launches
@@ -86,6 +95,8 @@ pub(super) enum Schedule {
         #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
         overlap: Option<Overlap>,
     },
+    /// Read a schedules file and show what it would change; exit code 1 when one of its schedules would be refused
+    Check(check::Check),
     /// Make schedules of a crontab
     #[command(subcommand)]
     Import(import::Import),
@@ -136,6 +147,8 @@ pub(super) struct Add {
     /// Context for the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
+    #[command(flatten)]
+    policies: PolicyOptions,
 }
 
 /// Read a context given as JSON or as `@FILE`.
@@ -162,12 +175,13 @@ pub(super) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
 
 impl Add {
     fn wanted(self) -> Result<Wanted, Failure> {
+        let policies = self.policies.read()?.policies;
         Ok(Wanted {
             name: self.name,
             package: self.package,
             task: self.task,
             rule: self.rule.rule(self.cron)?,
-            policies: Policies::default(),
+            policies,
             context: read_context(self.context.as_deref())?.unwrap_or_default(),
         })
     }
@@ -177,6 +191,9 @@ impl Schedule {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Schedule::Add(add) => self::add(common, *add).await?,
+            Schedule::Edit(edit) => self::edit::edit(common, *edit).await?,
+            Schedule::Rename(rename) => self::edit::rename(common, &rename).await?,
+            Schedule::Skip(skip) => self::edit::skip(common, &skip).await?,
             Schedule::List => list(common).await?,
             Schedule::Show { name } => show(common, &name).await?,
             Schedule::Next(command) => next(common, &command).await?,
@@ -217,6 +234,7 @@ impl Schedule {
                 context,
                 overlap,
             } => return trigger(common, &name, context, overlap).await,
+            Schedule::Check(command) => return command.run(common).await,
             Schedule::Import(command) => return command.run(common).await,
         }
         Ok(ExitCode::SUCCESS)
@@ -339,6 +357,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
         ],
         rows.into_iter().map(|row| {
             let rule = shown::rule_text(&row);
+            let state = shown::state(&row).to_owned();
             [
                 row.says.name,
                 row.says.package,
@@ -346,12 +365,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
                 rule,
                 row.says.rule.timezone,
                 row.state.origin.to_string(),
-                if row.state.enabled {
-                    "enabled"
-                } else {
-                    "paused"
-                }
-                .to_owned(),
+                state,
                 cell(&row.state.next_slot),
             ]
         }),
@@ -371,11 +385,18 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         value["notes"] = json!(rule.as_ref().map_or(&[][..], Rule::notes));
         let warnings = rule.map_or_else(Vec::new, |rule| rule.warnings(clock.now()));
         value["warnings"] = json!(explain::warnings(&warnings));
+        let late = common.config()?.late;
+        let policies = shown::policies(&row).ok();
+        let in_force = policies.map(|policies| shown::in_force(&policies, &late.defaults()));
+        value["policies_in_force"] = json!(in_force);
         value["launches"] = json!(newest);
         return output::json_out(&value);
     }
-    for (key, value) in shown::rows(&row) {
-        output::line(&format!("{key:10} {}", printable(&value)))?;
+    let rows = shown::rows(&row);
+    let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in rows {
+        let key = key.replace('_', " ");
+        output::line(&format!("{key:width$} {}", printable(&value)))?;
     }
     output::line("")?;
     output::table(
@@ -398,15 +419,18 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
     let row = orders::find(&mut tx, name).await?;
     drop(tx);
     let rule = shown::rule(&row)?;
+    let policies = shown::policies(&row).unwrap_or_default();
+    let skips = shown::skips(&row);
     let after = row.state.cursor_at.max(clock.now());
+    let slots = shown::slots(&row, &rule, &policies, after);
+    let rings = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
-        command.months.print(&rule, after, common.json)?;
+        let ringing = slots.filter(rings);
+        command.months.print(&rule, ringing, after, common.json)?;
+    } else if common.json {
+        return output::json_out(&number.of(slots.filter(rings)));
     } else {
-        let slots = number.slots(&rule, after);
-        if common.json {
-            return output::json_out(&slots);
-        }
-        slots::print(&rule, &slots)?;
+        slots::print(&rule, &number.of(slots), &skips)?;
     }
     if common.json {
         return Ok(());

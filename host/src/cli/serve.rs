@@ -14,9 +14,8 @@ use super::output::Failure;
 use crate::clock::Clock;
 use crate::config::{Config, Flags};
 use crate::db::{Db, DbError};
-use crate::engine::{Engine, RecoveryLimits, Settings};
+use crate::engine::{Engine, Following, RecoveryLimits, Settings};
 use crate::package::{Folder, Packages, Rules};
-use crate::policy::Defaults;
 use crate::strict;
 use crate::telemetry::{self, LogFormat};
 use crate::wasm::Sandbox;
@@ -60,6 +59,11 @@ impl Serve {
         let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
             .map_err(|error| Failure::refused(error.to_string()))?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
+        let orders = Following::new(
+            config.schedules.clone(),
+            config.watch.mode,
+            config.watch.rescan,
+        );
         let db = tokio::select! {
             db = reach(&config, &clock) => db?,
             _ = stopping.wait_for(|now| *now) => {
@@ -76,7 +80,9 @@ impl Serve {
             sandbox,
         )
         .await?;
-        let served = engine.serve(lock, folder, watch, stopping).await;
+        let served = engine
+            .serve(lock, folder, watch, Some(orders), stopping)
+            .await;
         super::close(&db).await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
@@ -99,10 +105,7 @@ pub(super) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
-        late: Defaults {
-            misfire_grace: config.late.misfire_grace,
-            catchup_window: config.late.catchup_window,
-        },
+        late: config.late.defaults(),
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,

@@ -1,5 +1,7 @@
 //! The next slots of a rule, as a list.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 
 use super::output::{self, Failure};
@@ -18,17 +20,30 @@ pub(super) struct Number {
 }
 
 impl Number {
-    /// The slots of `rule` strictly after `after`.
-    pub(super) fn slots(&self, rule: &Rule, after: Timestamp) -> Vec<Timestamp> {
-        let end = Timestamp::from_micros(i64::MAX);
-        rule.slots(after, end).take(self.n as usize).collect()
+    /// So many of the first of `slots`.
+    pub(super) fn of(&self, slots: impl Iterator<Item = Timestamp>) -> Vec<Timestamp> {
+        slots.take(self.n as usize).collect()
     }
 }
 
-/// Print slots, each in UTC and on the clock of the rule's zone.
-pub(super) fn print(rule: &Rule, slots: &[Timestamp]) -> Result<(), Failure> {
-    for &slot in slots {
-        output::line(&format!("{slot}  {}", rule.local_text(slot)))?;
+/// All slots of `rule` strictly after `after`.
+pub(super) fn all(rule: &Rule, after: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
+    rule.slots(after, Timestamp::from_micros(i64::MAX))
+}
+
+/// Print slots, each in UTC and on the clock of the rule's zone, those marked that are among `skips`.
+pub(super) fn print(
+    rule: &Rule,
+    slots: &[Timestamp],
+    skips: &BTreeSet<Timestamp>,
+) -> Result<(), Failure> {
+    for slot in slots {
+        let mark = if skips.contains(slot) {
+            "  taken out"
+        } else {
+            ""
+        };
+        output::line(&format!("{slot}  {}{mark}", rule.local_text(*slot)))?;
     }
     Ok(())
 }

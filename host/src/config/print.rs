@@ -19,6 +19,7 @@ impl fmt::Display for Config {
         }
         writeln!(f, "database = {}", quote(&self.database.to_string()))?;
         writeln!(f, "plugins = {}", path(&self.plugins))?;
+        writeln!(f, "schedules = {}", path(&self.schedules))?;
         writeln!(f, "\n[host]")?;
         if let Some(name) = &self.host.name {
             writeln!(f, "name = {}", quote(name))?;

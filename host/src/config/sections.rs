@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::policy::Defaults;
 use crate::strict::{self, Section, duration_text};
 use crate::watch::Mode;
 
@@ -183,6 +184,14 @@ impl Audit {
 }
 
 impl Late {
+    /// What holds for schedules that do not say it themselves.
+    pub fn defaults(&self) -> Defaults {
+        Defaults {
+            misfire_grace: self.misfire_grace,
+            catchup_window: self.catchup_window,
+        }
+    }
+
     pub(super) fn read(mut section: Section<'_>) -> Result<Late, strict::Error> {
         let misfire_grace = section.duration("misfire_grace", Duration::ZERO, YEAR)?;
         let catchup_window = section.duration("catchup_window", Duration::ZERO, YEAR)?;

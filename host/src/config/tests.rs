@@ -63,6 +63,7 @@ fn the_defaults_are_the_promised_ones() {
     assert_eq!(config.file, None);
     assert_eq!(config.database.to_string(), "sqlite:campanile.db");
     assert_eq!(config.plugins, Path::new("plugins"));
+    assert_eq!(config.schedules, Path::new("schedules.toml"));
     assert_eq!(config.host.runs_max, 256);
     assert!(config.host.guest_threads >= 1);
     assert_eq!(config.limits, Limits::default());
@@ -133,6 +134,9 @@ fn a_named_file_must_be_there_and_its_paths_start_at_its_folder() {
     fs::write(folder.path().join("etc/tower.toml"), text).unwrap();
     let config = Config::load(&flags, &no_env, folder.path()).unwrap();
     assert_eq!(config.plugins, folder.path().join("etc/p"));
+    let beside = folder.path().join("etc/schedules.toml");
+    assert_eq!(config.schedules, beside, "beside the configuration");
+    assert!(config.own_paths().contains(&beside));
     assert_eq!(config.database.to_string(), "sqlite:/abs.db");
     assert_eq!(config.sandbox.cache_dir, Some(folder.path().join("etc/c")));
 }

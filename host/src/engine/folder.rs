@@ -266,11 +266,19 @@ async fn end_others(
         let is_wanted = wanted
             .iter()
             .any(|wanted| wanted.name == schedule.says.name);
-        if schedule.state.origin != Origin::Operator && !is_wanted {
+        if is_of_package(schedule.state.origin) && !is_wanted {
             orders::end(tx, &schedule, now).await?;
         }
     }
     Ok(())
+}
+
+/// Whether schedules of that origin come and go with what a package and its sidecar say.
+fn is_of_package(origin: Origin) -> bool {
+    match origin {
+        Origin::Sidecar | Origin::Package => true,
+        Origin::Operator | Origin::File => false,
+    }
 }
 
 /// Add or change one schedule of a package, or leave it when it says that already.
@@ -285,7 +293,7 @@ async fn follow(
         orders::add(tx, wanted, origin, now).await?;
         return Ok(());
     };
-    if schedule.state.origin == Origin::Operator || schedule.says.package != wanted.package {
+    if !is_of_package(schedule.state.origin) || schedule.says.package != wanted.package {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
     let says = &schedule.says;

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::audit::SKEW_REPORTED_US;
 use super::room::Place;
-use super::{Engine, EngineError, RETRY_PAUSE, Work};
+use super::{Engine, EngineError, Following, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
 use crate::db::{DbError, HostLock, changes, runs, schedules};
@@ -51,13 +51,14 @@ impl Engine {
         lock: HostLock,
         folder: Folder,
         watcher: Watch,
+        orders: Option<Following>,
         shutdown: watch::Receiver<bool>,
     ) -> Result<(), EngineError> {
         let (stop, _) = watch::channel(false);
         let (drained, draining) = watch::channel(false);
         let leases = tokio::spawn(Arc::clone(&self).lease_keeper(lock, stop.clone(), draining));
         let asked = tokio::spawn(pass_on(shutdown.clone(), stop.clone()));
-        let rung = self.ring(folder, watcher, &stop).await;
+        let rung = self.ring(folder, watcher, orders, &stop).await;
         asked.abort();
         drained.send_replace(true);
         // The name is this host's until its last words are on the record.
@@ -76,11 +77,12 @@ impl Engine {
     /// Run every loop until `stop` says true, then drain; gives the runs that did not end.
     ///
     /// The folder is looked through once before anything is decided, so that no slot is skipped
-    /// for a package that is merely not loaded yet.
+    /// for a package that is merely not loaded yet, and then the schedules file, which names packages.
     async fn ring(
         self: &Arc<Self>,
         mut folder: Folder,
         watcher: Watch,
+        mut orders: Option<Following>,
         stop: &watch::Sender<bool>,
     ) -> Result<Vec<RunId>, EngineError> {
         let mut stopping = stop.subscribe();
@@ -92,6 +94,9 @@ impl Engine {
             }
         }
         self.forget_ended_hosts(self.clock.now()).await?;
+        if let Some(orders) = &mut orders {
+            self.follow_file(orders, self.clock.now()).await?;
+        }
         while self.recover(self.clock.now()).await?.more {}
         self.follow_tzdata(self.clock.now()).await?;
         self.launch_at_start(self.clock.now()).await?;
@@ -106,6 +111,9 @@ impl Engine {
         loops.spawn(engine().auditor(stopping.clone()));
         loops.spawn(engine().change_watcher(stopping.clone()));
         loops.spawn(engine().folder_watcher(folder, watcher, stopping.clone()));
+        if let Some(orders) = orders {
+            loops.spawn(engine().file_watcher(orders, stopping.clone()));
+        }
         loops.spawn(engine().clock_keeper(stopping.clone()));
         // This one goes on while the host drains.
         let finisher = tokio::spawn(engine().finisher(ends));
@@ -463,6 +471,27 @@ impl Engine {
             again = scanned.as_ref().is_err_and(EngineError::may_pass);
             if let Err(error) = scanned {
                 self.trouble.say("following the plugin folder", &error);
+            }
+        }
+    }
+
+    /// Follow the schedules file.
+    async fn file_watcher(
+        self: Arc<Self>,
+        mut orders: Following,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        loop {
+            tokio::select! {
+                () = orders.hint() => {}
+                _ = stopping.wait_for(|now| *now) => return,
+            }
+            let followed = tokio::select! {
+                followed = self.follow_file(&mut orders, self.clock.now()) => followed,
+                _ = stopping.wait_for(|now| *now) => return,
+            };
+            if let Err(error) = followed {
+                self.trouble.say("following the schedules file", &error);
             }
         }
     }

@@ -14,7 +14,7 @@
 //! | `outcome`   | pure: retry or end                                                      |
 //! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
 //!
-//! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder,
+//! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the plugin folder and `schedules_file` the schedules file,
 //! `loops` runs each step when it is time, `forecast` says beforehand what will come of it. [`Engine::tick`] is all of it once, for reading and for tests.
 
 pub mod audit;
@@ -22,6 +22,7 @@ pub mod forecast;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;
+pub mod schedules_file;
 pub mod workflow;
 
 pub mod context;
@@ -49,6 +50,7 @@ use tokio::sync::Notify;
 
 pub use intend::Intended;
 pub use recover::{Recovered, RecoveryLimits, verdict};
+pub use schedules_file::Following;
 pub use start::StartError;
 pub use take::Work;
 

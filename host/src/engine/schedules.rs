@@ -3,6 +3,10 @@
 //! Everything is checked before anything is written, and each function writes within the
 //! transaction it is given, so a refusal leaves nothing half-done.
 
+mod diff;
+mod edit;
+mod error;
+
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -16,10 +20,15 @@ use crate::db::packages::{self, PackageRow};
 use crate::db::schedules::{self, Pause, Revision, Schedule};
 use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
-use crate::package::context::{self, ReservedKey};
+use crate::package::context;
 use crate::package::{Manifest, spec};
-use crate::policy::{Beside, MadeWay, Overlap, Policies, PolicyError, Turn};
-use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
+use crate::policy::{Beside, MadeWay, Overlap, Policies, Turn};
+use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
+
+pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
+pub use edit::{Skip, edit, rename, skip};
+pub use error::ScheduleError;
+use error::origin_is;
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,90 +57,6 @@ pub struct Triggered {
     pub turn: Turn,
 }
 
-/// Why a schedule cannot be changed as asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ScheduleError {
-    #[error("`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`")]
-    Name(String),
-    #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
-    Exists(String),
-    #[error("there is no schedule named `{name}`{}", hint(.nearest))]
-    Unknown {
-        name: String,
-        nearest: Option<String>,
-    },
-    #[error("there is no package named `{name}`{}", hint(.nearest))]
-    UnknownPackage {
-        name: String,
-        nearest: Option<String>,
-    },
-    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
-    PackageRejected { name: String, why: String },
-    #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
-    UnknownTask {
-        package: String,
-        task: String,
-        nearest: Option<String>,
-        known: Vec<String>,
-    },
-    #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
-    PackageMissing(String),
-    #[error("{0}")]
-    Rule(#[from] RuleError),
-    #[error("{0} is in the past, so the schedule would never ring; give a later time")]
-    Past(Timestamp),
-    #[error(
-        "the rule has no slot from now to the end of 2099, so the schedule would never ring; `campanile cron explain` shows what it comes to"
-    )]
-    NothingAhead,
-    #[error("{0}")]
-    Policy(#[from] PolicyError),
-    #[error("this version cannot read what `{name}` says: {why}")]
-    Unreadable { name: String, why: String },
-    #[error("{0} is in the past, so the pause would be over already; give a later time")]
-    PauseOver(Timestamp),
-    #[error("{0}")]
-    Reserved(#[from] ReservedKey),
-    #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
-    NotTheOperators {
-        name: String,
-        package: String,
-        origin: Origin,
-    },
-    #[error("`{0}` is paused already")]
-    Paused(String),
-    #[error("`{0}` is not paused")]
-    NotPaused(String),
-    #[error("somebody else changed `{0}` at the same time; look at it, then try again")]
-    Raced(String),
-    #[error(transparent)]
-    Db(#[from] DbError),
-}
-
-fn hint(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
-}
-
-fn origin_is(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Operator => "the operator's",
-        Origin::File => "ordered by the schedules file",
-        Origin::Sidecar => "ordered by its package's sidecar",
-        Origin::Package => "proposed by its package",
-    }
-}
-
-fn origin_file(origin: Origin, package: &str) -> String {
-    match origin {
-        Origin::Operator => "it".to_owned(),
-        Origin::File => "the schedules file".to_owned(),
-        Origin::Sidecar => format!("{package}.toml"),
-        Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
-    }
-}
-
 /// Add a schedule; gives its id.
 pub async fn add(
     tx: &mut Tx,
@@ -144,15 +69,10 @@ pub async fn add(
     if schedules::find(tx, &wanted.name).await?.is_some() {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
-    if origin == Origin::Operator && next.is_none() && !rule.at_host_start() {
-        if wanted.rule.kind != RuleKind::At {
-            return Err(ScheduleError::NothingAhead);
-        }
-        return Err(ScheduleError::Past(
-            wanted.rule.expression.parse().unwrap_or(now),
-        ));
+    if origin == Origin::Operator {
+        refuse_nothing_ahead(wanted, &rule, now)?;
     }
+    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
     let says = revision(wanted, id, 1, now);
     schedules::insert(tx, &says, origin, next).await?;
     let detail = format!(
@@ -182,6 +102,9 @@ pub(super) async fn revise(
     let cursor_at = if same_timing {
         schedule.state.cursor_at
     } else {
+        if origin == Origin::Operator {
+            refuse_nothing_ahead(wanted, &rule, now)?;
+        }
         drop_past_slots(tx, schedule, "edited", now).await?;
         now.max(schedule.state.cursor_at)
     };
@@ -318,15 +241,7 @@ async fn resume_from(
 
 /// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if schedule.state.origin != Origin::Operator {
-        return Err(ScheduleError::NotTheOperators {
-            name: name.to_owned(),
-            package: schedule.says.package,
-            origin: schedule.state.origin,
-        });
-    }
+    let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
 }
 
@@ -533,16 +448,6 @@ pub async fn change<T>(
 /// How often a change is tried that collides with another.
 pub(super) const TRIES_MAX: usize = 3;
 
-impl ScheduleError {
-    /// Whether somebody else changed the same at the same moment, so that looking again helps.
-    pub(super) fn is_collision(&self) -> bool {
-        matches!(
-            self,
-            ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))
-        )
-    }
-}
-
 /// The schedule of that name, or the nearest name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     if let Some(schedule) = schedules::find(tx, name).await? {
@@ -605,6 +510,27 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
         }
     }
     Ok(rule)
+}
+
+/// Refuse a schedule that would never ring. What a file orders may be over: files are not edited for that.
+fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<(), ScheduleError> {
+    let policies = &wanted.policies;
+    let rings = match rule.delay_after_completion() {
+        Some(_) => policies.allowed_from(now, 0).is_some(),
+        None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
+    };
+    if rings {
+        return Ok(());
+    }
+    if let Some(end) = policies.end_at.filter(|end| *end <= now) {
+        return Err(ScheduleError::Past(end));
+    }
+    match wanted.rule.kind {
+        RuleKind::At => Err(ScheduleError::Past(
+            wanted.rule.expression.parse().unwrap_or(now),
+        )),
+        _ => Err(ScheduleError::NothingAhead),
+    }
 }
 
 fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {

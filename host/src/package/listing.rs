@@ -128,6 +128,24 @@ pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
     }
 }
 
+/// The text of the file at `path`; none when nothing is there. The error says why there is no text.
+pub(crate) fn text_of(path: &Path) -> Result<Option<String>, String> {
+    let bytes = match look(path) {
+        None => return Ok(None),
+        Some(Reading::Unusable(why)) => return Err(why),
+        Some(Reading::File(stamp)) => read(path, stamp).map_err(|unread| match unread {
+            Unread::Changed => "it changed while it was read; try again".to_owned(),
+            Unread::Failed(why) => why,
+        })?,
+    };
+    text(bytes).map(Some)
+}
+
+/// The text that `bytes` are; the error says that they are none.
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

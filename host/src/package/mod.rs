@@ -20,7 +20,9 @@ pub mod limits;
 pub(crate) mod listing;
 mod loader;
 pub mod manifest;
+pub mod ordered;
 mod pair;
+pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
 

@@ -2,18 +2,16 @@
 //!
 //! It is the only thing that grants. Without one a package runs its proposed schedules with no capability.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Rules;
 use super::limits::LimitChanges;
-use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
-use super::{Rules, context};
-use crate::policy::Policies;
-use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use super::ordered::{self, context_of};
+use super::spec::ScheduleSpec;
 use crate::strict::{Document, Error, Section};
 use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
 
@@ -69,7 +67,7 @@ impl Sidecar {
             None => None,
         };
         let schedules = match top.tables("schedules")? {
-            Some(sections) => Some(schedules(sections)?),
+            Some(sections) => Some(ordered::of_sidecar(sections)?),
             None => None,
         };
         let grants = match top.table("grants")? {
@@ -86,93 +84,6 @@ impl Sidecar {
             grants: Arc::new(grants),
         })
     }
-}
-
-fn context_of(section: &mut Section<'_>) -> Result<Map<String, Value>, Error> {
-    let context = section.json("context")?.unwrap_or_default();
-    context::check(&context)
-        .map_err(|reserved| section.error("context", format_args!("is refused: {reserved}")))?;
-    Ok(context)
-}
-
-fn schedules(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
-    let mut specs = Vec::with_capacity(sections.len());
-    let mut names = BTreeSet::new();
-    for mut section in sections {
-        let name = section.text("name")?;
-        if let Some(name) = &name {
-            if let Some(fault) = schedule_name_fault(name) {
-                return Err(section.error("name", fault));
-            }
-            if !names.insert(name.clone()) {
-                return Err(section.error(
-                    "name",
-                    format_args!("is \"{name}\", as another schedule of this file already is"),
-                ));
-            }
-        }
-        let task = section.text("task")?;
-        let spec = ScheduleSpec {
-            name,
-            task,
-            rule: rule(&mut section)?,
-            policies: Policies::default(),
-            context: context_of(&mut section)?,
-        };
-        section.finish()?;
-        specs.push(spec);
-    }
-    Ok(specs)
-}
-
-/// A rule that is not understood is a mistake in this file, not in one of its schedules: taken without
-/// it, the file would end the schedule that it means to change.
-fn rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
-    let mut rules = Vec::new();
-    for &kind in RuleKind::ALL {
-        let text = match kind {
-            RuleKind::At => section.instant(kind.as_str())?.map(|at| at.to_string()),
-            _ => section.text(kind.as_str())?,
-        };
-        rules.extend(text.map(|text| (kind, text)));
-    }
-    let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
-    let timezone = section.text("timezone")?;
-    let text = RuleText {
-        anchor: section.instant("anchor")?,
-        day_match: section.word("day_match", DayMatch::read)?,
-        dst_gap: section.word("dst_gap", DstGap::read)?,
-        dst_fold: section.word("dst_fold", DstFold::read)?,
-        exclude: section.texts("exclude")?.unwrap_or_default(),
-        ..RuleText::new(
-            kind,
-            expression,
-            timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
-        )
-    };
-    let parses = |text: &RuleText| Rule::parse(text, HashKey::NONE).map(drop);
-    let Err(error) = parses(&text) else {
-        return Ok(text);
-    };
-    let in_utc = RuleText {
-        timezone: TIMEZONE_DEFAULT.to_owned(),
-        ..text.clone()
-    };
-    let bare = RuleText::new(kind, text.expression, TIMEZONE_DEFAULT);
-    let place = match (parses(&in_utc), parses(&bare)) {
-        (Ok(()), _) => Some("timezone"),
-        (_, Err(_)) => Some(kind.as_str()),
-        // It is in what stands beside the expression, and the error names it.
-        _ => None,
-    };
-    let what = match error.hint() {
-        "" => format!("is refused: {error}"),
-        hint => format!("is refused: {error}; {hint}"),
-    };
-    Err(match place {
-        Some(key) => section.error(key, what),
-        None => section.error_of_table(what),
-    })
 }
 
 fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Grants, Error> {

@@ -1,5 +1,7 @@
 //! What is wrong with policies, and what to write instead.
 
+use super::typed::Policy;
+
 /// Why policies were refused.
 ///
 /// `Display` is one lower-case sentence that names the policy; [`PolicyError::hint`] says what to
@@ -17,6 +19,12 @@ impl PolicyError {
             message: message.into(),
             hint: hint.into(),
         }
+    }
+
+    /// The policy that is to blame, if it is one: the message begins with it.
+    pub fn policy(&self) -> Option<Policy> {
+        let first = self.message.split([' ', ',']).next();
+        first.and_then(|word| word.parse().ok())
     }
 
     /// What to write instead.

@@ -55,6 +55,7 @@ mod jitter;
 mod judge;
 mod overlap;
 mod says;
+mod typed;
 
 #[cfg(test)]
 mod cells;
@@ -71,3 +72,4 @@ pub use overlap::{
     Active, Admission, Beside, Claim, Displaced, MadeWay, Stage, Turn, admit, release,
 };
 pub use says::{CATCHUP_MAX_MOST, Catchup, Defaults, Delivery, Keep, Overlap, Policies};
+pub use typed::{NUMBER_MOST, Policy, Shape};

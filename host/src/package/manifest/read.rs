@@ -11,7 +11,7 @@ use crate::package::fields::Fields;
 use crate::package::limits;
 use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
 use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
-use crate::policy::Policies;
+use crate::policy::{NUMBER_MOST, Policies, Policy, Shape};
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::strict::nearest;
 
@@ -171,6 +171,7 @@ fn schedule(
         ));
     }
     let rule = rule(&mut fields)?;
+    let policies = policies(&mut fields)?;
     let context = fields.map("context")?;
     context::check(&context)
         .map_err(|reserved| fields.error("context", format!("is refused: {reserved}")))?;
@@ -179,7 +180,7 @@ fn schedule(
         name,
         task,
         rule,
-        policies: Policies::default(),
+        policies,
         context,
     })
 }
@@ -216,6 +217,25 @@ fn rule(fields: &mut Fields<'_>) -> Read<RuleText> {
             timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
         )
     })
+}
+
+/// The policies that are proposed. Whether they go together is told with the rule, when the schedule is taken.
+fn policies(fields: &mut Fields<'_>) -> Read<Policies> {
+    let mut policies = Policies::default();
+    for &policy in Policy::ALL {
+        let key = policy.as_str();
+        let text = match policy.shape() {
+            Shape::Text | Shape::Instant => fields.text(key)?,
+            Shape::Number => fields
+                .number(key, 0, NUMBER_MOST)?
+                .map(|number| number.to_string()),
+        };
+        if let Some(text) = text {
+            let set = policies.set(policy, &text);
+            set.map_err(|what| fields.error(key, what))?;
+        }
+    }
+    Ok(policies)
 }
 
 fn check_schedule_names(schedules: &[ScheduleSpec]) -> Read<()> {

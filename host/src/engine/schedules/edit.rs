@@ -1,0 +1,208 @@
+//! Changing an operator's schedule that is there: what it says, what it is called, and which of its slots are taken out.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::diff::{difference_lines, differences};
+use super::{ScheduleError, Wanted, find, parse, revise};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::schedules::{self, Revision, Schedule};
+use crate::db::{Origin, Tx, changes};
+use crate::engine::plan::taken_out;
+use crate::package::spec;
+use crate::policy::Policies;
+use crate::schedule::Rule;
+
+/// The most slots that are taken out of one schedule at a time: each is looked at when slots are decided.
+const SKIPS_MAX: usize = 1_000;
+
+/// A slot to take out of a schedule, or to put back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Skip<'a> {
+    pub slot: Timestamp,
+    pub by: &'a str,
+    /// Put it back.
+    pub undo: bool,
+}
+
+/// Change what an operator's schedule says; gives the revision it is at then, which is a new one if it says
+/// something else.
+///
+/// With `revision` the change was thought out for what the schedule said then, and is refused if it says something
+/// else by now. Timing never looks back; every other change keeps the cursor.
+pub async fn edit(
+    tx: &mut Tx,
+    name: &str,
+    revision: Option<i64>,
+    change: impl Fn(&mut Wanted),
+    now: Timestamp,
+) -> Result<i64, ScheduleError> {
+    let schedule = own(tx, name).await?;
+    let said = Wanted::of(&schedule.says)?;
+    if let Some(revision) = revision.filter(|revision| *revision != schedule.state.revision) {
+        return Err(outdated(tx, &schedule, &said, revision).await?);
+    }
+    let mut wanted = said.clone();
+    change(&mut wanted);
+    if wanted == said {
+        return Ok(schedule.state.revision);
+    }
+    revise(tx, &schedule, &wanted, Origin::Operator, now).await?;
+    Ok(schedule.state.revision + 1)
+}
+
+/// Call an operator's schedule something else. It keeps its identity, and with that its hashed slots and its launches.
+pub async fn rename(
+    tx: &mut Tx,
+    old: &str,
+    new: &str,
+    now: Timestamp,
+) -> Result<i64, ScheduleError> {
+    let schedule = own(tx, old).await?;
+    if spec::schedule_name_fault(new).is_some() {
+        return Err(ScheduleError::Name(new.to_owned()));
+    }
+    if schedules::find(tx, new).await?.is_some() {
+        return Err(ScheduleError::Exists(new.to_owned()));
+    }
+    let state = &schedule.state;
+    let says = Revision {
+        revision: state.revision + 1,
+        name: new.to_owned(),
+        since: now,
+        ..schedule.says.clone()
+    };
+    let (cursor_at, next) = (state.cursor_at, state.next_slot);
+    if !schedules::revise(tx, &says, state.enabled, state.origin, cursor_at, next).await? {
+        return Err(ScheduleError::Raced(old.to_owned()));
+    }
+    let revision = says.revision;
+    let was = format!("is called `{new}` from revision {revision} on");
+    events::record(tx, now, EventKind::ScheduleRenamed, old, &was).await?;
+    let is = format!("was called `{old}` before revision {revision}");
+    events::record(tx, now, EventKind::ScheduleRenamed, new, &is).await?;
+    changes::bump(tx).await?;
+    Ok(revision)
+}
+
+/// Take one slot out of a schedule, or put it back. When its time comes a slot that is out is skipped, on the record.
+pub async fn skip(
+    tx: &mut Tx,
+    name: &str,
+    skip: Skip<'_>,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    let Skip { slot, by, undo } = skip;
+    schedules::lock(tx, Some(name), None).await?;
+    let schedule = find(tx, name).await?;
+    let state = &schedule.state;
+    // Those that are decided need not be remembered.
+    let mut skips: BTreeSet<Timestamp> = taken_out(state.history.skips.as_deref())
+        .into_iter()
+        .filter(|slot| *slot > state.cursor_at)
+        .collect();
+    let name = || schedule.says.name.clone();
+    if slot <= now {
+        return Err(ScheduleError::SlotPast(slot));
+    }
+    let (kind, done) = match undo {
+        true if !skips.remove(&slot) => return Err(ScheduleError::NotSkipped(name(), slot)),
+        true => (EventKind::SlotRestored, "was put back"),
+        false => {
+            let (rule, policies) = parse(&schedule)?;
+            refuse_no_slot(&schedule, &rule, &policies, slot, now)?;
+            if !skips.insert(slot) {
+                return Err(ScheduleError::Skipped(name(), slot));
+            }
+            if skips.len() > SKIPS_MAX {
+                return Err(ScheduleError::ManySkips(name(), SKIPS_MAX));
+            }
+            (EventKind::SlotSkipped, "was taken out")
+        }
+    };
+    let list = (!skips.is_empty()).then(|| json!(skips).to_string());
+    schedules::set_skips(tx, state.id, list.as_deref(), now).await?;
+    let detail = format!("by {by}: the slot {slot} {done}");
+    events::record(tx, now, kind, &schedule.says.name, &detail).await?;
+    changes::bump(tx).await?;
+    Ok(())
+}
+
+/// The operator's schedule of that name, which nobody else changes until this transaction ends.
+pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
+    let schedule = find(tx, name).await?;
+    if schedule.state.origin == Origin::Operator {
+        return Ok(schedule);
+    }
+    Err(ScheduleError::NotTheOperators {
+        name: schedule.says.name,
+        package: schedule.says.package,
+        origin: schedule.state.origin,
+    })
+}
+
+/// That a schedule is not at `revision` any more, or that there never was one.
+async fn outdated(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    said: &Wanted,
+    revision: i64,
+) -> Result<ScheduleError, ScheduleError> {
+    let state = &schedule.state;
+    let name = said.name.clone();
+    let Some(before) = schedules::revision(tx, state.id, revision).await? else {
+        return Ok(ScheduleError::NoRevision {
+            name,
+            revision,
+            now: state.revision,
+        });
+    };
+    let lines = difference_lines(&differences(&Wanted::of(&before)?, said));
+    Ok(ScheduleError::Outdated {
+        name,
+        revision,
+        now: state.revision,
+        lines: lines.iter().map(|line| format!("\n  {line}")).collect(),
+    })
+}
+
+/// Refuse what is no slot to come of a schedule, with those beside it.
+fn refuse_no_slot(
+    schedule: &Schedule,
+    rule: &Rule,
+    policies: &Policies,
+    slot: Timestamp,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    let state = &schedule.state;
+    let made = u64::try_from(state.history.launches).unwrap_or_default();
+    let only_next;
+    let rule = match (rule.delay_after_completion(), state.next_slot) {
+        // It counts from ends: there is the one slot that the last end made.
+        (Some(_), Some(next)) => {
+            only_next = rule.only(next);
+            &only_next
+        }
+        _ => rule,
+    };
+    let instant_before = slot.minus(Duration::from_micros(1));
+    if policies.next_slot(rule, instant_before, made) == Some(slot) {
+        return Ok(());
+    }
+    let begins = policies.start_at.map_or(now, |start| start.max(now));
+    let ends = policies.end_at.map_or(slot, |end| end.min(slot));
+    let before = rule.prev(ends).filter(|before| *before >= begins);
+    Err(ScheduleError::NoSlot {
+        name: schedule.says.name.clone(),
+        slot,
+        near: [before, policies.next_slot(rule, slot, made)]
+            .into_iter()
+            .flatten()
+            .map(|slot| slot.to_string())
+            .collect(),
+    })
+}

@@ -1,0 +1,147 @@
+//! Why a schedule cannot be changed as asked.
+
+use crate::clock::Timestamp;
+use crate::db::{DbError, Origin};
+use crate::package::context::ReservedKey;
+use crate::policy::PolicyError;
+use crate::schedule::RuleError;
+
+/// Why a schedule cannot be changed as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    #[error("`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`")]
+    Name(String),
+    #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
+    Exists(String),
+    #[error(
+        "a schedule named `{name}` exists already, and is {}; choose another name, or end that one first",
+        origin_is(*.origin)
+    )]
+    Held { name: String, origin: Origin },
+    #[error("there is no schedule named `{name}`{}", hint(.nearest))]
+    Unknown {
+        name: String,
+        nearest: Option<String>,
+    },
+    #[error("there is no package named `{name}`{}", hint(.nearest))]
+    UnknownPackage {
+        name: String,
+        nearest: Option<String>,
+    },
+    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
+    PackageRejected { name: String, why: String },
+    #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
+    UnknownTask {
+        package: String,
+        task: String,
+        nearest: Option<String>,
+        known: Vec<String>,
+    },
+    #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
+    PackageMissing(String),
+    #[error("{0}")]
+    Rule(#[from] RuleError),
+    #[error("{0} is in the past, so the schedule would never ring; give a later time")]
+    Past(Timestamp),
+    #[error(
+        "the rule has no slot from now to the end of 2099, so the schedule would never ring; `campanile cron explain` shows what it comes to"
+    )]
+    NothingAhead,
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+    #[error("this version cannot read what `{name}` says: {why}")]
+    Unreadable { name: String, why: String },
+    #[error("{0} is in the past, so the pause would be over already; give a later time")]
+    PauseOver(Timestamp),
+    #[error("{0}")]
+    Reserved(#[from] ReservedKey),
+    #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
+    NotTheOperators {
+        name: String,
+        package: String,
+        origin: Origin,
+    },
+    #[error(
+        "`{name}` was changed since revision {revision}, it is at revision {now} now:{}",
+        .lines.concat()
+    )]
+    Outdated {
+        name: String,
+        revision: i64,
+        now: i64,
+        /// What revision `revision` said, and what is said now, where they differ.
+        lines: Vec<String>,
+    },
+    #[error("`{name}` never had a revision {revision}; it is at revision {now}")]
+    NoRevision {
+        name: String,
+        revision: i64,
+        now: i64,
+    },
+    #[error("{slot} is no slot to come of `{name}`{}", nearest_slots(.near))]
+    NoSlot {
+        name: String,
+        slot: Timestamp,
+        near: Vec<String>,
+    },
+    #[error("{0} is in the past, so it is decided already, or about to be; name a slot to come")]
+    SlotPast(Timestamp),
+    #[error("the slot {1} of `{0}` is taken out already")]
+    Skipped(String, Timestamp),
+    #[error("the slot {1} of `{0}` is not taken out")]
+    NotSkipped(String, Timestamp),
+    #[error(
+        "{1} slots of `{0}` are taken out, and that is all there may be; exclude them in its rule, or pause it"
+    )]
+    ManySkips(String, usize),
+    #[error("`{0}` is paused already")]
+    Paused(String),
+    #[error("`{0}` is not paused")]
+    NotPaused(String),
+    #[error("somebody else changed `{0}` at the same time; look at it, then try again")]
+    Raced(String),
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+fn hint(nearest: &Option<String>) -> String {
+    nearest
+        .as_ref()
+        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+fn nearest_slots(near: &[String]) -> String {
+    match near {
+        [] => "; the clock gives it none".to_owned(),
+        [one] => format!("; the nearest is {one}"),
+        several => format!("; the nearest are {}", several.join(" and ")),
+    }
+}
+
+pub(in crate::engine) fn origin_is(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Operator => "the operator's",
+        Origin::File => "ordered by the schedules file",
+        Origin::Sidecar => "ordered by its package's sidecar",
+        Origin::Package => "proposed by its package",
+    }
+}
+
+fn origin_file(origin: Origin, package: &str) -> String {
+    match origin {
+        Origin::Operator => "it".to_owned(),
+        Origin::File => "the schedules file".to_owned(),
+        Origin::Sidecar => format!("{package}.toml"),
+        Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
+    }
+}
+
+impl ScheduleError {
+    /// Whether somebody else changed the same at the same moment, so that looking again helps.
+    pub(in crate::engine) fn is_collision(&self) -> bool {
+        matches!(
+            self,
+            ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))
+        )
+    }
+}

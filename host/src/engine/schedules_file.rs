@@ -1,0 +1,315 @@
+//! The schedules file: the schedules that it orders are those in the database, by name, in one transaction.
+//!
+//! | the file                          | what becomes of the schedules                                        |
+//! |-----------------------------------|----------------------------------------------------------------------|
+//! | is read and orders them           | new ones are added, others revised, those left out ended             |
+//! | orders one that is refused        | the others follow; none is ended, for it may be meant by that        |
+//! | is broken                         | they stay as they are, which is reported                             |
+//! | is not there                      | they stay as they are; if there are any, that is reported            |
+//!
+//! Schedules of other origins are never touched. Where several hosts have a file each, that one holds which changed
+//! last, or whose host started last.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::schedules::{self as orders, Changed, Diff, ScheduleError, Wanted};
+use super::{Engine, EngineError, RETRY_PAUSE};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::{DbError, Origin, Tx, schedules};
+use crate::package::ordered::{self, FileSchedule};
+use crate::package::schedules_file::{News, SchedulesFile};
+use crate::schedule::{HashKey, Rule};
+use crate::telemetry::printable_line;
+use crate::watch::{Mode, Watch};
+
+/// How long schedules that were refused are left alone: what they name may be there by then.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+/// A schedule that was not taken, and why.
+pub type Refusal = (String, String);
+
+/// The schedules file that a host follows, and what became of it.
+pub struct Following {
+    file: SchedulesFile,
+    watch: Watch,
+    refusals: Vec<Refusal>,
+    /// When to look at a file that is not new.
+    again_at: Option<Instant>,
+}
+
+impl Following {
+    /// Follow the file at `path`, which need not be there.
+    pub fn new(path: PathBuf, mode: Mode, rescan: Duration) -> Following {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        // One look at one file is cheaper than the events of a folder that may hold the database.
+        let mode = match mode {
+            Mode::Auto | Mode::Poll => Mode::Poll,
+            Mode::Off => Mode::Off,
+        };
+        Following {
+            watch: Watch::start(folder, mode, rescan),
+            file: SchedulesFile::new(path),
+            refusals: Vec::new(),
+            again_at: None,
+        }
+    }
+
+    /// Wait until the file should be looked at.
+    pub(super) async fn hint(&mut self) {
+        match self.again_at {
+            None => self.watch.changed().await,
+            Some(again_at) => tokio::select! {
+                () = self.watch.changed() => {}
+                () = tokio::time::sleep_until(again_at) => {}
+            },
+        }
+        if self.again_at.is_some_and(|at| at <= Instant::now()) {
+            self.again_at = None;
+            self.file.forget();
+        }
+    }
+}
+
+/// What a file changed.
+#[derive(Default)]
+struct Applied {
+    added: usize,
+    changed: usize,
+    ended: usize,
+    refusals: Vec<Refusal>,
+}
+
+impl Engine {
+    /// Look at the schedules file, and make the schedules follow what is new in it.
+    pub(super) async fn follow_file(
+        &self,
+        orders: &mut Following,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let Some(news) = orders.file.news().await else {
+            return Ok(());
+        };
+        let followed = self.follow_news(orders, news, now).await;
+        if followed.is_err() {
+            // What could not be recorded does not wait for the file to change.
+            orders.again_at = Some(Instant::now() + RETRY_PAUSE);
+        }
+        followed
+    }
+
+    async fn follow_news(
+        &self,
+        orders: &mut Following,
+        news: News,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let shown = orders.file.path().display().to_string();
+        let text = match news {
+            News::Text(text) => text,
+            News::Unusable(why) => return self.reject_file(&shown, &why, now).await,
+            News::Missing if !self.has_file_schedules().await? => return Ok(()),
+            News::Missing => {
+                let why =
+                    "it is not there any more; put it back, or an empty one to end its schedules";
+                return self.reject_file(&shown, why, now).await;
+            }
+        };
+        let wanted = match ordered::read_file(&shown, &text) {
+            Ok(schedules) => schedules.into_iter().map(Wanted::from).collect::<Vec<_>>(),
+            Err(error) => {
+                let why = format!("line {}: {}", error.line, error.message);
+                return self.reject_file(&shown, &why, now).await;
+            }
+        };
+        let known = std::mem::take(&mut orders.refusals);
+        let applied = self.apply(&shown, &wanted, &known, now).await?;
+        if let Some(what) = applied.text() {
+            tracing::info!("took over {}: {what}", printable_line(&shown));
+            self.wake.schedules();
+        }
+        for (schedule, why) in applied.refusals.iter().filter(|new| !known.contains(new)) {
+            let why = printable_line(why);
+            tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule was not taken: {why}");
+        }
+        if !applied.refusals.is_empty() {
+            orders.again_at = Some(Instant::now() + REFUSED_PAUSE);
+        }
+        orders.refusals = applied.refusals;
+        Ok(())
+    }
+
+    /// Make the schedules of the file those that are wanted, in one transaction.
+    async fn apply(
+        &self,
+        shown: &str,
+        wanted: &[Wanted],
+        known: &[Refusal],
+        now: Timestamp,
+    ) -> Result<Applied, EngineError> {
+        let mut tries = 0;
+        loop {
+            let mut tx = self.db.write().await?;
+            let done = match apply(&mut tx, shown, wanted, known, now).await {
+                Ok(applied) => tx.commit().await.map(|()| applied).map_err(Into::into),
+                Err(error) => Err(error),
+            };
+            tries += 1;
+            match done {
+                // Another host has the same file and was quicker.
+                Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
+                Err(ScheduleError::Db(error)) => return Err(error.into()),
+                Err(other) => return Err(EngineError::Bug(other.to_string())),
+                Ok(applied) => return Ok(applied),
+            }
+        }
+    }
+
+    async fn has_file_schedules(&self) -> Result<bool, DbError> {
+        let mut tx = self.db.read().await?;
+        let all = schedules::list(&mut tx, None, None).await?;
+        Ok(all.iter().any(|row| row.state.origin == Origin::File))
+    }
+
+    /// Leave the schedules as they are, and say why.
+    async fn reject_file(&self, shown: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {
+        let mut tx = self.db.write().await?;
+        events::record(&mut tx, now, EventKind::SchedulesFileRejected, shown, why).await?;
+        tx.commit().await?;
+        let (shown, why) = (printable_line(shown), printable_line(why));
+        tracing::warn!("rejected {shown}, its schedules stay as they were: {why}");
+        Ok(())
+    }
+}
+
+impl Applied {
+    /// What changed, if anything did.
+    fn text(&self) -> Option<String> {
+        let Applied {
+            added,
+            changed,
+            ended,
+            ..
+        } = self;
+        let any = added + changed + ended > 0;
+        any.then(|| format!("{added} schedules added, {changed} changed, {ended} ended"))
+    }
+}
+
+/// Make the schedules of the file those that are wanted. Refusals that are `known` are on the record already.
+async fn apply(
+    tx: &mut Tx,
+    shown: &str,
+    wanted: &[Wanted],
+    known: &[Refusal],
+    now: Timestamp,
+) -> Result<Applied, ScheduleError> {
+    schedules::lock(tx, None, None).await?;
+    let current = schedules::list(tx, None, None).await?;
+    let diff = orders::diff(&current, wanted, Origin::File);
+    let applied = carry_out(tx, &diff, now).await?;
+    for (name, why) in applied.refusals.iter().filter(|new| !known.contains(new)) {
+        events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
+    }
+    if let Some(what) = applied.text() {
+        events::record(tx, now, EventKind::SchedulesFileApplied, shown, &what).await?;
+    }
+    Ok(applied)
+}
+
+/// What a schedules file that orders `wanted` would change, and what of it is refused.
+///
+/// Does it all: give it a transaction that is not committed.
+pub async fn rehearse(
+    tx: &mut Tx,
+    wanted: &[Wanted],
+    now: Timestamp,
+) -> Result<(Diff, Vec<Refusal>), ScheduleError> {
+    schedules::lock(tx, None, None).await?;
+    let current = schedules::list(tx, None, None).await?;
+    let mut diff = orders::diff(&current, wanted, Origin::File);
+    let refusals = carry_out(tx, &diff, now).await?.refusals;
+    let is_taken = |name: &str| refusals.iter().all(|(refused, _)| refused != name);
+    diff.added.retain(|wanted| is_taken(&wanted.name));
+    diff.changed
+        .retain(|changed| is_taken(&changed.wanted.name));
+    if !refusals.is_empty() {
+        diff.removed.clear();
+    }
+    Ok((diff, refusals))
+}
+
+async fn carry_out(tx: &mut Tx, diff: &Diff, now: Timestamp) -> Result<Applied, ScheduleError> {
+    let mut applied = Applied::default();
+    for (wanted, origin) in &diff.held {
+        let held = ScheduleError::Held {
+            name: wanted.name.clone(),
+            origin: *origin,
+        };
+        applied.taken(wanted, Err(held))?;
+    }
+    for wanted in &diff.added {
+        let done = orders::add(tx, wanted, Origin::File, now).await.map(drop);
+        applied.added += usize::from(applied.taken(wanted, done)?);
+    }
+    for Changed {
+        schedule, wanted, ..
+    } in &diff.changed
+    {
+        let done = orders::revise(tx, schedule, wanted, Origin::File, now).await;
+        applied.changed += usize::from(applied.taken(wanted, done)?);
+    }
+    if applied.refusals.is_empty() {
+        for schedule in &diff.removed {
+            orders::end(tx, schedule, now).await?;
+        }
+        applied.ended = diff.removed.len();
+    }
+    Ok(applied)
+}
+
+impl Applied {
+    /// Whether a schedule was taken; the error is one after which nothing of the transaction can be kept.
+    fn taken(
+        &mut self,
+        wanted: &Wanted,
+        done: Result<(), ScheduleError>,
+    ) -> Result<bool, ScheduleError> {
+        match done {
+            Ok(()) => {
+                let read = Rule::parse(&wanted.rule, HashKey::NONE);
+                for note in read.iter().flat_map(Rule::notes) {
+                    tracing::warn!(schedule = %printable_line(&wanted.name), "{note}");
+                }
+                Ok(true)
+            }
+            Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
+            Err(refused) => {
+                let refusal = (wanted.name.clone(), refused.to_string());
+                self.refusals.push(refusal);
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl From<FileSchedule> for Wanted {
+    fn from(schedule: FileSchedule) -> Wanted {
+        let FileSchedule {
+            name,
+            package,
+            spec,
+        } = schedule;
+        Wanted {
+            name,
+            package,
+            task: spec.task,
+            rule: spec.rule,
+            policies: spec.policies,
+            context: spec.context,
+        }
+    }
+}

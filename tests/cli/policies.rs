@@ -1,0 +1,383 @@
+//! Policies: said by flags, a sidecar or a package, shown as they hold, and refused where they contradict.
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Said, Tower, eventually, keys, list, text};
+
+on_both_empty!(
+    every_policy_is_said_by_a_flag_and_shown,
+    policies_that_contradict_are_refused_with_the_reason_and_the_fix,
+    a_sidecar_says_policies_and_a_wrong_one_changes_nothing,
+    slots_are_those_that_the_policies_leave,
+);
+
+/// A tower that knows the package `guests` and is not served.
+fn known(place: Place) -> Tower {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    let mut host = tower.serve();
+    host.terminate();
+    assert!(host.wait_exit().success());
+    tower
+}
+
+fn add(tower: &Tower, name: &str, more: &[&str]) -> Said {
+    let fixed = ["schedule", "add", name, "--package", "guests"];
+    tower.run(fixed.into_iter().chain(more.iter().copied()))
+}
+
+async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
+    let tower = known(place);
+    for (name, flags, said) in [
+        (
+            "caught-up",
+            &[
+                "--catchup",
+                "all",
+                "--catchup-window",
+                "90m",
+                "--catchup-max",
+                "7",
+                "--catchup-spread",
+                "1500ms",
+                "--misfire-grace",
+                "1m",
+                "--delivery",
+                "at_most_once",
+                "--jitter",
+                "30s",
+                "--start-at",
+                "2090-01-01T00:00:00+01:00",
+                "--end-at",
+                "2091-01-01T00:00:00Z",
+                "--max-launches",
+                "1000",
+                "--pause-on-failure",
+                "5",
+            ][..],
+            json!({
+                "catchup": "all",
+                "catchup_window": "1h 30m",
+                "catchup_max": 7,
+                "catchup_spread": "1s 500ms",
+                "misfire_grace": "1m",
+                "delivery": "at_most_once",
+                "jitter": "30s",
+                "start_at": "2089-12-31T23:00:00Z",
+                "end_at": "2091-01-01T00:00:00Z",
+                "max_launches": 1000,
+                "pause_on_failure": 5,
+            }),
+        ),
+        (
+            "first",
+            &["--overlap", "buffer_one", "--keep", "latest"],
+            json!({"overlap": "buffer_one", "keep": "latest"}),
+        ),
+        (
+            "many",
+            &["--overlap", "buffer_all", "--max-buffered", "3"],
+            json!({"overlap": "buffer_all", "max_buffered": 3}),
+        ),
+        (
+            "beside",
+            &["--overlap", "allow", "--max-concurrent", "2"],
+            json!({"overlap": "allow", "max_concurrent": 2}),
+        ),
+        (
+            "cancelling",
+            &["--overlap", "cancel_other", "--cancel-grace", "10s"],
+            json!({"overlap": "cancel_other", "cancel_grace": "10s"}),
+        ),
+        // What other schedulers call it.
+        ("skip", &["--catchup", "skip"], json!({"catchup": "none"})),
+        ("all", &["--catchup", "run_all"], json!({"catchup": "all"})),
+        ("latest", &["--catchup", "execute"], json!({})),
+        (
+            "spread",
+            &["--catchup", "execute_with_delay"],
+            json!({"catchup_spread": "30s"}),
+        ),
+        (
+            "spread-more",
+            &["--catchup", "execute_with_delay", "--catchup-spread", "1m"],
+            json!({"catchup_spread": "1m"}),
+        ),
+    ] {
+        let more = [&["--every", "1h"], flags].concat();
+        let said_of_it = add(&tower, name, &more);
+        assert_eq!(said_of_it.code, 0, "{said_of_it:?}");
+        let shown = tower.json(["schedule", "show", name]);
+        assert_eq!(shown["policies"], said, "{name}");
+        let in_force = &shown["policies_in_force"];
+        assert_eq!(keys(in_force).len(), 16, "{in_force:#}");
+        for (key, value) in said.as_object().expect("an object") {
+            assert_eq!(&in_force[key], value, "{name}: {key}");
+        }
+        let words = tower.ok(["schedule", "show", name]);
+        for (key, value) in said.as_object().expect("an object") {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            let key = key.replace('_', " ");
+            let row = |line: &str| line.starts_with(&key) && line.ends_with(&value);
+            assert!(words.lines().any(row), "{key} {value}: {words}");
+        }
+    }
+    let plain = tower.json(["schedule", "show", "latest"]);
+    assert_eq!(
+        plain["policies_in_force"],
+        json!({
+            "catchup": "latest",
+            "catchup_window": "1day",
+            "catchup_max": null,
+            "catchup_spread": null,
+            "misfire_grace": "5m",
+            "overlap": "skip",
+            "max_buffered": null,
+            "keep": null,
+            "max_concurrent": null,
+            "cancel_grace": null,
+            "delivery": "at_least_once",
+            "jitter": null,
+            "start_at": null,
+            "end_at": null,
+            "max_launches": null,
+            "pause_on_failure": null,
+        })
+    );
+}
+
+async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place: Place) {
+    let tower = known(place);
+    let hourly = |flags: &[&str]| add(&tower, "new", &[&["--every", "1h"], flags].concat());
+    for (flags, says) in [
+        (
+            &["--catchup", "none", "--catchup-window", "1h"][..],
+            &[
+                "catchup_window means nothing with catchup = `none`",
+                "hint: leave catchup_window out, or choose catchup = `latest` or `earliest` or `all`",
+            ][..],
+        ),
+        (
+            &["--catchup-max", "3"],
+            &["catchup_max means nothing", "choose catchup = `all`"],
+        ),
+        (
+            &["--misfire-grace", "10m", "--catchup-window", "1m"],
+            &[
+                "catchup_window is 1m, shorter than misfire_grace, 10m",
+                "hint: write a catchup_window of at least 10m",
+            ],
+        ),
+        (
+            &["--max-concurrent", "2"],
+            &[
+                "max_concurrent means nothing with overlap = `skip`",
+                "choose overlap = `allow`",
+            ],
+        ),
+        (
+            &["--overlap", "allow", "--keep", "latest"],
+            &["keep means nothing", "`buffer_one`"],
+        ),
+        (
+            &[
+                "--start-at",
+                "2090-01-01T00:00:00Z",
+                "--end-at",
+                "2089-01-01T00:00:00Z",
+            ],
+            &["is not after start_at", "hint: write a later end_at"],
+        ),
+        (
+            &["--end-at", "2020-01-01T00:00:00Z"],
+            &["2020-01-01T00:00:00Z is in the past", "give a later time"],
+        ),
+        (
+            &["--jitter", "2h"],
+            &[
+                "jitter is 2h, longer than from one slot to the next, 1h",
+                "hint: write a jitter of at most 1h",
+            ],
+        ),
+        (&["--jitter", "0s"], &["jitter is zero", "hint: "]),
+        (
+            &["--max-launches", "0"],
+            &["max_launches is 0", "hint: write at least 1"],
+        ),
+        (
+            &["--catchup", "lates"],
+            &[
+                "--catchup must be `none` or `latest`",
+                "did you mean `latest`?",
+            ],
+        ),
+        (
+            &["--overlap", "allows"],
+            &["--overlap must be", "did you mean `allow`?"],
+        ),
+        (
+            &["--delivery", "atmost_once"],
+            &["--delivery must be", "did you mean `at_most_once`?"],
+        ),
+        (
+            &["--misfire-grace", "soon"],
+            &["--misfire-grace is \"soon\"", "such as \"30s\""],
+        ),
+        (
+            &["--catchup-spread", "30"],
+            &["--catchup-spread is \"30\"", "a number with a unit"],
+        ),
+        (
+            &["--catchup", "all", "--catchup-max", "many"],
+            &["--catchup-max must be a whole number"],
+        ),
+        (
+            &["--start-at", "tomorrow"],
+            &["--start-at is wrong: `tomorrow` is not an RFC 3339 time"],
+        ),
+        (&["--jiter", "1s"], &["--jiter", "--jitter"]),
+    ] {
+        hourly(flags).refused(says);
+    }
+    add(&tower, "new", &["--cron", "@reboot", "--jitter", "1s"]).refused(&[
+        "jitter means nothing with `@reboot`",
+        "hint: leave jitter out",
+    ]);
+    assert_eq!(tower.json(["schedule", "list"]), json!([]));
+    // A script is told the same.
+    let said = add(
+        &tower,
+        "new",
+        &["--every", "1h", "--jitter", "2h", "--json"],
+    );
+    assert_eq!(said.code, 2);
+    assert_eq!(
+        said.json()["hint"],
+        "write a jitter of at most 1h",
+        "{said:?}"
+    );
+}
+
+async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    let sidecar = |lines: &str| {
+        let text = format!("[[schedules]]\nname = 'hourly'\nevery = '1h'\n{lines}");
+        tower.sidecar("guests", &text);
+    };
+    sidecar("overlap = 'allow'\nmax_concurrent = 2\nstart_at = 2090-01-01T00:00:00Z\n");
+    let host = tower.serve();
+    let policies = || tower.json(["schedule", "show", "hourly"])["policies"].clone();
+    let first =
+        json!({"overlap": "allow", "max_concurrent": 2, "start_at": "2090-01-01T00:00:00Z"});
+    assert_eq!(policies(), first);
+    for (lines, says) in [
+        (
+            "jitter = '2h'\n",
+            &[
+                "guests.toml:4: `schedules[0].jitter` is refused",
+                "at most 1h",
+            ][..],
+        ),
+        (
+            "overlap = 'alow'\n",
+            &[
+                "guests.toml:4: `schedules[0].overlap` must be",
+                "did you mean `allow`?",
+            ],
+        ),
+    ] {
+        sidecar(lines);
+        let said = host.wait_for_line(says[0]);
+        assert!(said.contains(says[1]), "{said}");
+        assert_eq!(policies(), first, "the one before holds");
+    }
+    sidecar("jitter = '10m'\n");
+    let jitter = json!({"jitter": "10m"});
+    eventually(|| match policies() {
+        now if now == jitter => Ok(()),
+        now => Err(format!("{now:#}")),
+    });
+}
+
+async fn slots_are_those_that_the_policies_leave(place: Place) {
+    let tower = known(place);
+    let next = |name: &str| -> Vec<String> {
+        let slots = list(tower.json(["schedule", "next", name, "-n", "3"]));
+        slots.iter().map(text).collect()
+    };
+    let state = |name: &str| tower.json(["schedule", "show", name])["state"].clone();
+    for (name, flags, slots) in [
+        (
+            "later",
+            &["--start-at", "2090-01-01T00:30:00Z"][..],
+            &[
+                "2090-01-01T01:00:00Z",
+                "2090-01-01T02:00:00Z",
+                "2090-01-01T03:00:00Z",
+            ][..],
+        ),
+        (
+            "between",
+            &[
+                "--start-at",
+                "2090-01-01T00:00:00Z",
+                "--end-at",
+                "2090-01-01T01:00:00Z",
+            ],
+            &["2090-01-01T00:00:00Z", "2090-01-01T01:00:00Z"],
+        ),
+        (
+            "twice",
+            &["--start-at", "2090-01-01T00:00:00Z", "--max-launches", "2"],
+            &["2090-01-01T00:00:00Z", "2090-01-01T01:00:00Z"],
+        ),
+    ] {
+        let added = add(&tower, name, &[&["--every", "1h"], flags].concat());
+        assert_eq!(added.code, 0, "{added:?}");
+        assert_eq!(next(name), slots, "{name}");
+        assert_eq!(state(name), "enabled");
+    }
+    let days = tower.json(["schedule", "next", "between", "--calendar"]);
+    assert_eq!(days, json!([]), "none in these months");
+
+    // The last of its launches made, it has ended; paused, it is paused.
+    let once = ["--every", "1s", "--max-launches", "1", "--task", "ok"];
+    assert_eq!(add(&tower, "once", &once).code, 0);
+    let _host = tower.serve();
+    let rung = tower.launch_where("once", |row| row["status"] == "succeeded");
+    assert_eq!(tower.launches("once").len(), 1, "{rung:#}");
+    assert_eq!(state("once"), "ended");
+    let words = tower.ok(["schedule", "list"]);
+    let once = words.lines().find(|line| line.starts_with("once"));
+    assert!(once.is_some_and(|line| line.contains(" ended ")), "{words}");
+    assert_eq!(
+        tower.json(["schedule", "show", "once"])["launches_made"],
+        json!(1)
+    );
+    let pause = [
+        "--note",
+        "inventory",
+        "--until",
+        "2090-01-01T00:00:00Z",
+        "--by",
+        "Ada",
+    ];
+    tower.ok(["schedule", "pause", "later"].into_iter().chain(pause));
+    let shown = tower.json(["schedule", "show", "later"]);
+    for (key, value) in [
+        ("state", json!("paused")),
+        ("paused_by", json!("Ada")),
+        ("pause_note", json!("inventory")),
+        ("paused_until", json!("2090-01-01T00:00:00Z")),
+    ] {
+        assert_eq!(shown[key], value, "{key}");
+    }
+    assert_ne!(shown["paused_at"], Value::Null);
+    let words = tower.ok(["schedule", "show", "later"]);
+    let why = " by Ada, until 2090-01-01T00:00:00Z: inventory\n";
+    assert!(words.contains(why), "{words}");
+}

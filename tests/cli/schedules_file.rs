@@ -1,0 +1,261 @@
+//! The schedules file: what it orders is there, what it leaves out is ended, and a broken one changes nothing.
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Tower, eventually, list, text};
+
+on_both_empty!(
+    what_the_file_orders_is_followed_while_a_host_serves,
+    a_broken_file_and_one_that_is_gone_keep_the_schedules,
+    a_name_that_is_held_is_refused_and_then_nothing_is_ended,
+    a_schedule_waits_for_its_package,
+    a_file_is_checked_without_being_taken_over,
+);
+
+fn order(tower: &Tower, text: &str) {
+    std::fs::write(tower.folder().join("schedules.toml"), text).expect("a schedules file");
+}
+
+/// A tower whose file orders `text`, with a host.
+fn ordered(place: Place, text: &str) -> (Tower, campanile_tests::HostProcess) {
+    let tower = Tower::new(place);
+    tower.bring("guests");
+    order(&tower, text);
+    let host = tower.serve();
+    (tower, host)
+}
+
+fn schedule(name: &str, lines: &str) -> String {
+    format!("[[schedules]]\nname = '{name}'\npackage = 'guests'\ntask = 'ok'\n{lines}\n")
+}
+
+/// Every schedule: its name, origin and revision.
+fn all(tower: &Tower) -> Vec<(String, String, i64)> {
+    list(tower.json(["schedule", "list"]))
+        .iter()
+        .map(|row| {
+            let revision = row["revision"].as_i64().expect("a number");
+            (text(&row["name"]), text(&row["origin"]), revision)
+        })
+        .collect()
+}
+
+fn of_file(name: &str, revision: i64) -> (String, String, i64) {
+    (name.to_owned(), "file".to_owned(), revision)
+}
+
+#[track_caller]
+fn wait_for(tower: &Tower, wanted: &[(String, String, i64)]) {
+    eventually(|| match all(tower) {
+        now if now == wanted => Ok(()),
+        now => Err(format!("{now:#?}")),
+    });
+}
+
+/// The details of the events of one kind, newest first.
+fn events(tower: &Tower, kind: &str) -> Vec<String> {
+    list(tower.json(["event", "list"]))
+        .iter()
+        .filter(|event| event["kind"] == kind)
+        .map(|event| text(&event["detail"]))
+        .collect()
+}
+
+async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
+    let secondly = schedule("secondly", "every = '1s'\noverlap = 'allow'");
+    let hourly = schedule("hourly", "every = '1h'");
+    let (tower, mut host) = ordered(place, &format!("{secondly}{hourly}"));
+    // They are there when it serves.
+    assert_eq!(all(&tower), [of_file("hourly", 1), of_file("secondly", 1)]);
+    let rung = tower.launch_where("secondly", |row| row["status"] == "succeeded");
+    let applied = || events(&tower, "schedules_file_applied");
+    assert_eq!(applied(), ["2 schedules added, 0 changed, 0 ended"]);
+    tower
+        .run(["schedule", "edit", "hourly", "--jitter", "1m"])
+        .refused(&[
+            "`hourly` is ordered by the schedules file",
+            "change the schedules file",
+        ]);
+
+    let daily = schedule("daily", "cron = '@daily'\ntimezone = 'Europe/Rome'");
+    let hourly = schedule("hourly", "every = '1h'\njitter = '1m'");
+    order(&tower, &format!("# Another order.\n{daily}\n{hourly}"));
+    wait_for(&tower, &[of_file("daily", 1), of_file("hourly", 2)]);
+    assert_eq!(applied()[0], "1 schedules added, 1 changed, 1 ended");
+    assert_eq!(
+        tower.json(["schedule", "show", "hourly"])["policies"],
+        json!({"jitter": "1m"})
+    );
+    let kept = events(&tower, "schedule_removed");
+    assert_eq!(kept, ["its launches stay on the record"]);
+    let launches = list(tower.json(["launch", "list"]));
+    assert!(launches.iter().any(|row| row["id"] == rung["id"]));
+
+    // A start with the same file changes nothing, nor does another text that orders the same.
+    host.terminate();
+    assert!(host.wait_exit().success());
+    order(&tower, &format!("{hourly}{daily}"));
+    let host = tower.serve();
+    assert_eq!(all(&tower), [of_file("daily", 1), of_file("hourly", 2)]);
+    assert_eq!(applied().len(), 2);
+    order(&tower, "");
+    host.wait_for_line("0 schedules added, 0 changed, 2 ended");
+    assert_eq!(all(&tower), []);
+}
+
+async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
+    let good = schedule("hourly", "every = '1h'");
+    let (tower, mut host) = ordered(place, &good);
+    let kept = [of_file("hourly", 1)];
+    for (broken, says) in [
+        (
+            schedule("hourly", "every = '1h'\njitter = '2h'"),
+            "line 6: `schedules[0].jitter` is refused: jitter is 2h, longer",
+        ),
+        (
+            schedule("hourly", "cron = '61 * * * *'"),
+            "line 5: `schedules[0].cron` is refused: ",
+        ),
+        (
+            schedule("hourly", "every = '1h'\noverlap = 'alow'"),
+            "line 6: `schedules[0].overlap` must be ",
+        ),
+        (
+            format!("{good}{good}"),
+            "line 7: `schedules[1].name` is \"hourly\", as another schedule of this file already is",
+        ),
+        ("[[schedules]".to_owned(), "line 1: this is not TOML"),
+    ] {
+        order(&tower, &broken);
+        let said = host.wait_for_line(says);
+        assert!(said.contains("its schedules stay as they were"), "{said}");
+        let told = events(&tower, "schedules_file_rejected");
+        assert!(told[0].contains(says), "{told:?}");
+        assert_eq!(all(&tower), kept);
+    }
+    std::fs::remove_file(tower.folder().join("schedules.toml")).expect("the file");
+    host.wait_for_line("it is not there any more");
+    assert_eq!(all(&tower), kept);
+    let told = events(&tower, "schedules_file_rejected").len();
+    host.terminate();
+    assert!(host.wait_exit().success());
+
+    // Also at the next start, and the file can come back.
+    let host = tower.serve();
+    host.wait_for_line("it is not there any more");
+    assert_eq!(all(&tower), kept);
+    assert_eq!(events(&tower, "schedules_file_rejected").len(), told + 1);
+    order(&tower, &schedule("hourly", "every = '2h'"));
+    wait_for(&tower, &[of_file("hourly", 2)]);
+}
+
+async fn a_name_that_is_held_is_refused_and_then_nothing_is_ended(place: Place) {
+    let first = schedule("first", "every = '1h'");
+    let (tower, host) = ordered(place, &first);
+    let mine = [
+        "schedule",
+        "add",
+        "mine",
+        "--package",
+        "guests",
+        "--every",
+        "1h",
+    ];
+    tower.ok(mine);
+    let mine = ("mine".to_owned(), "operator".to_owned(), 1);
+    let second = schedule("second", "every = '1h'");
+    let held = schedule("mine", "every = '1s'");
+    order(&tower, &format!("{second}{held}"));
+    let said = host.wait_for_line("a schedule named `mine` exists already");
+    assert!(said.contains("the operator's"), "{said}");
+    let three = [of_file("first", 1), mine, of_file("second", 1)];
+    assert_eq!(all(&tower), three);
+    assert_eq!(events(&tower, "schedule_refused").len(), 1);
+
+    tower.ok(["schedule", "remove", "mine"]);
+    // It is tried again without the file being touched.
+    wait_for(&tower, &[of_file("mine", 1), of_file("second", 1)]);
+    assert_eq!(events(&tower, "schedule_refused").len(), 1, "told once");
+}
+
+async fn a_schedule_waits_for_its_package(place: Place) {
+    let tower = Tower::new(place);
+    order(&tower, &schedule("hourly", "every = '1h'"));
+    let host = tower.serve();
+    let told = events(&tower, "schedule_refused");
+    assert!(
+        told.len() == 1 && told[0].contains("there is no package named `guests`"),
+        "{told:?}"
+    );
+    tower.bring("guests");
+    host.wait_for_line("1 schedules added");
+    assert_eq!(all(&tower), [of_file("hourly", 1)]);
+}
+
+async fn a_file_is_checked_without_being_taken_over(place: Place) {
+    let one = schedule("one", "every = '1h'");
+    let two = schedule("two", "every = '1h'");
+    let (tower, _host) = ordered(place, &format!("{one}{two}"));
+    let before = [of_file("one", 1), of_file("two", 1)];
+    assert_eq!(all(&tower), before);
+    let write = |text: &str| {
+        std::fs::write(tower.folder().join("new.toml"), text).expect("a file");
+    };
+    let check = || tower.run(["schedule", "check", "new.toml"]);
+    let three = schedule("three", "cron = '@daily'\ntimezone = 'Europe/Rome'");
+    let other = schedule("one", "every = '2h'\njitter = '1m'");
+    write(&format!("{other}{three}"));
+    let said = check();
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (
+            0,
+            "added three: cron @daily Europe/Rome, of guests\n\
+             changed one:\n  every   1h  ->  2h\n  jitter  -  ->  1m\n\
+             removed two\n"
+        )
+    );
+    let value = tower.json(["schedule", "check", "new.toml"]);
+    let differences = json!([
+        {"key": "every", "before": "1h", "after": "2h"},
+        {"key": "jitter", "before": null, "after": "1m"},
+    ]);
+    assert_eq!(
+        value,
+        json!({
+            "added": ["three"],
+            "changed": [{"schedule": "one", "differences": differences}],
+            "removed": ["two"],
+            "refused": [],
+        })
+    );
+
+    // That of the configuration, which is in force.
+    let said = tower.run(["schedule", "check"]);
+    assert_eq!(
+        (said.code, said.stdout.as_str(), said.stderr.as_str()),
+        (0, "", "it would change nothing\n")
+    );
+
+    write(&schedule("four", "every = '1h'").replace("'ok'", "'okay'"));
+    let said = check();
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.stdout
+            .starts_with("refused four: the package `guests` has no task `okay`"),
+        "{said:?}"
+    );
+    assert!(said.stderr.contains("none is removed"), "{said:?}");
+    write(&schedule("one", "every = '1h'\njiter = '1m'"));
+    check().refused(&["new.toml:6: unknown key `schedules[0].jiter`: did you mean `jitter`?"]);
+    tower
+        .run(["schedule", "check", "nowhere.toml"])
+        .refused(&["nowhere.toml: it is not there"]);
+    assert_eq!(all(&tower), before, "nothing was taken over");
+    let refused: Vec<Value> = list(tower.json(["event", "list"]))
+        .into_iter()
+        .filter(|event| event["kind"] == "schedule_refused")
+        .collect();
+    assert_eq!(refused, Vec::<Value>::new());
+}
