@@ -3,17 +3,21 @@
 mod chart;
 mod shown;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::output::{self, Failure};
+use super::schedule::check;
 use super::{Common, serve};
 use crate::clock::Timestamp;
+use crate::db::Tx;
 use crate::engine::forecast::record::{self, LeftOut};
 use crate::engine::forecast::{Forecast, Outage, Question, Tower};
 use crate::engine::schedules as orders;
+use crate::engine::schedules_file::{Refusal, rehearse};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How far ahead a forecast may go.
@@ -35,6 +39,9 @@ pub(super) struct Plan {
     /// What if no host lived from the first time to the second? May be given several times
     #[arg(long, value_name = "FROM..TO", value_parser = outage)]
     outage: Vec<Outage>,
+    /// What if these were the schedules of the schedules file? Says what would be different, too
+    #[arg(long, value_name = "FILE")]
+    diff: Option<PathBuf>,
     /// Print every decision
     #[arg(long)]
     rows: bool,
@@ -48,6 +55,15 @@ struct Answer {
     forecast: Forecast,
     /// Which of the tower's schedules is asked for, if one is.
     only: Option<usize>,
+    before: Option<Before>,
+}
+
+/// What another file of schedules is held against.
+struct Before {
+    tower: Tower,
+    forecast: Forecast,
+    /// Schedules of the file that would not be taken.
+    refusals: Vec<Refusal>,
 }
 
 /// Read `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
@@ -70,33 +86,55 @@ fn outage(text: &str) -> Result<Outage, String> {
 
 impl Plan {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let config = common.config()?;
+        let settings = serve::settings(&common.config()?);
         let (db, clock) = common.open_with_clock().await?;
         let now = clock.now();
         let question = self.question(now)?;
-        let mut tx = db.read().await?;
-        let (tower, left_out) = record::read(&mut tx, &serve::settings(&config), now).await?;
-        let only = match &self.schedule {
-            None => None,
-            Some(name) => {
-                orders::find(&mut tx, name).await?;
-                tower
-                    .schedules
-                    .iter()
-                    .position(|schedule| schedule.name == *name)
-            }
+        let wanted = self.diff.as_deref().map(check::read).transpose()?;
+        // What a file would change is tried, and not committed.
+        let mut tx = match wanted {
+            Some(_) => db.write().await?,
+            None => db.read().await?,
         };
+        let (mut tower, mut left_out) = record::read(&mut tx, &settings, now).await?;
+        let mut before = None;
+        if let Some(wanted) = &wanted {
+            let (_, refusals) = rehearse(&mut tx, wanted, now).await?;
+            let changed = record::read(&mut tx, &settings, now).await?;
+            let tower = std::mem::replace(&mut tower, changed.0);
+            left_out = changed.1;
+            before = Some((tower, refusals));
+        }
+        let only = self.only(&mut tx, &tower).await?;
         drop(tx);
-        let forecast = tower.forecast(&question);
+        let before = before.map(|(tower, refusals)| Before {
+            forecast: tower.forecast(&question),
+            tower,
+            refusals,
+        });
         let answer = Answer {
+            forecast: tower.forecast(&question),
             tower,
             left_out,
             question,
-            forecast,
             only,
+            before,
         };
         answer.print(self.schedule.as_deref(), self.rows, common.json)?;
-        Ok(ExitCode::SUCCESS)
+        let refused = answer
+            .before
+            .is_some_and(|before| !before.refusals.is_empty());
+        Ok(ExitCode::from(u8::from(refused)))
+    }
+
+    /// Which schedule is asked for, if one is.
+    async fn only(&self, tx: &mut Tx, tower: &Tower) -> Result<Option<usize>, Failure> {
+        let Some(name) = &self.schedule else {
+            return Ok(None);
+        };
+        orders::find(tx, name).await?;
+        let mut names = tower.schedules.iter().map(|schedule| &schedule.name);
+        Ok(names.position(|other| other == name))
     }
 
     fn question(&self, now: Timestamp) -> Result<Question, Failure> {
@@ -151,19 +189,16 @@ impl Answer {
         if as_json {
             return output::json_out(&self.value(name));
         }
-        let mut outages = self
-            .question
-            .outages
-            .iter()
-            .map(|outage| outage.to)
-            .peekable();
-        let is_outage = outages.peek().is_some();
-        for back_at in outages {
+        let is_plain = self.question.outages.is_empty() && self.before.is_none();
+        if let Some(before) = &self.before {
+            self.print_changes(before, name, rows)?;
+        }
+        for back_at in self.question.outages.iter().map(|outage| outage.to) {
             output::line(&format!("on the record when a host is back at {back_at}:"))?;
             self.print_rows(|row| row.decided_at == back_at)?;
             output::line("")?;
         }
-        if rows && !is_outage {
+        if rows && is_plain {
             self.print_rows(|_| true)?;
             output::line("")?;
         }

@@ -18,6 +18,7 @@
 //!   before that one decides anything.
 
 mod clockwork;
+mod compare;
 mod ledger;
 mod outage;
 pub mod record;
@@ -38,6 +39,7 @@ use crate::ids::{LaunchId, LaunchKind};
 use crate::policy::{Defaults, Policies};
 use crate::schedule::Rule;
 
+pub use compare::{Changes, compare};
 pub use totals::Totals;
 
 /// How long a launch takes of a schedule of which none has succeeded yet.

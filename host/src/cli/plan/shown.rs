@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Answer, ROWS_MAX, chart};
+use super::{Answer, Before, ROWS_MAX, chart};
 use crate::cli::output::{self, Failure, cell};
 use crate::clock::Timestamp;
-use crate::engine::forecast::{Row, Scheduled, Takes, Totals};
+use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
 use crate::strict::duration_text;
 
 impl Answer {
@@ -62,7 +62,17 @@ impl Answer {
             .filter(|left_out| name.is_none_or(|name| left_out.name == name))
             .map(|left_out| json!({ "schedule": left_out.name, "reason": left_out.why }))
             .collect();
+        let changes = self.before.as_ref().map(|before| {
+            let changes = self.changes(before, name);
+            changes.iter().map(changes_value).collect::<Vec<_>>()
+        });
+        let refused = self.before.iter().flat_map(|before| &before.refusals);
+        let refused: Vec<Value> = refused
+            .map(|(name, why)| json!({ "schedule": name, "error": why }))
+            .collect();
         json!({
+            "changes": changes,
+            "refused": refused,
             "from": self.question.from,
             "to": self.question.to,
             "outages": outages,
@@ -156,6 +166,45 @@ impl Answer {
         )
     }
 
+    /// In what the launches differ from those of the schedules as they are.
+    fn changes<'a>(&'a self, before: &'a Before, name: Option<&str>) -> Vec<Changes<'a>> {
+        let before = (&before.tower, &before.forecast);
+        let mut changes = compare(before, (&self.tower, &self.forecast));
+        changes.retain(|changes| name.is_none_or(|name| changes.schedule == name));
+        changes
+    }
+
+    /// The same as it is shown, with every launch of which something is different if `rows`.
+    pub(super) fn print_changes(
+        &self,
+        before: &Before,
+        name: Option<&str>,
+        rows: bool,
+    ) -> Result<(), Failure> {
+        let changes = self.changes(before, name);
+        output::table(
+            ["CHANGES", "ADDED", "REMOVED", "MOVED", "FROM"],
+            changes.iter().map(|changes| {
+                [
+                    changes.schedule.to_owned(),
+                    changes.added.len().to_string(),
+                    changes.removed.len().to_string(),
+                    changes.moved.len().to_string(),
+                    cell(&changes.first()),
+                ]
+            }),
+        )?;
+        output::line("")?;
+        if rows {
+            output::table(
+                ["CHANGE", "SLOT", "SCHEDULE", "BEGINS", "BEGINS NOW"],
+                changes.iter().flat_map(change_rows),
+            )?;
+            output::line("")?;
+        }
+        Ok(())
+    }
+
     /// What is skipped, by schedule and reason.
     pub(super) fn print_skips(&self) -> Result<(), Failure> {
         let mut skips: BTreeMap<(&str, &str), (u64, Timestamp)> = BTreeMap::new();
@@ -241,6 +290,46 @@ impl Answer {
             ));
         }
     }
+}
+
+/// A line for each launch that is added, removed or moved.
+fn change_rows(changes: &Changes<'_>) -> Vec<[String; 5]> {
+    let line = |change: &str, before: Option<&Row>, after: Option<&Row>| {
+        let slot = before.or(after).map(|row| row.slot);
+        let begins = |row: Option<&Row>| cell(&row.and_then(|row| row.started_at));
+        let schedule = changes.schedule.to_owned();
+        [
+            change.to_owned(),
+            cell(&slot),
+            schedule,
+            begins(before),
+            begins(after),
+        ]
+    };
+    let added = changes
+        .added
+        .iter()
+        .map(|row| line("added", None, Some(row)));
+    let removed = changes
+        .removed
+        .iter()
+        .map(|row| line("removed", Some(row), None));
+    let moved = changes.moved.iter();
+    let moved = moved.map(|(before, after)| line("moved", Some(before), Some(after)));
+    added.chain(removed).chain(moved).collect()
+}
+
+fn changes_value(changes: &Changes<'_>) -> Value {
+    let slots = |rows: &[&Row]| rows.iter().map(|row| row.slot).collect::<Vec<_>>();
+    let moved = changes.moved.iter().map(|(before, after)| {
+        json!({ "scheduled_time": before.slot, "before": before.started_at, "after": after.started_at })
+    });
+    json!({
+        "schedule": changes.schedule,
+        "added": slots(&changes.added),
+        "removed": slots(&changes.removed),
+        "moved": moved.collect::<Vec<Value>>(),
+    })
 }
 
 fn schedule_value(scheduled: &Scheduled, totals: &Totals) -> Value {

@@ -413,6 +413,58 @@ fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
 }
 
 #[test]
+fn two_forecasts_differ_in_launches_that_come_go_and_move() {
+    let bell =
+        |number, policies: &str| schedule(number, (RuleKind::Cron, "*/10 * * * *"), policies, 90);
+    let before = tower(1, vec![bell(1, "{}"), bell(2, "{}"), bell(3, "{}")]);
+    let mut hourly = schedule(4, (RuleKind::Cron, "10 * * * *"), "{}", 90);
+    hourly.name = "bell-1".to_owned();
+    let after = tower(
+        1,
+        vec![hourly, bell(2, "{}"), bell(5, r#"{"max_launches":1}"#)],
+    );
+    let [told_before, told_after] = [&before, &after].map(|tower| tower.forecast(&until("08:15")));
+    let changes = compare((&before, &told_before), (&after, &told_after));
+    let slots = |rows: &[&Row]| {
+        rows.iter()
+            .map(|row| clock(row.slot))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let shown: Vec<String> = changes
+        .iter()
+        .map(|changes| {
+            let moved: Vec<String> = changes
+                .moved
+                .iter()
+                .map(|(before, after)| {
+                    let began =
+                        [before, after].map(|row| row.started_at.map(clock).unwrap_or_default());
+                    began.join(" to ")
+                })
+                .collect();
+            let (added, removed) = (slots(&changes.added), slots(&changes.removed));
+            let first = changes.first().map(clock).unwrap_or_default();
+            format!(
+                "{} +{added} -{removed} {} from {first}",
+                changes.schedule,
+                moved.join(",")
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "bell-1 + -08:00  from 08:00",
+            "bell-2 + - 08:01:30 to 08:00 from 08:00",
+            "bell-3 + -08:00,08:10  from 08:00",
+            "bell-5 +08:00 -  from 08:00",
+        ]
+    );
+    assert_eq!(compare((&after, &told_after), (&after, &told_after)), []);
+}
+
+#[test]
 fn outages_that_meet_are_one() {
     let [first, second, other] =
         [("08:00", "08:10"), ("08:05", "08:20"), ("09:00", "09:01")].map(|(from, to)| Outage {
