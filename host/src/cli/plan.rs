@@ -13,7 +13,7 @@ use super::output::{self, Failure};
 use super::schedule::check;
 use super::{Common, serve};
 use crate::clock::Timestamp;
-use crate::db::Tx;
+use crate::db::{Tx, schedules};
 use crate::engine::forecast::record::{self, LeftOut};
 use crate::engine::forecast::{Forecast, Outage, Question, Tower};
 use crate::engine::schedules as orders;
@@ -96,6 +96,10 @@ impl Plan {
             Some(_) => db.write().await?,
             None => db.read().await?,
         };
+        if wanted.is_some() {
+            // Nobody decides anything between the two readings.
+            schedules::lock(&mut tx, None, None).await?;
+        }
         let (mut tower, mut left_out) = record::read(&mut tx, &settings, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {

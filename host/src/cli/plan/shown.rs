@@ -269,14 +269,11 @@ impl Answer {
                 ));
             }
         }
-        let guessed = self
-            .asked(name)
-            .filter(|(scheduled, totals)| scheduled.takes.learned_from == 0 && totals.launches > 0);
-        let guessed = guessed.count();
-        if guessed > 0 {
-            output::talk(&format!(
-                "~ marks a guess, for {guessed} schedules of which no launch has succeeded yet"
-            ));
+        let is_guess = |(scheduled, totals): (&Scheduled, &Totals)| {
+            scheduled.takes.learned_from == 0 && totals.launches > 0
+        };
+        if self.asked(name).any(is_guess) {
+            output::talk("~ marks a guess: no launch of that schedule has succeeded yet");
         }
         if self.forecast.recovered > 0 {
             output::talk(&format!(
