@@ -136,8 +136,8 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
     let known = [
         "decided_at",
         "decision",
-        "fire_time",
         "finished_at",
+        "fire_time",
         "id",
         "kind",
         "lag_ms",

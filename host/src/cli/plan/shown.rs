@@ -269,6 +269,9 @@ impl Answer {
                 ));
             }
         }
+        for (name, why) in self.before.iter().flat_map(|before| &before.refusals) {
+            output::talk(&format!("`{name}` would be refused: {why}"));
+        }
         let is_guess = |(scheduled, totals): (&Scheduled, &Totals)| {
             scheduled.takes.learned_from == 0 && totals.launches > 0
         };
