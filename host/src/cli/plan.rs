@@ -191,7 +191,7 @@ impl Plan {
 impl Answer {
     fn print(&self, name: Option<&str>, rows: bool, as_json: bool) -> Result<(), Failure> {
         if as_json {
-            return output::json_out(&self.value(name));
+            return output::json_out(&self.shown(name));
         }
         let is_plain = self.question.outages.is_empty() && self.before.is_none();
         if let Some(before) = &self.before {

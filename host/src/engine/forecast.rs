@@ -29,6 +29,8 @@ mod tests;
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::RecoveryLimits;
 use super::plan::Says;
 use crate::clock::Timestamp;
@@ -125,13 +127,16 @@ pub struct Forecast {
 }
 
 /// A decision: the row that goes on the record for it, and what becomes of that.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Which of the tower's schedules.
+    #[serde(skip)]
     pub schedule: usize,
     pub id: LaunchId,
     pub kind: LaunchKind,
+    #[serde(rename = "scheduled_time")]
     pub slot: Timestamp,
+    #[serde(rename = "scheduled_last")]
     pub slot_last: Timestamp,
     pub slot_count: i64,
     pub decided_at: Timestamp,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Before, ROWS_MAX, chart};
@@ -10,6 +11,22 @@ use crate::cli::output::{self, Failure, cell};
 use crate::clock::Timestamp;
 use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
 use crate::strict::duration_text;
+
+/// A plan as JSON. Its rows may be a million, so they are written without being made values first.
+#[derive(Serialize)]
+pub(super) struct Shown<'a> {
+    #[serde(flatten)]
+    totals: Value,
+    rows: Vec<RowShown<'a>>,
+}
+
+#[derive(Serialize)]
+struct RowShown<'a> {
+    schedule: &'a str,
+    #[serde(flatten)]
+    row: &'a Row,
+    lag_ms: Option<u64>,
+}
 
 impl Answer {
     /// The schedules that are asked for, with what they come to.
@@ -38,13 +55,17 @@ impl Answer {
     }
 
     /// Everything as JSON.
-    pub(super) fn value(&self, name: Option<&str>) -> Value {
+    pub(super) fn shown(&self, name: Option<&str>) -> Shown<'_> {
         let all = self.totals();
         let schedules: Vec<Value> = self
             .asked(name)
             .map(|(scheduled, totals)| schedule_value(scheduled, totals))
             .collect();
-        let rows: Vec<Value> = self.rows().map(|row| self.row_value(row)).collect();
+        let rows = self.rows().map(|row| RowShown {
+            schedule: self.name(row),
+            lag_ms: row.lag().map(millis),
+            row,
+        });
         let starts: Vec<Value> = all
             .starts
             .iter()
@@ -70,7 +91,7 @@ impl Answer {
         let refused: Vec<Value> = refused
             .map(|(name, why)| json!({ "schedule": name, "error": why }))
             .collect();
-        json!({
+        let totals = json!({
             "changes": changes,
             "refused": refused,
             "from": self.question.from,
@@ -86,29 +107,11 @@ impl Answer {
             "schedules": schedules,
             "left_out": left_out,
             "starts": starts,
-            "rows": rows,
-        })
-    }
-
-    fn row_value(&self, row: &Row) -> Value {
-        json!({
-            "id": row.id,
-            "schedule": self.name(row),
-            "kind": row.kind,
-            "scheduled_time": row.slot,
-            "scheduled_last": row.slot_last,
-            "slot_count": row.slot_count,
-            "decided_at": row.decided_at,
-            "decision": row.decision,
-            "fire_time": row.fire_time,
-            "status": row.status,
-            "reason": row.reason,
-            "overlaps": row.overlaps,
-            "started_at": row.started_at,
-            "finished_at": row.finished_at,
-            "recoveries": row.recoveries,
-            "lag_ms": row.lag().map(millis),
-        })
+        });
+        Shown {
+            totals,
+            rows: rows.collect(),
+        }
     }
 
     /// Decisions as they go on the record.
