@@ -106,6 +106,7 @@ CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill
 CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
+CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((decision = 'queued'::text) AND (fire_time IS NOT NULL));
 CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
 CREATE INDEX launch_untaken ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
 CREATE TABLE package (

@@ -91,6 +91,7 @@ CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NU
 CREATE INDEX launch_claimed ON launch (claimed_at);
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
+CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
 CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual' AND kind <> 'backfill';
 CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
 CREATE TABLE package (

@@ -30,13 +30,16 @@
 //!    another loop says that schedules have changed. [`clock::Clock`] is the only one who knows the time.
 //! 2. **Due.** `engine/intend.rs`, [`Engine::intend`](engine::Engine::intend), begins a write transaction and reads up
 //!    to 512 schedules whose slot has come: `db/schedules.rs`, [`due`](db::schedules::due).
-//! 3. **Decide.** `engine/plan.rs`, [`plan`](engine::plan::plan()), is pure. It asks `schedule/late.rs`,
-//!    [`judge`](schedule::late::judge), about every slot after the cursor: launch, catch up, or drop and why. A
-//!    package that no host has makes it `skipped(package_missing)`. [`LaunchId::of`](ids::LaunchId::of) gives the
-//!    launch its identity, the same on every host.
+//! 3. **Decide.** `engine/plan.rs`, [`plan`](engine::plan::plan()), is pure. It asks `policy/judge.rs`,
+//!    [`judge`](policy::Terms::judge), about every slot after the cursor: launch, catch up, or drop and why; and
+//!    `policy/overlap.rs`, [`come`](policy::Beside::come), what becomes of a launch beside those of its schedule that
+//!    are not over: now, when it is its turn, or not at all. A package that no host has makes it
+//!    `skipped(package_missing)`. [`LaunchId::of`](ids::LaunchId::of) gives the launch its identity, the same on every
+//!    host.
 //! 4. **Transaction 1, the intent.** The cursors move by compare-and-set (`db/schedules.rs`,
 //!    [`advance`](db::schedules::advance)); the launch rows of those that moved go in beside them (`db/launches.rs`,
 //!    [`insert`](db::launches::insert)); one commit for the batch. A crash before it changes nothing.
+//!    One that has to wait for its turn is opened by `engine/release.rs`, [`Engine::release`](engine::Engine::release).
 //! 5. **Transaction 2, the handoff.** `engine/loops.rs`, `dispatcher`, calls `engine/take.rs`,
 //!    [`Engine::take`](engine::Engine::take): as many open launches as there is capacity for become runs with a lease
 //!    and a fence (`db/runs.rs`, [`open`](db::runs::open) and [`begin`](db::runs::begin)).

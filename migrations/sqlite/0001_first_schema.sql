@@ -177,8 +177,10 @@ CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision
 --
 -- The last condition always holds: it keeps this index from being taken where launch_open is meant.
 CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
--- overlap::unfinished, overlap::queues
+-- overlap::unfinished
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
+-- overlap::queues, runs::next_wake
+CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
 -- backfills::unfinished
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- launches::list

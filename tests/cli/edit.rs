@@ -1,5 +1,6 @@
 //! A schedule that is there: edited, renamed, and a slot of it taken out.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use campanile_tests::{Place, on_both_empty};
@@ -184,7 +185,8 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
         .map(|n| {
             tower
                 .command(args(n))
-                .stdout(std::process::Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
                 .spawn()
         })
         .collect();

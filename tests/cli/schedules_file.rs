@@ -1,6 +1,8 @@
 //! The schedules file: what it orders is there, what it leaves out is ended, and a broken one changes nothing.
 
-use campanile_tests::{Place, on_both_empty};
+use std::time::Duration;
+
+use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
 use serde_json::{Value, json};
 
 use crate::tower::{Tower, eventually, list, text};
@@ -18,7 +20,7 @@ fn order(tower: &Tower, text: &str) {
 }
 
 /// A tower whose file orders `text`, with a host.
-fn ordered(place: Place, text: &str) -> (Tower, campanile_tests::HostProcess) {
+fn ordered(place: Place, text: &str) -> (Tower, HostProcess) {
     let tower = Tower::new(place);
     tower.bring("guests");
     order(&tower, text);
@@ -70,7 +72,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&tower), [of_file("hourly", 1), of_file("secondly", 1)]);
     let rung = tower.launch_where("secondly", |row| row["status"] == "succeeded");
     let applied = || events(&tower, "schedules_file_applied");
-    assert_eq!(applied(), ["2 schedules added, 0 changed, 0 ended"]);
+    assert_eq!(applied(), ["2 added, 0 changed, 0 ended"]);
     tower
         .run(["schedule", "edit", "hourly", "--jitter", "1m"])
         .refused(&[
@@ -82,7 +84,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     let hourly = schedule("hourly", "every = '1h'\njitter = '1m'");
     order(&tower, &format!("# Another order.\n{daily}\n{hourly}"));
     wait_for(&tower, &[of_file("daily", 1), of_file("hourly", 2)]);
-    assert_eq!(applied()[0], "1 schedules added, 1 changed, 1 ended");
+    assert_eq!(applied()[0], "1 added, 1 changed, 1 ended");
     assert_eq!(
         tower.json(["schedule", "show", "hourly"])["policies"],
         json!({"jitter": "1m"})
@@ -100,7 +102,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&tower), [of_file("daily", 1), of_file("hourly", 2)]);
     assert_eq!(applied().len(), 2);
     order(&tower, "");
-    host.wait_for_line("0 schedules added, 0 changed, 2 ended");
+    host.wait_for_line("0 added, 0 changed, 2 ended");
     assert_eq!(all(&tower), []);
 }
 
@@ -189,7 +191,7 @@ async fn a_schedule_waits_for_its_package(place: Place) {
         "{told:?}"
     );
     tower.bring("guests");
-    host.wait_for_line("1 schedules added");
+    host.wait_for_line("1 added");
     assert_eq!(all(&tower), [of_file("hourly", 1)]);
 }
 
@@ -258,4 +260,42 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
         .filter(|event| event["kind"] == "schedule_refused")
         .collect();
     assert_eq!(refused, Vec::<Value>::new());
+}
+
+/// Of several hosts' files the one holds that was taken over last: also when an earlier one waits for something.
+#[test]
+fn trying_again_undoes_nothing_that_another_hosts_file_did() {
+    run_empty_case(Backend::Postgres, async |place| {
+        let (tower, north) = ordered(place, &schedule("first", "every = '1h'"));
+        let mine = ["schedule", "add", "mine", "--package", "guests"];
+        tower.ok(mine.into_iter().chain(["--every", "1h"]));
+        let first = schedule("first", "every = '1h'");
+        order(
+            &tower,
+            &format!("{first}{}", schedule("mine", "every = '1s'")),
+        );
+        north.wait_for_line("a schedule named `mine` exists already");
+
+        let folder = tower.folder().join("south");
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("campanile.toml"), "").expect("a configuration");
+        std::fs::write(
+            folder.join("schedules.toml"),
+            schedule("other", "every = '1h'"),
+        )
+        .expect("a schedules file");
+        let config = ["--config", "south/campanile.toml", "--plugins", "plugins"];
+        let _south = tower.serve_with(&[&["--name", "south"][..], &config].concat());
+        let held = [
+            ("mine".to_owned(), "operator".to_owned(), 1),
+            of_file("other", 1),
+        ];
+        assert_eq!(all(&tower), held);
+        // North tries again every 10 s.
+        std::thread::sleep(Duration::from_secs(13));
+        assert_eq!(all(&tower), held);
+        tower.ok(["schedule", "remove", "mine"]);
+        std::thread::sleep(Duration::from_secs(13));
+        assert_eq!(all(&tower), [of_file("other", 1)]);
+    });
 }

@@ -16,6 +16,7 @@ mod recovery;
 mod refusals;
 mod runs;
 mod schedules;
+mod sim;
 mod statements;
 mod texts;
 mod values;

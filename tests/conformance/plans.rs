@@ -18,7 +18,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(next_slot)", "schedule_due"),
     ("l.status = 'open' AND l.fire_time <= $1", "launch_open"),
-    ("min(fire_time)", "launch_open"),
+    ("status = 'open' AND fire_time > $1", "launch_open"),
     (
         "WHERE r.state = 'waiting' AND r.retry_at <= $1",
         "run_retry",
@@ -32,7 +32,14 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_launch",
     ),
     ("FROM event ORDER BY at DESC", "event_at"),
-    ("l.decision = 'queued' AND l.fire_time", "launch_queued"),
+    (
+        "l.decision = 'queued' AND l.fire_time",
+        "launch_queued_fire",
+    ),
+    (
+        "decision = 'queued' AND fire_time > $1",
+        "launch_queued_fire",
+    ),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
 ];

@@ -232,6 +232,8 @@ const HOLD: &str =
     "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
 const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
     WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
+const NEXT_QUEUED: &str =
+    "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
 const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
@@ -250,6 +252,7 @@ pub const STATEMENTS: &[&str] = &[
     CONTINUE_LAUNCH,
     HOLD,
     NEXT_OPEN,
+    NEXT_QUEUED,
     NEXT_RETRY,
     LIST,
     FIND,
@@ -509,8 +512,12 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
 ///
 /// What is due already and was not taken is another host's to take, or waits for capacity.
 pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
-    let (open, retry): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
+    let next: [Option<Timestamp>; 3] = on!(tx, |conn| {
         let open = sqlx::query_scalar(NEXT_OPEN)
+            .bind(now)
+            .fetch_one(&mut *conn)
+            .await?;
+        let queued = sqlx::query_scalar(NEXT_QUEUED)
             .bind(now)
             .fetch_one(&mut *conn)
             .await?;
@@ -518,9 +525,9 @@ pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>,
             .bind(now)
             .fetch_one(&mut *conn)
             .await?;
-        (open, retry)
+        [open, queued, retry]
     });
-    Ok(open.into_iter().chain(retry).min())
+    Ok(next.into_iter().flatten().min())
 }
 
 /// The newest `limit` runs, newest first; only those of schedules called `schedule`, when given.

@@ -65,7 +65,8 @@ const LAGS: &str = "SELECT fire_time, started_at FROM launch
     WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY claimed_at DESC LIMIT $2";
 const SIGNS: &str = "SELECT
         (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
-        (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1)
+        (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1
+                AND (opened_at IS NULL OR opened_at < $1))
             + (SELECT count(*) FROM run WHERE state = 'running' AND lease_until < $1) AS stalled,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $2) AS cursors_ahead,
         (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,

@@ -19,7 +19,7 @@ impl Engine {
     /// Record ends of runs, hundreds in one commit; gives how many were still this host's.
     ///
     /// Of a run that was lost meanwhile nothing is applied: its launch belongs to another run now.
-    pub(crate) async fn finish(&self, ends: &[Finish]) -> Result<usize, EngineError> {
+    pub async fn finish(&self, ends: &[Finish]) -> Result<usize, EngineError> {
         if ends.is_empty() {
             return Ok(0);
         }

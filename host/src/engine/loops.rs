@@ -257,7 +257,7 @@ impl Engine {
         };
         let engine = Arc::clone(self);
         let ended = ended.clone();
-        let stop = self.holding.add(&work);
+        let stop = self.hold(&work);
         tokio::spawn(async move {
             let call = AssertUnwindSafe(engine.carry_out(&work, &stop)).catch_unwind();
             match call.await {
@@ -269,7 +269,7 @@ impl Engine {
                     tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
                 }
             }
-            engine.holding.remove(work.run_id, work.token);
+            engine.let_go(work.run_id, work.token);
             engine.room.give_back([place], engine.clock.now());
         });
     }
@@ -283,7 +283,7 @@ impl Engine {
             let (finishes, places): (Vec<Finish>, Vec<Place>) = batch.drain(..).unzip();
             self.finish_at_last(&finishes).await;
             for finish in &finishes {
-                self.holding.remove(finish.run_id, finish.token);
+                self.let_go(finish.run_id, finish.token);
             }
             self.room.give_back(places, self.clock.now());
             self.wake.launches();

@@ -56,10 +56,10 @@ pub use take::Work;
 
 use crate::clock::{Clock, Timestamp};
 use crate::db::{Db, DbError};
-use crate::ids::HostId;
+use crate::ids::{HostId, RunId};
 use crate::package::Packages;
 use crate::policy::Defaults;
-use crate::wasm::Sandbox;
+use crate::wasm::{Sandbox, StopSignal};
 
 /// The pause after passing trouble with the database before the same is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -126,7 +126,7 @@ impl Engine {
         let ends: Vec<_> = ends.await.into_iter().flatten().collect();
         let finished = self.finish(&ends).await?;
         for work in &work {
-            self.holding.remove(work.run_id, work.token);
+            self.let_go(work.run_id, work.token);
         }
         Ok(Tick {
             recovered: recovered.again,
@@ -138,8 +138,18 @@ impl Engine {
     }
 
     async fn hold_and_carry_out(&self, work: &Work) -> Option<crate::db::runs::Finish> {
-        let stop = self.holding.add(work);
+        let stop = self.hold(work);
         self.carry_out(work, &stop).await
+    }
+
+    /// Hold what was taken: renew its lease from now on, and stop it when it is lost or asked to end.
+    pub fn hold(&self, work: &Work) -> StopSignal {
+        self.holding.add(work)
+    }
+
+    /// Hold a run no more, unless it was taken anew under another fence.
+    pub fn let_go(&self, run: RunId, token: i64) {
+        self.holding.remove(run, token);
     }
 
     /// The database that this engine works on.

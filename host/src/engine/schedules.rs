@@ -6,18 +6,18 @@
 mod diff;
 mod edit;
 mod error;
+mod pause;
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::EngineError;
 use super::plan::{self, PACKAGE_MISSING};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Pause, Revision, Schedule};
+use crate::db::schedules::{self, Revision, Schedule};
 use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context;
@@ -29,6 +29,8 @@ pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
 use error::origin_is;
+pub(super) use pause::end_pauses;
+pub use pause::{pause, resume};
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +90,7 @@ pub async fn add(
 }
 
 /// Make `schedule` say what is wanted. A change of timing never looks back; any other keeps the cursor.
-pub(super) async fn revise(
+pub async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
     wanted: &Wanted,
@@ -130,120 +132,14 @@ pub(super) async fn revise(
     Ok(())
 }
 
-/// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
-pub async fn pause(
-    tx: &mut Tx,
-    name: &str,
-    pause: Pause<'_>,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if let Some(until) = pause.until.filter(|until| *until <= now) {
-        return Err(ScheduleError::PauseOver(until));
-    }
-    if !schedules::pause(tx, schedule.state.id, pause, now).await? {
-        return Err(ScheduleError::Paused(name.to_owned()));
-    }
-    let mut detail = format!("by {}", pause.by);
-    if let Some(until) = pause.until {
-        detail += &format!(", until {until}");
-    }
-    if let Some(note) = pause.note {
-        detail += &format!(": {note}");
-    }
-    events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-    changes::bump(tx).await?;
-    Ok(())
-}
-
-/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped; with `catch_up` they are
-/// decided like others that were missed.
-pub async fn resume(
-    tx: &mut Tx,
-    name: &str,
-    by: &str,
-    catch_up: bool,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
-    if schedule.state.enabled {
-        return Err(ScheduleError::NotPaused(name.to_owned()));
-    }
-    let owed_from = match catch_up {
-        true => schedule.state.paused_at.unwrap_or(now),
-        false => now,
-    };
-    resume_from(tx, &schedule, owed_from, now).await?;
-    let detail = match catch_up {
-        true => format!("by {by}, the slots of the pause are decided like others that were missed"),
-        false => format!("by {by}"),
-    };
-    events::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
-    changes::bump(tx).await?;
-    Ok(())
-}
-
-/// Resume the schedules whose pause was to end by now; gives how many. Slots since then are owed.
-pub(super) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
-    let mut ended = 0;
-    for id in schedules::pauses_over(tx, now).await? {
-        let Some(name) = schedules::name(tx, id).await? else {
-            continue;
-        };
-        let Some(schedule) = schedules::find(tx, &name).await? else {
-            continue;
-        };
-        let until = schedule.state.paused_until.unwrap_or(now);
-        match resume_from(tx, &schedule, until, now).await {
-            Ok(()) => {}
-            Err(ScheduleError::Db(error)) => return Err(error.into()),
-            Err(error) => return Err(EngineError::Bug(error.to_string())),
-        }
-        let detail = format!("its pause was to end at {until}");
-        events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
-        ended += 1;
-    }
-    Ok(ended)
-}
-
-/// Resume a schedule that owes the slots after `owed_from`.
-async fn resume_from(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    owed_from: Timestamp,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    let state = &schedule.state;
-    // One that this version cannot read stands still until another one does.
-    let cursor_at = drop_past_slots(tx, schedule, "paused", owed_from).await?;
-    let next = match schedule.says.parse() {
-        Ok((rule, policies)) => {
-            let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(
-                tx,
-                state.id,
-                &rule,
-                &policies,
-                state.history.launches,
-                after,
-            )
-            .await?
-        }
-        Err(_) => None,
-    };
-    if !schedules::resume(tx, state.id, now, cursor_at, next).await? {
-        return Err(ScheduleError::NotPaused(schedule.says.name.clone()));
-    }
-    Ok(())
-}
-
 /// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
     let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
 }
+
+/// The reason of slots, and of launches that wait for their turn, when their schedule is removed.
+const REMOVED: &str = "removed";
 
 /// End a schedule for good, whoever ordered it.
 pub(super) async fn end(
@@ -253,11 +149,11 @@ pub(super) async fn end(
 ) -> Result<(), ScheduleError> {
     let name = &schedule.says.name;
     let reason = match schedule.state.enabled {
-        true => "removed",
+        true => REMOVED,
         false => "paused",
     };
     drop_past_slots(tx, schedule, reason, now).await?;
-    overlap::skip_queue(tx, schedule.state.id, reason, now).await?;
+    overlap::skip_queue(tx, schedule.state.id, REMOVED, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }

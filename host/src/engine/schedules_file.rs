@@ -8,8 +8,9 @@
 //! | is not there                      | they stay as they are; if there are any, that is reported            |
 //!
 //! Schedules of other origins are never touched. Where several hosts have a file each, that one holds which changed
-//! last, or whose host started last.
+//! last, or whose host started last: trying refused schedules again undoes nothing that another host's file did.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::{Engine, EngineError, RETRY_PAUSE};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::{DbError, Origin, Tx, schedules};
+use crate::ids::ArtifactDigest;
 use crate::package::ordered::{self, FileSchedule};
 use crate::package::schedules_file::{News, SchedulesFile};
 use crate::schedule::{HashKey, Rule};
@@ -36,9 +38,18 @@ pub type Refusal = (String, String);
 pub struct Following {
     file: SchedulesFile,
     watch: Watch,
-    refusals: Vec<Refusal>,
+    left: Option<Left>,
     /// When to look at a file that is not new.
     again_at: Option<Instant>,
+}
+
+/// What could not be done of a file.
+struct Left {
+    /// That of the file.
+    digest: ArtifactDigest,
+    refusals: Vec<Refusal>,
+    /// The schedules that are not as the file has them.
+    names: BTreeSet<String>,
 }
 
 impl Following {
@@ -53,7 +64,7 @@ impl Following {
         Following {
             watch: Watch::start(folder, mode, rescan),
             file: SchedulesFile::new(path),
-            refusals: Vec::new(),
+            left: None,
             again_at: None,
         }
     }
@@ -81,6 +92,8 @@ struct Applied {
     changed: usize,
     ended: usize,
     refusals: Vec<Refusal>,
+    /// The schedules that were not as the file has them.
+    left: BTreeSet<String>,
 }
 
 impl Engine {
@@ -125,20 +138,33 @@ impl Engine {
                 return self.reject_file(&shown, &why, now).await;
             }
         };
-        let known = std::mem::take(&mut orders.refusals);
-        let applied = self.apply(&shown, &wanted, &known, now).await?;
+        let digest = ArtifactDigest::of(text.as_bytes());
+        let before = orders.left.take();
+        let applied = self
+            .apply(
+                &shown,
+                &wanted,
+                before.as_ref().filter(|left| left.digest == digest),
+                now,
+            )
+            .await?;
         if let Some(what) = applied.text() {
             tracing::info!("took over {}: {what}", printable_line(&shown));
             self.wake.schedules();
         }
-        for (schedule, why) in applied.refusals.iter().filter(|new| !known.contains(new)) {
+        let told = before.map_or_else(Vec::new, |left| left.refusals);
+        for (schedule, why) in applied.refusals.iter().filter(|new| !told.contains(new)) {
             let why = printable_line(why);
             tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule was not taken: {why}");
         }
         if !applied.refusals.is_empty() {
             orders.again_at = Some(Instant::now() + REFUSED_PAUSE);
+            orders.left = Some(Left {
+                digest,
+                refusals: applied.refusals,
+                names: applied.left,
+            });
         }
-        orders.refusals = applied.refusals;
         Ok(())
     }
 
@@ -147,13 +173,13 @@ impl Engine {
         &self,
         shown: &str,
         wanted: &[Wanted],
-        known: &[Refusal],
+        before: Option<&Left>,
         now: Timestamp,
     ) -> Result<Applied, EngineError> {
         let mut tries = 0;
         loop {
             let mut tx = self.db.write().await?;
-            let done = match apply(&mut tx, shown, wanted, known, now).await {
+            let done = match apply(&mut tx, shown, wanted, before, now).await {
                 Ok(applied) => tx.commit().await.map(|()| applied).map_err(Into::into),
                 Err(error) => Err(error),
             };
@@ -195,23 +221,32 @@ impl Applied {
             ..
         } = self;
         let any = added + changed + ended > 0;
-        any.then(|| format!("{added} schedules added, {changed} changed, {ended} ended"))
+        any.then(|| format!("{added} added, {changed} changed, {ended} ended"))
     }
 }
 
-/// Make the schedules of the file those that are wanted. Refusals that are `known` are on the record already.
+/// Make the schedules of the file those that are wanted, or those that were left `before` from the same file.
 async fn apply(
     tx: &mut Tx,
     shown: &str,
     wanted: &[Wanted],
-    known: &[Refusal],
+    before: Option<&Left>,
     now: Timestamp,
 ) -> Result<Applied, ScheduleError> {
     schedules::lock(tx, None, None).await?;
     let current = schedules::list(tx, None, None).await?;
     let diff = orders::diff(&current, wanted, Origin::File);
-    let applied = carry_out(tx, &diff, now).await?;
-    for (name, why) in applied.refusals.iter().filter(|new| !known.contains(new)) {
+    let left: BTreeSet<String> = diff.names().map(str::to_owned).collect();
+    if before.is_some_and(|before| !left.is_subset(&before.names)) {
+        // Another host's file has been taken over since, and holds.
+        return Ok(Applied::default());
+    }
+    let applied = Applied {
+        left,
+        ..carry_out(tx, &diff, now).await?
+    };
+    let told = before.map_or(&[][..], |before| &before.refusals);
+    for (name, why) in applied.refusals.iter().filter(|new| !told.contains(new)) {
         events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
     }
     if let Some(what) = applied.text() {

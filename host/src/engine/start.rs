@@ -12,7 +12,7 @@ use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
 use crate::db::launches::NewLaunch;
 use crate::db::recovery::{self, Fate, Verdict};
-use crate::db::{Db, DbError, HostLock, packages, schedules};
+use crate::db::{Db, DbError, HostLock, Tx, packages, schedules};
 use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
 use crate::schedule::{Rule, tzdata_version};
@@ -154,21 +154,34 @@ impl Engine {
             });
         }
         recovery::carry_out(&mut tx, self.host, &superseded, "", now).await?;
-        schedules::lock(&mut tx, None, None).await?;
         for schedule in schedules::list(&mut tx, None, None).await? {
             let state = &schedule.state;
             let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
-            let at_start = |rule: &&Rule| rule.at_host_start() && state.enabled;
-            if let Some(rule) = spec.rule.as_ref().filter(at_start) {
-                let package = packages::find(&mut tx, &schedule.says.package).await?;
-                let launch = NewLaunch {
-                    decided_by: Some(self.host),
-                    ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)
-                };
-                orders::launch_beside(&mut tx, &schedule, &spec.policies, launch, now).await?;
+            if spec.rule.as_ref().is_some_and(Rule::at_host_start) {
+                self.launch_now(&mut tx, &schedule.says.name, now).await?;
             }
         }
         tx.commit().await?;
+        Ok(())
+    }
+
+    /// Launch a schedule at the start of this host, unless it is paused.
+    async fn launch_now(&self, tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), EngineError> {
+        schedules::lock(tx, Some(name), None).await?;
+        let Some(schedule) = schedules::find(tx, name).await? else {
+            return Ok(());
+        };
+        let state = &schedule.state;
+        let spec = self.specs.get(tx, state.id, state.revision).await?;
+        let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
+            return Ok(());
+        };
+        let package = packages::find(tx, &schedule.says.package).await?;
+        let launch = NewLaunch {
+            decided_by: Some(self.host),
+            ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)
+        };
+        orders::launch_beside(tx, &schedule, &spec.policies, launch, now).await?;
         Ok(())
     }
 

@@ -191,7 +191,10 @@ impl Policies {
 
     /// Whether slots are launched at the same times as under `other`: a change of timing never looks back.
     pub fn same_timing(&self, other: &Policies) -> bool {
-        let timing = |policies: &Policies| (policies.jitter, policies.start_at, policies.end_at);
+        let timing = |policies: &Policies| {
+            let ends = (policies.end_at, policies.max_launches);
+            (policies.jitter, policies.start_at, ends)
+        };
         timing(self) == timing(other)
     }
 

@@ -15,7 +15,7 @@ use crate::schedule::{DayMatch, DstFold, DstGap, RuleText};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// What it is about: a key of the schedules file.
-    pub key: String,
+    pub key: &'static str,
     /// `None` where one of them says nothing.
     pub before: Option<String>,
     pub after: Option<String>,
@@ -46,6 +46,18 @@ impl Diff {
     /// Whether everything is as it is wanted.
     pub fn is_empty(&self) -> bool {
         *self == Diff::default()
+    }
+
+    /// The schedules that are not as they are wanted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let wanted = self
+            .added
+            .iter()
+            .chain(self.held.iter().map(|(wanted, _)| wanted));
+        let wanted = wanted.chain(self.changed.iter().map(|changed| &changed.wanted));
+        let removed = self.removed.iter().map(|schedule| &schedule.says.name);
+        let names = wanted.map(|wanted| &wanted.name).chain(removed);
+        names.map(String::as_str)
     }
 }
 
@@ -93,36 +105,37 @@ pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
 /// The lines in which `after` differs from `before`.
 pub fn differences(before: &Wanted, after: &Wanted) -> Vec<Difference> {
     let (before, after) = (before.lines(), after.lines());
-    let mut keys: Vec<&String> = before.iter().chain(&after).map(|(key, _)| key).collect();
-    let mut seen = std::collections::BTreeSet::new();
-    keys.retain(|key| seen.insert(key.as_str()));
-    let value = |lines: &[(String, String)], key: &str| {
-        let line = lines.iter().find(|(other, _)| other == key);
+    let value = |lines: &[Line], key: &str| {
+        let line = lines.iter().find(|(other, _)| *other == key);
         line.map(|(_, value)| value.clone())
     };
-    keys.into_iter()
-        .map(|key| Difference {
-            key: key.clone(),
-            before: value(&before, key),
-            after: value(&after, key),
-        })
-        .filter(|line| line.before != line.after)
-        .collect()
+    let only_after = after
+        .iter()
+        .filter(|(key, _)| value(&before, key).is_none());
+    let keys = before.iter().chain(only_after).map(|(key, _)| *key);
+    keys.map(|key| Difference {
+        key,
+        before: value(&before, key),
+        after: value(&after, key),
+    })
+    .filter(|line| line.before != line.after)
+    .collect()
 }
 
-/// One line for each difference: the key, what was said, and what is said now.
+/// One line of text for each difference: the key, what was said, and what is said now.
 pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
-    let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let width = differences.iter().map(|line| line.key.len()).max();
+    let width = width.unwrap_or(0);
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    let keys = width(&mut differences.iter().map(|line| line.key.chars().count()));
-    differences
-        .iter()
-        .map(|line| {
-            let (before, after) = (text(&line.before), text(&line.after));
-            format!("{:keys$}  {before}  ->  {after}", line.key)
-        })
-        .collect()
+    let lines = differences.iter().map(|line| {
+        let (before, after) = (text(&line.before), text(&line.after));
+        format!("{:width$}  {before}  ->  {after}", line.key)
+    });
+    lines.collect()
 }
+
+/// A key of the schedules file, and what is said under it.
+type Line = (&'static str, String);
 
 impl Wanted {
     /// What a revision says.
@@ -148,16 +161,8 @@ impl Wanted {
         })
     }
 
-    /// What it says, line by line: keys of the schedules file, and those of them only of which something is said.
-    pub fn lines(&self) -> Vec<(String, String)> {
-        let mut lines = vec![
-            ("name".to_owned(), self.name.clone()),
-            ("package".to_owned(), self.package.clone()),
-        ];
-        let mut say = |key: &str, value: String| lines.push((key.to_owned(), value));
-        if let Some(task) = &self.task {
-            say("task", task.clone());
-        }
+    /// What it says, line by line, without what it does not say.
+    fn lines(&self) -> Vec<Line> {
         let RuleText {
             kind,
             expression,
@@ -168,29 +173,168 @@ impl Wanted {
             dst_fold,
             exclude,
         } = &self.rule;
-        say(kind.as_str(), expression.clone());
-        if let Some(anchor) = anchor {
-            say("anchor", anchor.to_string());
-        }
-        say("timezone", timezone.clone());
+        let mut lines = vec![
+            ("name", self.name.clone()),
+            ("package", self.package.clone()),
+        ];
+        lines.extend(self.task.clone().map(|task| ("task", task)));
+        lines.push((kind.as_str(), expression.clone()));
+        lines.extend(anchor.map(|anchor| ("anchor", anchor.to_string())));
+        lines.push(("timezone", timezone.clone()));
         if *day_match != DayMatch::default() {
-            say("day_match", day_match.to_string());
+            lines.push(("day_match", day_match.to_string()));
         }
         if *dst_gap != DstGap::default() {
-            say("dst_gap", dst_gap.to_string());
+            lines.push(("dst_gap", dst_gap.to_string()));
         }
         if *dst_fold != DstFold::default() {
-            say("dst_fold", dst_fold.to_string());
+            lines.push(("dst_fold", dst_fold.to_string()));
         }
         if !exclude.is_empty() {
-            say("exclude", exclude.join("; "));
+            lines.push(("exclude", exclude.join("; ")));
         }
-        for (policy, text) in self.policies.said() {
-            say(policy.as_str(), text);
-        }
+        let policies = self.policies.said();
+        lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
         if !self.context.is_empty() {
-            say("context", Value::Object(self.context.clone()).to_string());
+            lines.push(("context", Value::Object(self.context.clone()).to_string()));
         }
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::db::schedules::{History, State};
+    use crate::ids::ScheduleId;
+    use crate::policy::Policy;
+    use crate::schedule::RuleKind;
+
+    fn wanted(name: &str) -> Wanted {
+        Wanted {
+            name: name.to_owned(),
+            package: "hello".to_owned(),
+            task: None,
+            rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
+            policies: Policies::default(),
+            context: Map::new(),
+        }
+    }
+
+    /// A schedule that says what `wanted` does.
+    fn schedule(wanted: &Wanted, origin: Origin) -> Schedule {
+        let id = ScheduleId::new();
+        let at = Timestamp::from_micros(0);
+        Schedule {
+            state: State {
+                id,
+                origin,
+                revision: 1,
+                enabled: true,
+                cursor_at: at,
+                next_slot: None,
+                history: History::default(),
+                paused_at: None,
+                paused_by: None,
+                pause_note: None,
+                paused_until: None,
+                resumed_at: None,
+                created_at: at,
+                updated_at: at,
+                deleted_at: None,
+            },
+            says: Revision {
+                schedule_id: id,
+                revision: 1,
+                name: wanted.name.clone(),
+                package: wanted.package.clone(),
+                task: wanted.task.clone(),
+                rule: wanted.rule.clone(),
+                policies: json!(wanted.policies).to_string(),
+                context: Value::Object(wanted.context.clone()).to_string(),
+                since: at,
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_there_and_wanted_is_no_difference_and_all_else_is_one() {
+        let mut other = wanted("other");
+        other.policies.set(Policy::Jitter, "1m").unwrap();
+        let current = [
+            schedule(&wanted("same"), Origin::File),
+            schedule(&wanted("other"), Origin::File),
+            schedule(&wanted("gone"), Origin::File),
+            schedule(&wanted("mine"), Origin::Operator),
+            schedule(&wanted("theirs"), Origin::Sidecar),
+            schedule(&wanted("proposed"), Origin::Package),
+        ];
+        let all = ["same", "new", "mine", "theirs"].map(wanted);
+        let all = [&all[..], &[other]].concat();
+        let found = diff(&current, &all, Origin::File);
+        let name = |wanted: &Wanted| wanted.name.clone();
+        assert_eq!(found.added.iter().map(name).collect::<Vec<_>>(), ["new"]);
+        let [changed] = &found.changed[..] else {
+            panic!("{:?}", found.changed)
+        };
+        assert_eq!(changed.wanted.name, "other");
+        assert_eq!(
+            changed.differences,
+            [Difference {
+                key: "jitter",
+                before: None,
+                after: Some("1m".to_owned()),
+            }]
+        );
+        let removed: Vec<&str> = found
+            .removed
+            .iter()
+            .map(|schedule| schedule.says.name.as_str())
+            .collect();
+        assert_eq!(removed, ["gone"]);
+        let held = found.held.iter();
+        let held: Vec<_> = held
+            .map(|(wanted, origin)| (name(wanted), *origin))
+            .collect();
+        assert_eq!(
+            held,
+            [
+                ("mine".to_owned(), Origin::Operator),
+                ("theirs".to_owned(), Origin::Sidecar)
+            ]
+        );
+        let mut names: Vec<&str> = found.names().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["gone", "mine", "new", "other", "theirs"]);
+        let none = diff(&current[..1], &[wanted("same")], Origin::File);
+        assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn versions_differ_by_the_lines_of_a_file() {
+        let before = wanted("x");
+        let after = Wanted {
+            task: Some("ok".to_owned()),
+            rule: RuleText {
+                exclude: vec!["12-25".to_owned(), "01-01".to_owned()],
+                ..RuleText::new(RuleKind::Cron, "0 3 * * *", "UTC")
+            },
+            context: Map::from_iter([("a".to_owned(), json!(1))]),
+            ..before.clone()
+        };
+        assert_eq!(
+            difference_lines(&differences(&before, &after)),
+            [
+                "every    1h  ->  -",
+                "task     -  ->  ok",
+                "cron     -  ->  0 3 * * *",
+                "exclude  -  ->  12-25; 01-01",
+                "context  -  ->  {\"a\":1}",
+            ]
+        );
+        assert_eq!(differences(&after, &after), []);
     }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::policy::Policy;
 use crate::schedule::RuleKind;
 use crate::wasm::DirectoryGrant;
 
@@ -190,6 +191,58 @@ fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
     assert!(one(json!({"every": "5m", "context": 3})).contains("must be an object"));
     let twice = json!({"schedules": [{"name": "x", "every": "5m"}, {"name": "x", "every": "6m"}]});
     assert_eq!(fault(twice), "two schedules are named `x`");
+}
+
+#[test]
+fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
+    let proposal = json!({"every": "1h", "catchup": "run_all", "catchup_max": 3, "jitter": "30s",
+        "start_at": "2027-01-01T00:00:00Z", "keep": null});
+    let manifest = read(json!({"schedules": [proposal]}));
+    assert_eq!(manifest.warnings, Vec::<String>::new());
+    let said: Vec<String> = manifest.schedules[0]
+        .policies
+        .said()
+        .map(|(policy, text)| format!("{policy} {text}"))
+        .collect();
+    let written = [
+        "catchup all",
+        "catchup_max 3",
+        "jitter 30s",
+        "start_at 2027-01-01T00:00:00Z",
+    ];
+    assert_eq!(said, written);
+
+    let one = |schedule: Value| fault(json!({"schedules": [schedule]}));
+    for (policy, says) in [
+        (
+            json!({"every": "1h", "overlap": "alow"}),
+            "`schedules[0].overlap` must be `skip` or ",
+        ),
+        (
+            json!({"every": "1h", "jitter": "soon"}),
+            "`schedules[0].jitter` is \"soon\", which is not a duration: ",
+        ),
+        (
+            json!({"every": "1h", "catchup_max": "3"}),
+            "`schedules[0].catchup_max` must be a whole number",
+        ),
+        (
+            json!({"every": "1h", "end_at": "noon"}),
+            "`schedules[0].end_at` is wrong: `noon` is not an RFC 3339 time",
+        ),
+    ] {
+        let fault = one(policy);
+        assert!(fault.starts_with(says), "{fault}");
+    }
+
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../wit/manifest.schema.json")).unwrap();
+    let keys = schema["$defs"]["schedule"]["properties"]
+        .as_object()
+        .unwrap();
+    for policy in Policy::ALL {
+        assert!(keys.contains_key(policy.as_str()), "{policy}");
+    }
 }
 
 #[test]

@@ -63,6 +63,12 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
+fn the_example_is_understood() {
+    let example = include_str!("../../../../examples/config/schedules.toml");
+    assert_eq!(read(example).map(|schedules| schedules.len()), Ok(3));
+}
+
+#[test]
 fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
     for (text, says) in [
         (

@@ -1,0 +1,120 @@
+//! Pausing a schedule and resuming it, by a person or when its pause is over.
+
+use super::{ScheduleError, drop_past_slots, find, next_slot};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::schedules::{self, Pause, Schedule};
+use crate::db::{Tx, changes};
+use crate::engine::EngineError;
+
+/// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
+pub async fn pause(
+    tx: &mut Tx,
+    name: &str,
+    pause: Pause<'_>,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
+    let schedule = find(tx, name).await?;
+    if let Some(until) = pause.until.filter(|until| *until <= now) {
+        return Err(ScheduleError::PauseOver(until));
+    }
+    if !schedules::pause(tx, schedule.state.id, pause, now).await? {
+        return Err(ScheduleError::Paused(name.to_owned()));
+    }
+    let mut detail = format!("by {}", pause.by);
+    if let Some(until) = pause.until {
+        detail += &format!(", until {until}");
+    }
+    if let Some(note) = pause.note {
+        detail += &format!(": {note}");
+    }
+    events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+    changes::bump(tx).await?;
+    Ok(())
+}
+
+/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped; with `catch_up` they are
+/// decided like others that were missed.
+pub async fn resume(
+    tx: &mut Tx,
+    name: &str,
+    by: &str,
+    catch_up: bool,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
+    let schedule = find(tx, name).await?;
+    if schedule.state.enabled {
+        return Err(ScheduleError::NotPaused(name.to_owned()));
+    }
+    let owed_from = match catch_up {
+        true => schedule.state.cursor_at,
+        false => now,
+    };
+    resume_from(tx, &schedule, owed_from, now).await?;
+    let detail = match catch_up {
+        true => format!("by {by}, the slots of the pause are decided like others that were missed"),
+        false => format!("by {by}"),
+    };
+    events::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
+    changes::bump(tx).await?;
+    Ok(())
+}
+
+/// Resume the schedules whose pause was to end by now; gives how many. Slots since then are owed.
+pub(in crate::engine) async fn end_pauses(
+    tx: &mut Tx,
+    now: Timestamp,
+) -> Result<usize, EngineError> {
+    let mut ended = 0;
+    for id in schedules::pauses_over(tx, now).await? {
+        let Some(name) = schedules::name(tx, id).await? else {
+            continue;
+        };
+        let Some(schedule) = schedules::find(tx, &name).await? else {
+            continue;
+        };
+        let until = schedule.state.paused_until.unwrap_or(now);
+        match resume_from(tx, &schedule, until, now).await {
+            Ok(()) => {}
+            Err(ScheduleError::Db(error)) => return Err(error.into()),
+            Err(error) => return Err(EngineError::Bug(error.to_string())),
+        }
+        let detail = format!("its pause was to end at {until}");
+        events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
+        ended += 1;
+    }
+    Ok(ended)
+}
+
+/// Resume a schedule that owes the slots after `owed_from`.
+async fn resume_from(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    owed_from: Timestamp,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
+    let state = &schedule.state;
+    // One that this version cannot read stands still until another one does.
+    let cursor_at = drop_past_slots(tx, schedule, "paused", owed_from).await?;
+    let next = match schedule.says.parse() {
+        Ok((rule, policies)) => {
+            let after = cursor_at.max(owed_from.max(state.cursor_at));
+            next_slot(
+                tx,
+                state.id,
+                &rule,
+                &policies,
+                state.history.launches,
+                after,
+            )
+            .await?
+        }
+        Err(_) => None,
+    };
+    if !schedules::resume(tx, state.id, now, cursor_at, next).await? {
+        return Err(ScheduleError::NotPaused(schedule.says.name.clone()));
+    }
+    Ok(())
+}

@@ -1,0 +1,649 @@
+//! Random lives of a tower on a simulated clock, against a small model of what it promises.
+//!
+//! A sequence is a list of random steps: time passes, schedules are added, edited, paused, resumed, removed and
+//! triggered, hosts start and die, tasks end well or badly or not at all. The hosts are real engines on a real
+//! database; only the sandbox is scripted: the sequence says how each run ends. After every step [`model`] looks
+//! whether everything on the record can be.
+//!
+//! `CAMPANILE_TEST_SEED=N` replays one sequence.
+
+mod model;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile::clock::{Clock, Timestamp};
+use campanile::db::runs::{Finish, RunEnd};
+use campanile::db::schedules::Pause;
+use campanile::db::{FailureKind, HostLock, Origin};
+use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
+use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile::package::Packages;
+use campanile::policy::{Catchup, Defaults, Delivery, Keep, Overlap, Policies};
+use campanile::schedule::{RuleKind, RuleText};
+use campanile::wasm::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile_tests::{Backend, TestDb, on_both};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::Map;
+
+use crate::fixtures::{BYTES, PACKAGE, at, publish};
+use model::{Model, Said};
+
+on_both!(the_first_thousand_lives, the_second_thousand_lives);
+
+const SEQUENCES: u64 = 1_000;
+const STEPS: usize = 30;
+const SCHEDULES_MAX: usize = 4;
+/// How often a host may be asked until nothing is left to do.
+const ROUNDS_MAX: usize = 500;
+
+async fn the_first_thousand_lives(test: TestDb) {
+    live(test).await;
+}
+
+async fn the_second_thousand_lives(test: TestDb) {
+    live(test).await;
+}
+
+async fn live(test: TestDb) {
+    let mut tower = Tower::new(test);
+    if let Ok(text) = std::env::var("CAMPANILE_TEST_SEED") {
+        let seed = text.parse().expect("CAMPANILE_TEST_SEED is a number");
+        return tower.sequence(seed).await;
+    }
+    let first: u64 = rand::random::<u32>().into();
+    for seed in first..first + SEQUENCES {
+        tower.sequence(seed).await;
+    }
+    println!("{SEQUENCES} sequences from {first} on: {:?}", tower.done);
+    for what in model::EXPECTED {
+        let times = tower.done.get(what).copied().unwrap_or_default();
+        assert!(
+            times >= 20,
+            "these sequences hardly ever had {what}: {:?}",
+            tower.done
+        );
+    }
+}
+
+/// A host that lives.
+struct LiveHost {
+    engine: Arc<Engine>,
+    _lock: HostLock,
+    held: Vec<(Work, StopSignal)>,
+}
+
+struct Tower {
+    test: TestDb,
+    sandbox: Arc<Sandbox>,
+    clock: Clock,
+    random: StdRng,
+    seed: u64,
+    hosts: Vec<LiveHost>,
+    /// What hosts held when they died, or lost: they may still be heard of.
+    ghosts: Vec<Work>,
+    lives: usize,
+    model: Model,
+    /// What was seen how often; a simulation in which nothing happens proves nothing.
+    done: std::collections::BTreeMap<&'static str, usize>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        runs_max: 6,
+        lease: Duration::from_secs(30),
+        renew: Duration::from_secs(10),
+        late: Defaults {
+            misfire_grace: model::GRACE,
+            catchup_window: model::WINDOW,
+        },
+        recovery: RecoveryLimits {
+            lost_threshold: Duration::from_secs(300),
+            age_max: Duration::from_secs(86_400),
+            attempts_max: model::RECOVERIES_MAX,
+        },
+        recovery_interval: Duration::from_secs(5),
+        audit_interval: Duration::from_secs(60),
+        drain: Duration::from_secs(1),
+    }
+}
+
+impl Tower {
+    fn new(test: TestDb) -> Tower {
+        let clock = Clock::simulated(at(0));
+        // Nothing is called in it.
+        let sandbox = SandboxSettings {
+            calls_max: 1,
+            guest_threads: 1,
+            cache_dir: None,
+            memory_bytes_max: Limits::default().memory_bytes_max,
+        };
+        Tower {
+            test,
+            sandbox: Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap()),
+            clock,
+            random: StdRng::seed_from_u64(0),
+            seed: 0,
+            hosts: Vec::new(),
+            ghosts: Vec::new(),
+            lives: 0,
+            model: Model::default(),
+            done: Default::default(),
+        }
+    }
+
+    fn one_in(&mut self, times: u32) -> bool {
+        self.random.random_ratio(1, times)
+    }
+
+    fn seconds(&mut self, most: u64) -> Duration {
+        Duration::from_secs(self.random.random_range(1..=most))
+    }
+
+    fn did(&mut self, what: &'static str) {
+        *self.done.entry(what).or_default() += 1;
+    }
+
+    /// One life of a tower, from nothing to the day when all is done.
+    async fn sequence(&mut self, seed: u64) {
+        self.begin(seed).await;
+        for step in 0..STEPS {
+            let what = self.step().await;
+            if !self.one_in(5) {
+                self.turns().await;
+            }
+            self.check(&format!("step {step}, {what}")).await;
+        }
+        self.settle().await;
+    }
+
+    async fn begin(&mut self, seed: u64) {
+        self.hosts.clear();
+        self.ghosts.clear();
+        self.test
+            .execute(
+                "DELETE FROM task_run; DELETE FROM run; DELETE FROM launch; DELETE FROM schedule_result;
+                 DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host;
+                 DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM host",
+            )
+            .await;
+        self.clock = Clock::simulated(at(0));
+        self.random = StdRng::seed_from_u64(seed);
+        self.seed = seed;
+        self.model = Model::default();
+        self.start_host().await;
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn check(&mut self, after: &str) {
+        let mut tx = self.test.read().await;
+        let case = format!(
+            "{after}, at {}, CAMPANILE_TEST_SEED={}",
+            self.now(),
+            self.seed
+        );
+        let seen = self.model.check(&mut tx, self.now(), &case).await;
+        for what in seen {
+            self.did(what);
+        }
+    }
+
+    async fn step(&mut self) -> &'static str {
+        match self.random.random_range(0..100) {
+            0..30 => self.advance().await,
+            30..36 => self.sleep(),
+            36..44 => self.add().await,
+            44..49 => self.edit().await,
+            49..54 => self.pause_or_resume().await,
+            54..56 => self.remove().await,
+            56..64 => self.trigger().await,
+            64..68 => self.host_dies(),
+            68..74 => self.host_starts().await,
+            74..76 => self.ghost_speaks().await,
+            _ => self.task_ends().await,
+        }
+    }
+
+    /// Time passes, and every host gives signs of life.
+    async fn advance(&mut self) -> &'static str {
+        let later = self.now().plus(self.seconds(25));
+        self.clock.advance_to(later);
+        for place in 0..self.hosts.len() {
+            self.renew(place).await;
+        }
+        "time passes"
+    }
+
+    /// Time passes without a sign of life: the machine slept.
+    fn sleep(&mut self) -> &'static str {
+        let long = if self.one_in(4) { 100_000 } else { 2_000 };
+        let later = self.now().plus(self.seconds(long));
+        self.clock.advance_to(later);
+        self.did("sleep");
+        "the machine slept"
+    }
+
+    async fn renew(&mut self, place: usize) {
+        let now = self.now();
+        let host = &mut self.hosts[place];
+        host.engine.renew(now).await.unwrap();
+        host.engine.drop_expired(now);
+        let (dropped, held): (Vec<_>, Vec<_>) =
+            host.held.drain(..).partition(|(_, stop)| stop.is_dropped());
+        host.held = held;
+        let engine = Arc::clone(&host.engine);
+        for (work, stop) in dropped {
+            if stop.is_cancelled() {
+                let message = "it did not end in its time".to_owned();
+                let end = finish(&work, RunEnd::Cancelled { message }, now);
+                engine.finish(&[end]).await.unwrap();
+            }
+            engine.let_go(work.run_id, work.token);
+            self.ghosts.push(work);
+        }
+    }
+
+    async fn turns(&mut self) {
+        for place in 0..self.hosts.len() {
+            if !self.one_in(4) {
+                self.turn(place).await;
+            }
+        }
+    }
+
+    /// All that a host does when it looks once; gives how many runs it has begun.
+    async fn turn(&mut self, place: usize) -> usize {
+        self.renew(place).await;
+        let now = self.now();
+        let host = &mut self.hosts[place];
+        host.engine.recover(now).await.unwrap();
+        while host.engine.intend(now).await.unwrap().more {}
+        host.engine.release(now).await.unwrap();
+        let mut begun = 0;
+        if host.held.len() < settings().runs_max {
+            for work in host.engine.take(now).await.unwrap() {
+                let stop = host.engine.hold(&work);
+                host.held.push((work, stop));
+                begun += 1;
+            }
+        }
+        begun
+    }
+
+    async fn add(&mut self) -> &'static str {
+        if self.model.living().len() >= SCHEDULES_MAX {
+            return "enough schedules";
+        }
+        let said = self.any_said(None);
+        let name = format!("bell-{}", self.model.schedules.len());
+        let wanted = wanted(&name, &said);
+        let now = self.now();
+        let added = orders::change(&self.test.db, async |tx| {
+            orders::add(tx, &wanted, Origin::Operator, now).await
+        })
+        .await;
+        match added {
+            Ok(id) => {
+                self.model.added(id, name, said, now);
+                self.did("add");
+                "a schedule was added"
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Anything that a schedule may say; with the overlap policy of before, since those that go on stay.
+    fn any_said(&mut self, before: Option<&Said>) -> Said {
+        let interval = [7, 20, 60, 300][self.random.random_range(0..4)];
+        let now = self.now();
+        let random = &mut self.random;
+        let mut maybe = |span: std::ops::Range<u64>| {
+            let seconds = random.random_range(span);
+            random
+                .random_bool(0.2)
+                .then_some(Duration::from_secs(seconds))
+        };
+        let mut policies = Policies {
+            misfire_grace: maybe(1..100),
+            jitter: maybe(1..7),
+            start_at: maybe(1..600).map(|span| now.plus(span)),
+            end_at: maybe(700..4_000).map(|span| now.plus(span)),
+            ..Policies::default()
+        };
+        policies.catchup = Catchup::ALL[random.random_range(0..Catchup::ALL.len())];
+        if policies.catchup != Catchup::None {
+            policies.catchup_window = random.random_bool(0.3).then_some(Duration::from_secs(900));
+            policies.catchup_spread = random.random_bool(0.2).then_some(Duration::from_secs(30));
+        }
+        if policies.catchup == Catchup::All {
+            policies.catchup_max = Some(random.random_range(1..20));
+        }
+        policies.max_launches = random.random_bool(0.1).then_some(5);
+        policies.pause_on_failure = random.random_bool(0.15).then_some(2);
+        policies.delivery = Delivery::ALL[usize::from(random.random_bool(0.25))];
+        match before {
+            Some(before) => {
+                let same = &before.policies;
+                policies.overlap = same.overlap;
+                policies.keep = same.keep;
+                policies.max_buffered = same.max_buffered;
+                policies.max_concurrent = same.max_concurrent;
+            }
+            None => {
+                policies.overlap = Overlap::ALL[random.random_range(0..Overlap::ALL.len())];
+                match policies.overlap {
+                    Overlap::BufferOne => {
+                        policies.keep = Some(Keep::ALL[random.random_range(0..2)])
+                    }
+                    Overlap::BufferAll => policies.max_buffered = Some(3),
+                    Overlap::Allow => policies.max_concurrent = Some(random.random_range(1..4)),
+                    _ => {}
+                }
+            }
+        }
+        Said {
+            interval: Duration::from_secs(interval),
+            policies,
+        }
+    }
+
+    fn any_living(&mut self) -> Option<usize> {
+        let living = self.model.living();
+        (!living.is_empty()).then(|| living[self.random.random_range(0..living.len())])
+    }
+
+    async fn edit(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to edit";
+        };
+        let before = self.model.schedules[place].said().clone();
+        let mut said = self.any_said(Some(&before));
+        if self.one_in(2) {
+            // Of its timing nothing changes.
+            said.interval = before.interval;
+            said.policies.jitter = before.policies.jitter;
+            said.policies.start_at = before.policies.start_at;
+            said.policies.end_at = before.policies.end_at;
+        }
+        let name = self.model.schedules[place].name.clone();
+        let wanted = wanted(&name, &said);
+        let now = self.now();
+        let edited = orders::change(&self.test.db, async |tx| {
+            let schedule = orders::find(tx, &name).await?;
+            orders::revise(tx, &schedule, &wanted, Origin::Operator, now).await
+        })
+        .await;
+        match edited {
+            Ok(()) => {
+                self.model.edited(place, said, now);
+                self.did("edit");
+                "a schedule was edited"
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    async fn pause_or_resume(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to pause";
+        };
+        let name = self.model.schedules[place].name.clone();
+        let now = self.now();
+        let until = self.one_in(3).then(|| now.plus(self.seconds(200)));
+        let catch_up = self.one_in(2);
+        let pause = Pause {
+            by: "the sequence",
+            note: Some("for a while"),
+            until,
+        };
+        let paused = orders::change(&self.test.db, async |tx| {
+            orders::pause(tx, &name, pause, now).await
+        })
+        .await;
+        if paused.is_ok() {
+            self.did("pause");
+            return "a schedule was paused";
+        }
+        let resumed = orders::change(&self.test.db, async |tx| {
+            orders::resume(tx, &name, "the sequence", catch_up, now).await
+        })
+        .await;
+        match resumed {
+            Ok(()) => {
+                self.did("resume");
+                "a schedule was resumed"
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    async fn remove(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to remove";
+        };
+        let name = self.model.schedules[place].name.clone();
+        let now = self.now();
+        orders::change(&self.test.db, async |tx| {
+            orders::remove(tx, &name, now).await
+        })
+        .await
+        .unwrap();
+        self.model.schedules[place].removed_at = Some(now);
+        self.did("remove");
+        "a schedule was removed"
+    }
+
+    async fn trigger(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to trigger";
+        };
+        let name = self.model.schedules[place].name.clone();
+        let now = self.now();
+        let triggered = orders::change(&self.test.db, async |tx| {
+            orders::trigger(tx, &name, Trigger::default(), now).await
+        })
+        .await;
+        match triggered {
+            Ok(_) => "a schedule was triggered",
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn host_dies(&mut self) -> &'static str {
+        if self.hosts.is_empty() {
+            return "nobody to die";
+        }
+        let place = self.random.random_range(0..self.hosts.len());
+        let host = self.hosts.remove(place);
+        self.ghosts
+            .extend(host.held.into_iter().map(|(work, _)| work));
+        self.did("death");
+        "a host died"
+    }
+
+    async fn host_starts(&mut self) -> &'static str {
+        // A SQLite file is served by one host at a time.
+        let most = match self.test.backend() {
+            Backend::Sqlite => 1,
+            Backend::Postgres => 3,
+        };
+        if self.hosts.len() >= most {
+            return "enough hosts";
+        }
+        self.start_host().await;
+        "a host started"
+    }
+
+    async fn start_host(&mut self) {
+        self.lives += 1;
+        // Sometimes in the name of one that has died.
+        let name = match self.test.backend() {
+            Backend::Sqlite => format!("tower-{}", self.lives % 2),
+            Backend::Postgres => format!("tower-{}", self.lives),
+        };
+        let (engine, lock) = Engine::start(
+            self.test.db.clone(),
+            self.clock.clone(),
+            Some(&name),
+            settings(),
+            Packages::default(),
+            Arc::clone(&self.sandbox),
+        )
+        .await
+        .unwrap();
+        let mut tx = self.test.write().await;
+        publish(&mut tx, engine.host(), PACKAGE, BYTES, self.now()).await;
+        tx.commit().await.unwrap();
+        self.hosts.push(LiveHost {
+            engine,
+            _lock: lock,
+            held: Vec::new(),
+        });
+    }
+
+    /// A run that its host has lost, or that outlived its host, comes to an end all the same.
+    async fn ghost_speaks(&mut self) -> &'static str {
+        if self.ghosts.is_empty() || self.hosts.is_empty() {
+            return "no ghost";
+        }
+        let place = self.random.random_range(0..self.ghosts.len());
+        let work = self.ghosts.swap_remove(place);
+        let now = self.now();
+        let state = format!(
+            "SELECT CAST(count(*) AS TEXT) FROM run WHERE state = 'running' AND token = {} AND id = {}",
+            work.token,
+            model::id_literal(self.test.backend(), work.run_id.0),
+        );
+        let held: usize = self.test.value(&state).await.parse().unwrap();
+        let end = RunEnd::Succeeded { output: None };
+        let engine = Arc::clone(&self.hosts[0].engine);
+        let applied = engine.finish(&[finish(&work, end, now)]).await.unwrap();
+        assert_eq!(applied, held, "a ghost, CAMPANILE_TEST_SEED={}", self.seed);
+        self.did("ghost");
+        "a ghost spoke"
+    }
+
+    async fn task_ends(&mut self) -> &'static str {
+        let holders: Vec<usize> = (0..self.hosts.len())
+            .filter(|place| !self.hosts[*place].held.is_empty())
+            .collect();
+        if holders.is_empty() {
+            return "nothing runs";
+        }
+        let place = holders[self.random.random_range(0..holders.len())];
+        let held = self.hosts[place].held.len();
+        let (work, stop) = {
+            let which = self.random.random_range(0..held);
+            self.hosts[place].held.swap_remove(which)
+        };
+        let now = self.now();
+        let failed = |kind: FailureKind| RunEnd::Failed {
+            kind,
+            message: "cracked".to_owned(),
+        };
+        let at_most_once = work.spec.policies.delivery == Delivery::AtMostOnce;
+        let end = match self.random.random_range(0..10) {
+            0..5 => RunEnd::Succeeded {
+                output: Some("1".to_owned()),
+            },
+            _ if stop.is_cancelled() => RunEnd::Cancelled {
+                message: "it ended when it was asked to".to_owned(),
+            },
+            5..7 if !at_most_once => RunEnd::Waiting {
+                retry_at: now.plus(self.seconds(60)),
+            },
+            5..9 => failed(FailureKind::Failed),
+            _ => failed(FailureKind::Trapped),
+        };
+        let engine = Arc::clone(&self.hosts[place].engine);
+        engine.finish(&[finish(&work, end, now)]).await.unwrap();
+        engine.let_go(work.run_id, work.token);
+        "a task ended"
+    }
+
+    /// Everybody is gone; one host comes and works until nothing is left to do.
+    async fn settle(&mut self) {
+        self.ghosts.clear();
+        self.hosts.clear();
+        self.start_host().await;
+        let begin = self.now();
+        for _ in 0..4 {
+            self.advance().await;
+            self.turn(0).await;
+        }
+        for _ in 0..ROUNDS_MAX {
+            while let Some((work, _)) = self.hosts[0].held.pop() {
+                let end = RunEnd::Succeeded { output: None };
+                let engine = Arc::clone(&self.hosts[0].engine);
+                engine
+                    .finish(&[finish(&work, end, self.now())])
+                    .await
+                    .unwrap();
+                engine.let_go(work.run_id, work.token);
+            }
+            if self.turn(0).await > 0 {
+                continue;
+            }
+            self.check("all is done").await;
+            if !self.is_waited_for(begin).await {
+                return;
+            }
+            // For a fire time, a retry, or the end of a lease that a dead host had.
+            let later = self.now().plus(Duration::from_secs(10));
+            self.clock.advance_to(later);
+        }
+        let rows = model::unfinished(&mut self.test.read().await).await;
+        let (now, seed) = (self.now(), self.seed);
+        panic!("it never comes to rest, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
+    }
+
+    /// Whether a launch decided by `begin` is not over; those that come meanwhile may be without end.
+    async fn is_waited_for(&mut self, begin: Timestamp) -> bool {
+        let rows = model::unfinished(&mut self.test.read().await).await;
+        rows.iter()
+            .any(|row| row.claimed_at <= begin && !self.model.waits_while_paused(row))
+    }
+}
+
+fn finish(work: &Work, end: RunEnd, at: Timestamp) -> Finish {
+    Finish {
+        run_id: work.run_id,
+        token: work.token,
+        launch_id: work.taken.launch_id,
+        schedule_id: work.taken.schedule_id,
+        slot: work.taken.slot,
+        at,
+        end,
+        tasks: Vec::new(),
+    }
+}
+
+fn wanted(name: &str, said: &Said) -> Wanted {
+    Wanted {
+        name: name.to_owned(),
+        package: PACKAGE.to_owned(),
+        task: None,
+        rule: RuleText {
+            anchor: Some(at(0)),
+            ..RuleText::new(
+                RuleKind::Every,
+                format!("{}s", said.interval.as_secs()),
+                "UTC",
+            )
+        },
+        policies: said.policies.clone(),
+        context: Map::new(),
+    }
+}
+
+/// What was asked for cannot be: policies drawn at random contradict each other now and then.
+fn refused(error: &ScheduleError) -> &'static str {
+    match error {
+        ScheduleError::Policy(_) | ScheduleError::NothingAhead => "refused",
+        other => panic!("{other}"),
+    }
+}
