@@ -119,6 +119,7 @@ impl<'a> Clockwork<'a> {
             row: None,
             slot: None,
             ready_at: launch.fire_time.max(launch.claimed_at),
+            let_go_at: launch.claimed_at,
             ends: 0,
             ends_at: self.now,
             has_begun: started_at.is_some(),
@@ -275,6 +276,7 @@ impl<'a> Clockwork<'a> {
             row,
             slot: Some(launch.slot),
             ready_at: launch.fire_time.max(self.now),
+            let_go_at: self.now,
             ends: 0,
             ends_at: self.now,
             has_begun: false,
@@ -294,6 +296,9 @@ impl<'a> Clockwork<'a> {
         let policies = &self.tower.schedules[schedule].policies;
         for id in policy::release(policies, &active) {
             self.ledger.set_status(id, LaunchStatus::Open);
+            if let Some(flight) = self.ledger.get_mut(id) {
+                flight.let_go_at = self.now;
+            }
             self.opens(id);
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct Flight {
     pub slot: Option<Timestamp>,
     /// From when on it could have begun.
     pub ready_at: Timestamp,
+    /// When it was decided, or its turn came: its age counts from this.
+    pub let_go_at: Timestamp,
     /// How many ends of it were foreseen; only the last one counts.
     pub ends: u32,
     pub ends_at: Timestamp,

@@ -54,7 +54,7 @@ impl Clockwork<'_> {
             schedule_revision: scheduled.due.revision,
             schedule: scheduled.name.clone(),
             slot: flight.slot.unwrap_or(launch.fire_time),
-            claimed_at: launch.claimed_at,
+            claimed_at: flight.let_go_at,
             recoveries: launch.recoveries,
             enabled: scheduled.enabled,
             deleted_at: None,
