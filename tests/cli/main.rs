@@ -7,6 +7,7 @@ mod edit;
 mod folder;
 mod import;
 mod output;
+mod plan;
 mod policies;
 mod refusals;
 mod rules;

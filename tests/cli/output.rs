@@ -31,6 +31,7 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
         &["event", "list", "--limit", "2"],
         &["db", "status"],
         &["db", "migrate"],
+        &["plan"],
         &["stats"],
         &["health"],
         &["config", "default"],

@@ -4,6 +4,7 @@
 mod backfill;
 mod constraints;
 mod fixtures;
+mod forecast;
 mod harness;
 mod hosts;
 mod launches;

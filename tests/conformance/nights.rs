@@ -162,7 +162,7 @@ impl Night {
     /// Let a host live through the night, and look at what it put on the record.
     async fn pass(&self, test: TestDb) {
         let clock = Clock::simulated(self.begin());
-        let (engine, _lock) = start(&test, &clock).await;
+        let (engine, _lock) = start(&test, &clock, settings(8)).await;
         let rules = self.add_schedules(&test).await;
         let mut launched = 0;
         for minute in 1..=MINUTES {
@@ -264,7 +264,11 @@ impl Night {
 }
 
 /// A host with one package in its folder.
-pub async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db::HostLock) {
+pub async fn start(
+    test: &TestDb,
+    clock: &Clock,
+    settings: Settings,
+) -> (Arc<Engine>, campanile::db::HostLock) {
     let memory_bytes_max = Limits::default().memory_bytes_max;
     let sandbox = SandboxSettings {
         calls_max: 8,
@@ -283,20 +287,6 @@ pub async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db:
         own_paths: Vec::new(),
     };
     let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
-    let settings = Settings {
-        runs_max: 8,
-        lease: Duration::from_secs(30),
-        renew: Duration::from_secs(10),
-        late: Defaults::default(),
-        recovery: RecoveryLimits {
-            lost_threshold: Duration::from_secs(60),
-            age_max: Duration::from_secs(3_600),
-            attempts_max: 3,
-        },
-        recovery_interval: Duration::from_secs(10),
-        audit_interval: Duration::from_secs(600),
-        drain: Duration::from_secs(1),
-    };
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),
@@ -309,6 +299,24 @@ pub async fn start(test: &TestDb, clock: &Clock) -> (Arc<Engine>, campanile::db:
     .unwrap();
     engine.scan(&mut folder).await.unwrap();
     (engine, lock)
+}
+
+/// How a host works that has room for so many runs.
+pub fn settings(runs_max: usize) -> Settings {
+    Settings {
+        runs_max,
+        lease: Duration::from_secs(30),
+        renew: Duration::from_secs(10),
+        late: Defaults::default(),
+        recovery: RecoveryLimits {
+            lost_threshold: Duration::from_secs(60),
+            age_max: Duration::from_secs(3_600),
+            attempts_max: 3,
+        },
+        recovery_interval: Duration::from_secs(10),
+        audit_interval: Duration::from_secs(600),
+        drain: Duration::from_secs(1),
+    }
 }
 
 fn print(rows: &[LaunchRow]) {

@@ -14,6 +14,7 @@ mod explain;
 mod launch;
 mod output;
 mod package;
+mod plan;
 mod policy;
 mod rule;
 mod run;
@@ -95,6 +96,8 @@ enum Command {
     /// Try a rule of time: its slots, in words, in a calendar; without a database
     #[command(subcommand)]
     Cron(cron::Cron),
+    /// Say what will run, and what would be caught up with after an outage
+    Plan(plan::Plan),
     /// Look at launches: every decision about every slot
     #[command(subcommand)]
     Launch(launch::Launch),
@@ -153,6 +156,7 @@ impl Cli {
             Command::Schedule(command) => command.run(&common).await,
             Command::Backfill(command) => command.run(&common).await,
             Command::Cron(command) => command.run(&common),
+            Command::Plan(command) => command.run(&common).await,
             Command::Launch(command) => command.run(&common).await,
             Command::Run(command) => command.run(&common).await,
             Command::Package(command) => command.run(&common).await,

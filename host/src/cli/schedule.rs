@@ -3,7 +3,7 @@
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
 mod backfill;
-mod check;
+pub(super) mod check;
 mod edit;
 mod import;
 mod shown;

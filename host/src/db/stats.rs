@@ -1,10 +1,13 @@
 //! Numbers about the launches on the record, and what health is judged by.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use sqlx::FromRow;
 
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
+use crate::ids::{LaunchId, ScheduleId};
 
 /// Counts of launches decided at or after a given time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
@@ -75,8 +78,24 @@ const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NU
         + (SELECT count(*) FROM run WHERE state = 'running')
         + (SELECT count(*) FROM run WHERE state = 'waiting')";
 
+// The newest slots come first in the index `launch_slot`.
+const SUCCESSES: &str = "SELECT started_at, finished_at FROM launch
+    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND status = 'succeeded'
+      AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY slot DESC LIMIT $2";
+const GOING_ON: &str =
+    "SELECT launch_id, started_at, retry_at FROM run WHERE state IN ('running', 'waiting')";
+
 /// Every statement, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS, UNFINISHED];
+pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS, UNFINISHED, SUCCESSES, GOING_ON];
+
+/// A run that is not over.
+#[derive(Debug, Clone, Copy, PartialEq, FromRow)]
+pub struct RunGoingOn {
+    pub launch_id: LaunchId,
+    pub started_at: Timestamp,
+    /// When a task is to be called again, while the run waits for that.
+    pub retry_at: Option<Timestamp>,
+}
 
 /// Count the launches decided since `since`.
 pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts, DbError> {
@@ -116,5 +135,28 @@ pub async fn signs(
 pub async fn unfinished(tx: &mut Tx) -> Result<i64, DbError> {
     Ok(on!(tx, |conn| sqlx::query_scalar(UNFINISHED)
         .fetch_one(conn)
+        .await)?)
+}
+
+/// How long the newest `limit` launches of a schedule that succeeded took from their last start, those by hand and of
+/// backfills left out: they may be given another context.
+pub async fn durations(
+    tx: &mut Tx,
+    schedule: ScheduleId,
+    limit: i64,
+) -> Result<Vec<Duration>, DbError> {
+    let spans: Vec<(Timestamp, Timestamp)> = on!(tx, |conn| sqlx::query_as(SUCCESSES)
+        .bind(schedule)
+        .bind(limit)
+        .fetch_all(conn)
+        .await)?;
+    let durations = spans.into_iter().map(|(began, ended)| ended.since(began));
+    Ok(durations.collect())
+}
+
+/// The runs that are not over, of all schedules.
+pub async fn going_on(tx: &mut Tx) -> Result<Vec<RunGoingOn>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(GOING_ON)
+        .fetch_all(conn)
         .await)?)
 }

@@ -19,7 +19,7 @@ use crate::policy::Beside;
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
 /// Slots decided for one schedule in one transaction at most; the rest follows in the next.
-const SLOTS_MAX: usize = 1_000;
+pub(super) const SLOTS_MAX: usize = 1_000;
 
 /// What one transaction decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,11 +16,13 @@
 //! | `finish`    | transaction 3: ends go on the record, if the run is still held          |
 //!
 //! `room` counts the places for runs, `lease` keeps what is held, `audit` looks everything over, `folder` follows the
-//! plugin folder and `schedules_file` the schedules file, `backfill` launches slots of the past, `why` reads back what
-//! was decided, `loops` runs each step when it is time. [`Engine::tick`] is all of it once, for reading and for tests.
+//! plugin folder and `schedules_file` the schedules file, `backfill` launches slots of the past, `loops` runs each step
+//! when it is time, `forecast` says beforehand what will come of it, and `why` afterwards what did. [`Engine::tick`] is
+//! all of it once, for reading and for tests.
 
 pub mod audit;
 pub mod backfill;
+pub mod forecast;
 pub mod outcome;
 pub mod plan;
 pub mod schedules;

@@ -1,0 +1,215 @@
+//! `campanile plan`: what will run.
+
+mod chart;
+mod shown;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::output::{self, Failure};
+use super::schedule::check;
+use super::{Common, serve};
+use crate::clock::Timestamp;
+use crate::db::{Tx, schedules};
+use crate::engine::forecast::record::{self, LeftOut};
+use crate::engine::forecast::{Forecast, Outage, Question, Tower};
+use crate::engine::schedules as orders;
+use crate::engine::schedules_file::{Refusal, rehearse};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// How far ahead a forecast may go.
+const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// Decisions foretold at most.
+const ROWS_MAX: usize = 1_000_000;
+
+#[derive(Args)]
+pub(super) struct Plan {
+    /// From when on [default: now]
+    #[arg(long, value_name = "TIME")]
+    from: Option<Timestamp>,
+    /// Until when [default: a day later, or a day after the last outage]
+    #[arg(long, value_name = "TIME")]
+    to: Option<Timestamp>,
+    /// Only this schedule; the others take their places all the same
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<String>,
+    /// What if no host lived from the first time to the second? May be given several times
+    #[arg(long, value_name = "FROM..TO", value_parser = outage)]
+    outage: Vec<Outage>,
+    /// What if these were the schedules of the schedules file? Says what would be different, too
+    #[arg(long, value_name = "FILE")]
+    diff: Option<PathBuf>,
+    /// Print every decision
+    #[arg(long)]
+    rows: bool,
+}
+
+/// What is asked, and what the answer is.
+struct Answer {
+    tower: Tower,
+    left_out: Vec<LeftOut>,
+    question: Question,
+    forecast: Forecast,
+    /// Which of the tower's schedules is asked for, if one is.
+    only: Option<usize>,
+    before: Option<Before>,
+}
+
+/// What another file of schedules is held against.
+struct Before {
+    tower: Tower,
+    forecast: Forecast,
+    /// Schedules of the file that would not be taken.
+    refusals: Vec<Refusal>,
+}
+
+/// Read `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
+fn outage(text: &str) -> Result<Outage, String> {
+    let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
+    let (from, to) = text.split_once("..").ok_or(fix)?;
+    let read = |text: &str| {
+        let time = text.trim().parse::<Timestamp>();
+        time.map_err(|error| format!("{error}; {fix}"))
+    };
+    let outage = Outage {
+        from: read(from)?,
+        to: read(to)?,
+    };
+    if outage.to <= outage.from {
+        return Err("it ends before it begins; write the earlier time first".to_owned());
+    }
+    Ok(outage)
+}
+
+impl Plan {
+    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        let settings = serve::settings(&common.config()?);
+        let (db, clock) = common.open_with_clock().await?;
+        let now = clock.now();
+        let question = self.question(now)?;
+        let wanted = self.diff.as_deref().map(check::read).transpose()?;
+        // What a file would change is tried, and not committed.
+        let mut tx = match wanted {
+            Some(_) => db.write().await?,
+            None => db.read().await?,
+        };
+        if wanted.is_some() {
+            // Nobody decides anything between the two readings.
+            schedules::lock(&mut tx, None, None).await?;
+        }
+        let (mut tower, mut left_out) = record::read(&mut tx, &settings, now).await?;
+        let mut before = None;
+        if let Some(wanted) = &wanted {
+            let (_, refusals) = rehearse(&mut tx, wanted, now).await?;
+            let changed = record::read(&mut tx, &settings, now).await?;
+            let tower = std::mem::replace(&mut tower, changed.0);
+            left_out = changed.1;
+            before = Some((tower, refusals));
+        }
+        let only = self.only(&mut tx, &tower).await?;
+        drop(tx);
+        let before = before.map(|(tower, refusals)| Before {
+            forecast: tower.forecast(&question),
+            tower,
+            refusals,
+        });
+        let answer = Answer {
+            forecast: tower.forecast(&question),
+            tower,
+            left_out,
+            question,
+            only,
+            before,
+        };
+        answer.print(self.schedule.as_deref(), self.rows, common.json)?;
+        let refused = answer
+            .before
+            .is_some_and(|before| !before.refusals.is_empty());
+        Ok(ExitCode::from(u8::from(refused)))
+    }
+
+    /// Which schedule is asked for, if one is.
+    async fn only(&self, tx: &mut Tx, tower: &Tower) -> Result<Option<usize>, Failure> {
+        let Some(name) = &self.schedule else {
+            return Ok(None);
+        };
+        orders::find(tx, name).await?;
+        let mut names = tower.schedules.iter().map(|schedule| &schedule.name);
+        Ok(names.position(|other| other == name))
+    }
+
+    fn question(&self, now: Timestamp) -> Result<Question, Failure> {
+        let from = self.from.unwrap_or(now);
+        if from < now {
+            return Err(Failure::refused(format!("{from} is in the past"))
+                .hint("leave --from out to begin now; what was decided before is in `campanile launch list`"));
+        }
+        let back_at = self.outage.iter().map(|outage| outage.to).max();
+        let to = self
+            .to
+            .unwrap_or_else(|| from.max(back_at.unwrap_or(from)).plus(DAY));
+        if to <= from {
+            return Err(
+                Failure::refused(format!("--to {to} is not after --from {from}"))
+                    .hint("give a later --to, or leave it out for a day"),
+            );
+        }
+        if to > now.plus(AHEAD_MAX) {
+            return Err(Failure::refused(format!("{to} is more than a year ahead"))
+                .hint(format!("give a --to before {}", now.plus(AHEAD_MAX))));
+        }
+        for outage in &self.outage {
+            if outage.to <= now {
+                return Err(Failure::refused(format!(
+                    "the outage that ends at {} is over already",
+                    outage.to
+                ))
+                .hint(
+                    "what became of it is in `campanile launch list`; give one that ends later",
+                ));
+            }
+            if outage.to < from || outage.to >= to {
+                return Err(Failure::refused(format!(
+                    "the outage ends at {}, and the plan is from {from} to {to}",
+                    outage.to
+                ))
+                .hint("give a --from before its end and a --to after it, or leave both out"));
+            }
+        }
+        Ok(Question {
+            from,
+            to,
+            outages: self.outage.clone(),
+            rows_max: ROWS_MAX,
+        })
+    }
+}
+
+impl Answer {
+    fn print(&self, name: Option<&str>, rows: bool, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            return output::json_out(&self.shown(name));
+        }
+        let is_plain = self.question.outages.is_empty() && self.before.is_none();
+        if let Some(before) = &self.before {
+            self.print_changes(before, name, rows)?;
+        }
+        for back_at in self.question.outages.iter().map(|outage| outage.to) {
+            output::line(&format!("on the record when a host is back at {back_at}:"))?;
+            self.print_rows(|row| row.decided_at == back_at)?;
+            output::line("")?;
+        }
+        if rows && is_plain {
+            self.print_rows(|_| true)?;
+            output::line("")?;
+        }
+        self.print_schedules(name)?;
+        self.print_skips()?;
+        self.print_starts()?;
+        self.talk(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Starts over time, as blocks on a terminal without colours.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// A time in which nothing begins.
+const NOTHING: char = '·';
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// How much time one block and one line stand for.
+struct Scale {
+    block: Duration,
+    per_line: u32,
+    word: &'static str,
+    /// For spans up to this.
+    most: Duration,
+}
+
+const SCALES: [Scale; 3] = [
+    Scale {
+        block: MINUTE,
+        per_line: 60,
+        word: "minute",
+        most: Duration::from_secs(36 * 3_600),
+    },
+    Scale {
+        block: HOUR,
+        per_line: 24,
+        word: "hour",
+        most: Duration::from_secs(40 * 24 * 3_600),
+    },
+    Scale {
+        block: DAY,
+        per_line: 28,
+        word: "day",
+        most: Duration::MAX,
+    },
+];
+
+/// The starts of each minute from `from` on and before `to`, as lines; no line is longer than 100 characters.
+pub(super) fn lines(
+    starts: &BTreeMap<Timestamp, u64>,
+    from: Timestamp,
+    to: Timestamp,
+) -> Vec<String> {
+    let span = to.since(from);
+    let [minutes, hours, days] = &SCALES;
+    let scale = [minutes, hours]
+        .into_iter()
+        .find(|scale| span <= scale.most);
+    let scale = scale.unwrap_or(days);
+    let mut counts: BTreeMap<Timestamp, u64> = BTreeMap::new();
+    for (&minute, starts) in starts {
+        *counts.entry(floor(minute, scale.block)).or_default() += starts;
+    }
+    let most = counts.values().copied().max().unwrap_or_default();
+    let mut lines = vec![format!(
+        "starts per {}, at most {most}, in UTC:",
+        scale.word
+    )];
+    let line = scale.block * scale.per_line;
+    // Lines of days begin with the first day, others with a whole hour or day.
+    let mut begin = floor(from, line.min(DAY));
+    while begin < to {
+        let (text, sum) = scale.line(&counts, begin, (from, to), most);
+        let label = begin.to_string();
+        let label = label[..16].replace('T', " ");
+        lines.push(format!("{label}  {text}  {sum}"));
+        begin = begin.plus(line);
+    }
+    lines
+}
+
+impl Scale {
+    /// The blocks of one line, and how many starts they stand for.
+    fn line(
+        &self,
+        counts: &BTreeMap<Timestamp, u64>,
+        begin: Timestamp,
+        (from, to): (Timestamp, Timestamp),
+        most: u64,
+    ) -> (String, u64) {
+        let mut text = String::new();
+        let mut sum = 0;
+        for number in 0..self.per_line {
+            let at = begin.plus(self.block * number);
+            let count = counts.get(&at).copied().unwrap_or_default();
+            sum += count;
+            let is_inside = at < to && at.plus(self.block) > from;
+            text.push(if is_inside { block(count, most) } else { ' ' });
+        }
+        (text, sum)
+    }
+}
+
+/// The block for `count`, of `most` at the highest.
+fn block(count: u64, most: u64) -> char {
+    if count == 0 {
+        return NOTHING;
+    }
+    let height = (count * BLOCKS.len() as u64).div_ceil(most.max(1));
+    let height = usize::try_from(height).unwrap_or(BLOCKS.len());
+    BLOCKS[height.clamp(1, BLOCKS.len()) - 1]
+}
+
+/// The last whole `step` since the epoch up to `at`.
+fn floor(at: Timestamp, step: Duration) -> Timestamp {
+    let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::testing::time;
+
+    fn shown(starts: &[(&str, u64)], from: &str, to: &str) -> Vec<String> {
+        let starts = starts.iter().map(|&(at, count)| (time(at), count));
+        lines(&starts.collect(), time(from), time(to))
+    }
+
+    #[test]
+    fn a_line_for_each_hour_has_a_block_for_each_minute() {
+        let starts = [
+            ("2026-01-01T08:00:00Z", 1),
+            ("2026-01-01T08:59:00Z", 8),
+            ("2026-01-01T09:03:00Z", 16),
+        ];
+        let found = shown(&starts, "2026-01-01T08:00:00Z", "2026-01-01T09:05:00Z");
+        let first = format!("2026-01-01 08:00  ▁{}▄  9", "·".repeat(58));
+        let second = format!("2026-01-01 09:00  ···█·{}  16", " ".repeat(55));
+        assert_eq!(
+            found,
+            [
+                "starts per minute, at most 16, in UTC:".to_owned(),
+                first,
+                second
+            ]
+        );
+    }
+
+    #[test]
+    fn a_longer_span_has_a_block_for_each_hour_or_day() {
+        let starts = [
+            ("2026-01-01T08:10:00Z", 1),
+            ("2026-01-01T08:50:00Z", 1),
+            ("2026-01-03T23:00:00Z", 2),
+        ];
+        let hours = shown(&starts, "2026-01-01T08:30:00Z", "2026-01-04T00:00:00Z");
+        assert_eq!(hours.len(), 4);
+        assert_eq!(
+            hours[1],
+            format!("2026-01-01 00:00  {}█{}  2", " ".repeat(8), "·".repeat(15))
+        );
+        assert_eq!(
+            hours[3],
+            format!("2026-01-03 00:00  {}█  2", "·".repeat(23))
+        );
+        let days = shown(&starts, "2026-01-01T08:30:00Z", "2026-03-01T00:00:00Z");
+        assert_eq!(days[0], "starts per day, at most 2, in UTC:");
+        assert_eq!(
+            days[1],
+            format!("2026-01-01 00:00  █·█{}  4", "·".repeat(25))
+        );
+        assert_eq!(days.len(), 4);
+        for line in hours.iter().chain(&days) {
+            assert!(line.chars().count() <= 100);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! A plan as it is shown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Before, ROWS_MAX, chart};
+use crate::cli::output::{self, Failure, cell};
+use crate::clock::Timestamp;
+use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
+use crate::strict::duration_text;
+
+/// A plan as JSON. Its rows may be a million, so they are written without being made values first.
+#[derive(Serialize)]
+pub(super) struct Shown<'a> {
+    #[serde(flatten)]
+    totals: Value,
+    rows: Vec<RowShown<'a>>,
+}
+
+#[derive(Serialize)]
+struct RowShown<'a> {
+    schedule: &'a str,
+    #[serde(flatten)]
+    row: &'a Row,
+    lag_ms: Option<u64>,
+}
+
+impl Answer {
+    /// The schedules that are asked for, with what they come to.
+    fn asked(&self, name: Option<&str>) -> impl Iterator<Item = (&Scheduled, &Totals)> {
+        let schedules = self.tower.schedules.iter().zip(&self.forecast.schedules);
+        let is_asked = move |(scheduled, _): &(&Scheduled, &Totals)| match name {
+            Some(name) => scheduled.name == name,
+            None => scheduled.enabled,
+        };
+        schedules.filter(is_asked)
+    }
+
+    /// What the answer comes to: for the one schedule that is asked for, or for all.
+    fn totals(&self) -> &Totals {
+        let only = self.only.and_then(|only| self.forecast.schedules.get(only));
+        only.unwrap_or(&self.forecast.all)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        let is_asked = |row: &&Row| self.only.is_none_or(|only| row.schedule == only);
+        self.forecast.rows.iter().filter(is_asked)
+    }
+
+    fn name(&self, row: &Row) -> &str {
+        &self.tower.schedules[row.schedule].name
+    }
+
+    /// Everything as JSON.
+    pub(super) fn shown(&self, name: Option<&str>) -> Shown<'_> {
+        let all = self.totals();
+        let schedules: Vec<Value> = self
+            .asked(name)
+            .map(|(scheduled, totals)| schedule_value(scheduled, totals))
+            .collect();
+        let rows = self.rows().map(|row| RowShown {
+            schedule: self.name(row),
+            lag_ms: row.lag().map(millis),
+            row,
+        });
+        let starts: Vec<Value> = all
+            .starts
+            .iter()
+            .map(|(at, count)| json!({ "at": at, "count": count }))
+            .collect();
+        let outages: Vec<Value> = self
+            .question
+            .outages
+            .iter()
+            .map(|outage| json!({ "from": outage.from, "to": outage.to }))
+            .collect();
+        let left_out: Vec<Value> = self
+            .left_out
+            .iter()
+            .filter(|left_out| name.is_none_or(|name| left_out.name == name))
+            .map(|left_out| json!({ "schedule": left_out.name, "reason": left_out.why }))
+            .collect();
+        let changes = self.before.as_ref().map(|before| {
+            let changes = self.changes(before, name);
+            changes.iter().map(changes_value).collect::<Vec<_>>()
+        });
+        let refused = self.before.iter().flat_map(|before| &before.refusals);
+        let refused: Vec<Value> = refused
+            .map(|(name, why)| json!({ "schedule": name, "error": why }))
+            .collect();
+        let totals = json!({
+            "changes": changes,
+            "refused": refused,
+            "from": self.question.from,
+            "to": self.question.to,
+            "outages": outages,
+            "places": self.tower.places,
+            "launches": all.launches,
+            "skipped": all.skipped,
+            "peak": { "running": all.peak, "at": all.peak_at },
+            "lag_ms_max": millis(all.lag),
+            "recovered": self.forecast.recovered,
+            "cut_at": self.forecast.cut_at,
+            "schedules": schedules,
+            "left_out": left_out,
+            "starts": starts,
+        });
+        Shown {
+            totals,
+            rows: rows.collect(),
+        }
+    }
+
+    /// Decisions as they go on the record.
+    pub(super) fn print_rows(&self, is_asked: impl Fn(&Row) -> bool) -> Result<(), Failure> {
+        let rows = self.rows().filter(|row| is_asked(row));
+        output::table(
+            [
+                "SLOT", "SCHEDULE", "KIND", "DECISION", "REASON", "FIRES", "COUNT",
+            ],
+            rows.map(|row| {
+                let slots = match row.slot_count {
+                    1 => row.slot.to_string(),
+                    _ => format!("{} … {}", row.slot, row.slot_last),
+                };
+                let skipped_at_once = row.finished_at == Some(row.decided_at);
+                let reason = row.reason.filter(|_| skipped_at_once);
+                let fires = (row.decision.as_str() != "skipped").then_some(row.fire_time);
+                [
+                    slots,
+                    self.name(row).to_owned(),
+                    row.kind.to_string(),
+                    row.decision.to_string(),
+                    cell(&reason),
+                    cell(&fires),
+                    row.slot_count.to_string(),
+                ]
+            }),
+        )
+    }
+
+    pub(super) fn print_schedules(&self, name: Option<&str>) -> Result<(), Failure> {
+        output::table(
+            [
+                "SCHEDULE",
+                "LAUNCHES",
+                "SKIPS",
+                "FIRST",
+                "NEXT AFTER",
+                "TAKES",
+                "AT ONCE",
+                "LAG",
+            ],
+            self.asked(name).map(|(scheduled, totals)| {
+                [
+                    scheduled.name.clone(),
+                    totals.launches.to_string(),
+                    totals.skipped.values().sum::<u64>().to_string(),
+                    cell(&totals.first),
+                    cell(&totals.next),
+                    takes_text(scheduled.takes),
+                    totals.peak.to_string(),
+                    span_text(totals.lag),
+                ]
+            }),
+        )
+    }
+
+    /// In what the launches differ from those of the schedules as they are.
+    fn changes<'a>(&'a self, before: &'a Before, name: Option<&str>) -> Vec<Changes<'a>> {
+        let before = (&before.tower, &before.forecast);
+        let mut changes = compare(before, (&self.tower, &self.forecast));
+        changes.retain(|changes| name.is_none_or(|name| changes.schedule == name));
+        changes
+    }
+
+    /// The same as it is shown, with every launch of which something is different if `rows`.
+    pub(super) fn print_changes(
+        &self,
+        before: &Before,
+        name: Option<&str>,
+        rows: bool,
+    ) -> Result<(), Failure> {
+        let changes = self.changes(before, name);
+        output::table(
+            ["CHANGES", "ADDED", "REMOVED", "MOVED", "FROM"],
+            changes.iter().map(|changes| {
+                [
+                    changes.schedule.to_owned(),
+                    changes.added.len().to_string(),
+                    changes.removed.len().to_string(),
+                    changes.moved.len().to_string(),
+                    cell(&changes.first()),
+                ]
+            }),
+        )?;
+        output::line("")?;
+        if rows {
+            output::table(
+                ["CHANGE", "SLOT", "SCHEDULE", "BEGINS", "BEGINS NOW"],
+                changes.iter().flat_map(change_rows),
+            )?;
+            output::line("")?;
+        }
+        Ok(())
+    }
+
+    /// What is skipped, by schedule and reason.
+    pub(super) fn print_skips(&self) -> Result<(), Failure> {
+        let mut skips: BTreeMap<(&str, &str), (u64, Timestamp)> = BTreeMap::new();
+        for row in self.rows() {
+            let Some(reason) = row.reason.filter(|_| row.status.as_str() == "skipped") else {
+                continue;
+            };
+            let skip = skips
+                .entry((self.name(row), reason))
+                .or_insert((0, row.slot));
+            skip.0 += u64::try_from(row.slot_count).unwrap_or_default();
+        }
+        if skips.is_empty() {
+            return Ok(());
+        }
+        output::line("")?;
+        output::table(
+            ["SKIPPED", "REASON", "SLOTS", "FIRST"],
+            skips.into_iter().map(|((name, reason), (slots, first))| {
+                [
+                    name.to_owned(),
+                    reason.to_owned(),
+                    slots.to_string(),
+                    first.to_string(),
+                ]
+            }),
+        )
+    }
+
+    /// The chart, and what it comes to.
+    pub(super) fn print_starts(&self) -> Result<(), Failure> {
+        let totals = self.totals();
+        let to = self.forecast.cut_at.unwrap_or(self.question.to);
+        output::line("")?;
+        for line in chart::lines(&totals.starts, self.question.from, to) {
+            output::line(line.trim_end())?;
+        }
+        output::line("")?;
+        let at = totals
+            .peak_at
+            .map_or(String::new(), |at| format!(", first at {at}"));
+        output::line(&format!(
+            "at most {} of {} places are taken{at}",
+            totals.peak, self.tower.places
+        ))?;
+        let slot = totals
+            .lag_of
+            .map_or(String::new(), |slot| format!(", the slot {slot}"));
+        output::line(&format!(
+            "a launch waits at most {}{slot}",
+            span_text(totals.lag)
+        ))
+    }
+
+    /// What has to be known besides.
+    pub(super) fn talk(&self, name: Option<&str>) {
+        for left_out in &self.left_out {
+            if name.is_none_or(|name| left_out.name == name) {
+                output::talk(&format!(
+                    "`{}` is left out: {}",
+                    left_out.name, left_out.why
+                ));
+            }
+        }
+        for (name, why) in self.before.iter().flat_map(|before| &before.refusals) {
+            output::talk(&format!("`{name}` would be refused: {why}"));
+        }
+        let is_guess = |(scheduled, totals): (&Scheduled, &Totals)| {
+            scheduled.takes.learned_from == 0 && totals.launches > 0
+        };
+        if self.asked(name).any(is_guess) {
+            output::talk("~ marks a guess: no launch of that schedule has succeeded yet");
+        }
+        if self.forecast.recovered > 0 {
+            output::talk(&format!(
+                "{} launches are interrupted by an outage and run again after it",
+                self.forecast.recovered
+            ));
+        }
+        if let Some(cut_at) = self.forecast.cut_at {
+            output::talk(&format!(
+                "the plan breaks off at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
+            ));
+        }
+    }
+}
+
+/// A line for each launch that is added, removed or moved.
+fn change_rows(changes: &Changes<'_>) -> Vec<[String; 5]> {
+    let line = |change: &str, before: Option<&Row>, after: Option<&Row>| {
+        let slot = before.or(after).map(|row| row.slot);
+        let begins = |row: Option<&Row>| cell(&row.and_then(|row| row.started_at));
+        let schedule = changes.schedule.to_owned();
+        [
+            change.to_owned(),
+            cell(&slot),
+            schedule,
+            begins(before),
+            begins(after),
+        ]
+    };
+    let added = changes
+        .added
+        .iter()
+        .map(|row| line("added", None, Some(row)));
+    let removed = changes
+        .removed
+        .iter()
+        .map(|row| line("removed", Some(row), None));
+    let moved = changes.moved.iter();
+    let moved = moved.map(|(before, after)| line("moved", Some(before), Some(after)));
+    added.chain(removed).chain(moved).collect()
+}
+
+fn changes_value(changes: &Changes<'_>) -> Value {
+    let slots = |rows: &[&Row]| rows.iter().map(|row| row.slot).collect::<Vec<_>>();
+    let moved = changes.moved.iter().map(|(before, after)| {
+        json!({ "scheduled_time": before.slot, "before": before.started_at, "after": after.started_at })
+    });
+    json!({
+        "schedule": changes.schedule,
+        "added": slots(&changes.added),
+        "removed": slots(&changes.removed),
+        "moved": moved.collect::<Vec<Value>>(),
+    })
+}
+
+fn schedule_value(scheduled: &Scheduled, totals: &Totals) -> Value {
+    json!({
+        "schedule": scheduled.name,
+        "launches": totals.launches,
+        "skipped": totals.skipped,
+        "first": totals.first,
+        "next_slot": totals.next,
+        "duration_ms": millis(scheduled.takes.duration),
+        "duration_from": scheduled.takes.learned_from,
+        "peak": totals.peak,
+        "lag_ms_max": millis(totals.lag),
+    })
+}
+
+fn takes_text(takes: Takes) -> String {
+    let guess = if takes.learned_from == 0 { "~" } else { "" };
+    format!("{guess}{}", span_text(takes.duration))
+}
+
+/// A span in whole milliseconds.
+fn span_text(span: Duration) -> String {
+    duration_text(Duration::from_millis(millis(span)))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,179 @@
+//! Pure: what will run, by the code that decides it, on a simulated clock.
+//!
+//! [`Tower`] is where everything stands; [`record`] reads it from the database. [`Tower::forecast`] goes from one
+//! moment at which something is to be decided to the next, as a host does that loses no time, and gives the rows that
+//! would go on the record:
+//!
+//! ```text
+//! an end, a slot, a fire time ── plan::plan ── policy::release ── a place is free ── start ── an end …
+//! ```
+//!
+//! What cannot be known is assumed:
+//!
+//! * A launch takes as long as those of its schedule took that succeeded, and succeeds.
+//! * One that is asked to end does not listen: it ends when its grace is over, or when it would have ended.
+//! * An end comes before the slots of the same moment.
+//! * Nobody pauses, edits or triggers anything, no package comes or goes, and every host has every package.
+//! * In an outage no host lives. What it finds open or running is lost, and recovered by the first host after it,
+//!   before that one decides anything.
+
+mod clockwork;
+mod compare;
+mod ledger;
+mod outage;
+pub mod record;
+mod totals;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::RecoveryLimits;
+use super::plan::Says;
+use crate::clock::Timestamp;
+use crate::db::overlap::Unfinished;
+use crate::db::schedules::Due;
+use crate::db::{Decision, LaunchStatus};
+use crate::ids::{LaunchId, LaunchKind};
+use crate::policy::{Defaults, Policies};
+use crate::schedule::Rule;
+
+pub use compare::{Changes, compare};
+pub use totals::Totals;
+
+/// How long a launch takes of a schedule of which none has succeeded yet.
+pub const DURATION_GUESSED: Duration = Duration::from_secs(1);
+
+/// Where everything stands when a forecast begins.
+#[derive(Debug, Clone)]
+pub struct Tower {
+    /// The present instant, from which on everything is foretold.
+    pub now: Timestamp,
+    /// Runs at the same time, of all hosts together.
+    pub places: usize,
+    /// What counts for schedules that do not say it themselves.
+    pub defaults: Defaults,
+    pub recovery: RecoveryLimits,
+    pub schedules: Vec<Scheduled>,
+}
+
+/// A schedule, where it stands, and what of it is not over.
+#[derive(Debug, Clone)]
+pub struct Scheduled {
+    pub name: String,
+    /// Where it stands; whether there is a next slot is said by `next_slot`.
+    pub due: Due,
+    pub next_slot: Option<Timestamp>,
+    /// While it is not, nothing of it is decided, but what runs, runs on.
+    pub enabled: bool,
+    pub rule: Rule,
+    pub policies: Policies,
+    pub takes: Takes,
+    pub going_on: Vec<GoingOn>,
+}
+
+/// How long the launches of a schedule take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Takes {
+    pub duration: Duration,
+    /// Of so many launches that is the median; of none it is a guess.
+    pub learned_from: usize,
+}
+
+/// A launch that is not over.
+#[derive(Debug, Clone)]
+pub struct GoingOn {
+    pub launch: Unfinished,
+    /// When its run began, if it has one.
+    pub started_at: Option<Timestamp>,
+    /// When a task of it is to be called again, if it waits for that.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// What is decided or begins from this on, and before `to`, is told. Not before the tower's `now`.
+    pub from: Timestamp,
+    pub to: Timestamp,
+    pub outages: Vec<Outage>,
+    /// Decisions foretold at most.
+    pub rows_max: usize,
+}
+
+/// A time in which no host lives, from its first instant on and before its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    pub from: Timestamp,
+    pub to: Timestamp,
+}
+
+/// What will run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// The decisions, in the order in which they are made.
+    pub rows: Vec<Row>,
+    /// Those of each schedule of the tower, in the order of it.
+    pub schedules: Vec<Totals>,
+    /// Those of all schedules together.
+    pub all: Totals,
+    /// Launches that an outage interrupts and that are run again after it.
+    pub recovered: u64,
+    /// Where the forecast breaks off, because it came to the most decisions that were asked for.
+    pub cut_at: Option<Timestamp>,
+}
+
+/// A decision: the row that goes on the record for it, and what becomes of that.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Which of the tower's schedules.
+    #[serde(skip)]
+    pub schedule: usize,
+    pub id: LaunchId,
+    pub kind: LaunchKind,
+    #[serde(rename = "scheduled_time")]
+    pub slot: Timestamp,
+    #[serde(rename = "scheduled_last")]
+    pub slot_last: Timestamp,
+    pub slot_count: i64,
+    pub decided_at: Timestamp,
+    /// As it is decided; one that is queued may be skipped later.
+    pub decision: Decision,
+    pub fire_time: Timestamp,
+    /// Where it stands when the forecast ends.
+    pub status: LaunchStatus,
+    pub reason: Option<&'static str>,
+    pub overlaps: Option<LaunchId>,
+    /// When its first run begins.
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub recoveries: i64,
+}
+
+impl Tower {
+    /// What will run, as asked for.
+    pub fn forecast(&self, question: &Question) -> Forecast {
+        clockwork::run(self, question)
+    }
+}
+
+impl Scheduled {
+    fn says<'a>(&'a self, defaults: &'a Defaults) -> Says<'a> {
+        Says {
+            rule: &self.rule,
+            policies: &self.policies,
+            defaults,
+        }
+    }
+}
+
+impl Row {
+    /// How long it waits for its turn and for a place, from when it could have begun.
+    pub fn lag(&self) -> Option<Duration> {
+        let ready_at = self.fire_time.max(self.decided_at);
+        Some(self.started_at?.since(ready_at))
+    }
+}

@@ -1,0 +1,78 @@
+//! In what two forecasts differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Forecast, Row, Tower};
+use crate::clock::Timestamp;
+use crate::db::LaunchStatus;
+
+/// In what the launches of a schedule differ between two forecasts, by their slots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes<'a> {
+    pub schedule: &'a str,
+    pub added: Vec<&'a Row>,
+    pub removed: Vec<&'a Row>,
+    /// Launched in both, and not at the same time: as before, and as after.
+    pub moved: Vec<(&'a Row, &'a Row)>,
+}
+
+/// The launches of each schedule, by its name and their slot.
+type Launches<'a> = BTreeMap<&'a str, BTreeMap<Timestamp, &'a Row>>;
+
+/// The schedules whose launches differ between two forecasts of the same span, in the order of names.
+pub fn compare<'a>(
+    before: (&'a Tower, &'a Forecast),
+    after: (&'a Tower, &'a Forecast),
+) -> Vec<Changes<'a>> {
+    let (before, after) = (launches(before), launches(after));
+    let names: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
+    let none = BTreeMap::new();
+    let changes = names.into_iter().map(|schedule| {
+        let before = before.get(schedule).unwrap_or(&none);
+        let after = after.get(schedule).unwrap_or(&none);
+        let both = before
+            .iter()
+            .filter_map(|(slot, row)| Some((*row, *after.get(slot)?)));
+        let only = |these: &BTreeMap<Timestamp, &'a Row>, those: &BTreeMap<Timestamp, &'a Row>| {
+            let only = these.iter().filter(|(slot, _)| !those.contains_key(slot));
+            only.map(|(_, row)| *row).collect()
+        };
+        Changes {
+            schedule,
+            added: only(after, before),
+            removed: only(before, after),
+            moved: both
+                .filter(|(before, after)| begins(before) != begins(after))
+                .collect(),
+        }
+    });
+    changes.filter(Changes::is_any).collect()
+}
+
+impl Changes<'_> {
+    fn is_any(&self) -> bool {
+        !(self.added.is_empty() && self.removed.is_empty() && self.moved.is_empty())
+    }
+
+    /// The first slot of which something is different.
+    pub fn first(&self) -> Option<Timestamp> {
+        let moved = self.moved.iter().map(|(before, _)| *before);
+        let rows = self.added.iter().chain(&self.removed).copied().chain(moved);
+        rows.map(|row| row.slot).min()
+    }
+}
+
+/// When a launch begins, as far as that is known.
+fn begins(row: &Row) -> (Timestamp, Option<Timestamp>) {
+    (row.fire_time, row.started_at)
+}
+
+fn launches<'a>((tower, forecast): (&'a Tower, &'a Forecast)) -> Launches<'a> {
+    let mut launches = Launches::new();
+    let rows = forecast.rows.iter();
+    for row in rows.filter(|row| row.status != LaunchStatus::Skipped) {
+        let name = tower.schedules[row.schedule].name.as_str();
+        launches.entry(name).or_default().insert(row.slot, row);
+    }
+    launches
+}

@@ -1,0 +1,90 @@
+//! What an outage does to launches.
+
+use std::collections::VecDeque;
+
+use uuid::Uuid;
+
+use super::Outage;
+use super::clockwork::Clockwork;
+use crate::db::LaunchStatus;
+use crate::db::overlap::REASON;
+use crate::db::recovery::{Fate, Stray};
+use crate::engine::verdict;
+use crate::ids::{LaunchId, RunId};
+
+/// Any run: only whether there is one matters.
+const RUN: RunId = RunId(Uuid::nil());
+
+/// Outages in their order, those that meet as one.
+pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
+    let mut sorted = outages.to_vec();
+    sorted.sort_unstable_by_key(|outage| outage.from);
+    let mut merged: VecDeque<Outage> = VecDeque::new();
+    for outage in sorted {
+        match merged.back_mut() {
+            Some(last) if outage.from <= last.to => last.to = last.to.max(outage.to),
+            _ => merged.push_back(outage),
+        }
+    }
+    merged
+}
+
+impl Clockwork<'_> {
+    /// Let an outage pass: what it interrupts is lost, and taken up again when it is over.
+    pub(super) fn pass(&mut self, outage: Outage) {
+        self.now = outage.to;
+        self.keep_retries();
+        for id in self.ledger.open_or_running() {
+            self.recover(id);
+        }
+    }
+
+    /// Take up a launch that was lost, as recovery does.
+    fn recover(&mut self, id: LaunchId) {
+        let Some(flight) = self.ledger.get_mut(id) else {
+            return;
+        };
+        flight.ends += 1;
+        let scheduled = &self.tower.schedules[flight.schedule];
+        let launch = &flight.launch;
+        let stray = Stray {
+            launch_id: id,
+            run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
+            schedule_id: launch.schedule_id,
+            schedule_revision: scheduled.due.revision,
+            schedule: scheduled.name.clone(),
+            slot: flight.slot.unwrap_or(launch.fire_time),
+            kind: launch.kind,
+            claimed_at: flight.let_go_at,
+            recoveries: launch.recoveries,
+            enabled: scheduled.enabled,
+            deleted_at: None,
+            missing_since: scheduled.due.missing_since,
+            cancel_at: launch.cancel_at,
+            why: String::new(),
+        };
+        let delivery = scheduled.policies.delivery;
+        let found = verdict(&stray, delivery, &self.tower.recovery, self.now);
+        match found.map(|found| found.fate) {
+            None => {}
+            Some(Fate::Again) => self.run_again(id),
+            Some(Fate::Abandoned(reason)) => self.over(id, LaunchStatus::Abandoned, Some(reason)),
+            Some(Fate::Unknown) => self.over(id, LaunchStatus::Unknown, None),
+            Some(Fate::Cancelled) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
+        }
+    }
+
+    fn run_again(&mut self, id: LaunchId) {
+        self.ledger.set_status(id, LaunchStatus::Open);
+        if let Some(flight) = self.ledger.get_mut(id) {
+            flight.launch.recoveries += 1;
+        }
+        if let Some(row) = self.ledger.row(id) {
+            row.recoveries += 1;
+        }
+        if self.now >= self.question.from {
+            self.forecast.recovered += 1;
+        }
+        self.opens(id);
+    }
+}

@@ -1,0 +1,155 @@
+//! Where everything stands on the record, for a forecast to go on from.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{DURATION_GUESSED, GoingOn, Scheduled, Takes, Tower};
+use crate::clock::Timestamp;
+use crate::db::overlap::Unfinished;
+use crate::db::packages::PackageRow;
+use crate::db::schedules::{Due, Schedule};
+use crate::db::stats::{self, RunGoingOn};
+use crate::db::{DbError, Tx, hosts, overlap, packages, schedules};
+use crate::engine::Settings;
+use crate::ids::{LaunchId, ScheduleId};
+
+/// Launches of a schedule from which is learned how long they take.
+const LEARNED_FROM_MAX: i64 = 50;
+
+/// A schedule of which nothing can be foretold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub name: String,
+    /// A clause: `it is paused by ada`.
+    pub why: String,
+}
+
+/// Read where everything stands at `now`, for hosts that work by `settings`: as many as live, and one if none does.
+pub async fn read(
+    tx: &mut Tx,
+    settings: &Settings,
+    now: Timestamp,
+) -> Result<(Tower, Vec<LeftOut>), DbError> {
+    let alive_since = now.minus(settings.lease);
+    let live = hosts::live(tx).await?;
+    let live = live.iter().filter(|host| host.heartbeat_at >= alive_since);
+    let packages = packages::list(tx, None).await?;
+    let packages = packages
+        .into_iter()
+        .map(|package| (package.name.clone(), package));
+    let packages: HashMap<String, PackageRow> = packages.collect();
+    let listed = schedules::list(tx, None, None).await?;
+    let mut going_on = going_on(tx, &listed).await?;
+    let mut tower = Tower {
+        now,
+        places: settings.runs_max.saturating_mul(live.count().max(1)),
+        defaults: settings.late,
+        recovery: settings.recovery,
+        schedules: Vec::with_capacity(listed.len()),
+    };
+    let mut left_out = Vec::new();
+    for schedule in listed {
+        let going_on = going_on.remove(&schedule.state.id).unwrap_or_default();
+        let package = packages.get(&schedule.says.package);
+        let name = schedule.says.name.clone();
+        let why = match scheduled(&schedule, package, going_on) {
+            Ok(mut scheduled) => {
+                let why = silence(&schedule, &scheduled);
+                scheduled.takes = takes(tx, schedule.state.id).await?;
+                tower.schedules.push(scheduled);
+                why
+            }
+            Err(error) => Some(format!("this version cannot read it: {error}")),
+        };
+        left_out.extend(why.map(|why| LeftOut { name, why }));
+    }
+    Ok((tower, left_out))
+}
+
+/// Why the clock gives a schedule nothing to do, if it does not.
+fn silence(schedule: &Schedule, scheduled: &Scheduled) -> Option<String> {
+    let state = &schedule.state;
+    if !state.enabled {
+        let by = state.paused_by.as_deref();
+        let mut why = format!("it is paused by {}", by.unwrap_or("somebody"));
+        if let Some(until) = state.paused_until {
+            why += &format!(" until {until}");
+        }
+        return Some(why);
+    }
+    let at_start = scheduled.rule.at_host_start();
+    at_start.then(|| "it is launched when a host starts".to_owned())
+}
+
+/// The launches that are not over, by their schedule.
+async fn going_on(
+    tx: &mut Tx,
+    schedules: &[Schedule],
+) -> Result<HashMap<ScheduleId, Vec<GoingOn>>, DbError> {
+    let ids: Vec<ScheduleId> = schedules.iter().map(|schedule| schedule.state.id).collect();
+    let runs = stats::going_on(tx).await?;
+    let runs: HashMap<LaunchId, RunGoingOn> =
+        runs.into_iter().map(|run| (run.launch_id, run)).collect();
+    let mut going_on: HashMap<ScheduleId, Vec<GoingOn>> = HashMap::new();
+    for launch in overlap::unfinished(tx, &ids).await? {
+        let Unfinished {
+            id, schedule_id, ..
+        } = launch;
+        let run = runs.get(&id);
+        going_on.entry(schedule_id).or_default().push(GoingOn {
+            launch,
+            started_at: run.map(|run| run.started_at),
+            retry_at: run.and_then(|run| run.retry_at),
+        });
+    }
+    Ok(going_on)
+}
+
+/// A schedule as it stands, before it is known how long its launches take.
+fn scheduled(
+    schedule: &Schedule,
+    package: Option<&PackageRow>,
+    going_on: Vec<GoingOn>,
+) -> Result<Scheduled, String> {
+    let (rule, policies) = schedule.says.parse()?;
+    let state = &schedule.state;
+    Ok(Scheduled {
+        name: schedule.says.name.clone(),
+        due: Due {
+            id: state.id,
+            revision: state.revision,
+            cursor_at: state.cursor_at,
+            next_slot: state.next_slot.unwrap_or(state.cursor_at),
+            history: state.history.clone(),
+            package: schedule.says.package.clone(),
+            digest: package.and_then(|package| package.digest.clone()),
+            missing_since: package.and_then(|package| package.missing_since),
+        },
+        next_slot: state.next_slot,
+        enabled: state.enabled,
+        rule,
+        policies,
+        takes: Takes::learned(Vec::new()),
+        going_on,
+    })
+}
+
+async fn takes(tx: &mut Tx, id: ScheduleId) -> Result<Takes, DbError> {
+    Ok(Takes::learned(
+        stats::durations(tx, id, LEARNED_FROM_MAX).await?,
+    ))
+}
+
+impl Takes {
+    /// What is learned from launches that took so long: their median, the longer of the two in the middle.
+    pub fn learned(mut durations: Vec<Duration>) -> Takes {
+        durations.sort_unstable();
+        Takes {
+            duration: durations
+                .get(durations.len() / 2)
+                .copied()
+                .unwrap_or(DURATION_GUESSED),
+            learned_from: durations.len(),
+        }
+    }
+}

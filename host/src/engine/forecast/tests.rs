@@ -1,0 +1,565 @@
+//! Forecasts as tables: a line for each decision.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::*;
+use crate::db::schedules::History;
+use crate::ids::{ArtifactDigest, ScheduleId};
+use crate::schedule::testing::time;
+use crate::schedule::{HashKey, RuleKind, RuleText};
+
+const DAY: &str = "2026-01-01T";
+
+/// `08:00` or `08:00:30` on the day of the tests.
+fn at(text: &str) -> Timestamp {
+    let seconds = if text.len() == 5 { ":00" } else { "" };
+    time(&format!("{DAY}{text}{seconds}Z"))
+}
+
+/// A time as [`at`] reads it.
+fn clock(time: Timestamp) -> String {
+    let text = time.to_string();
+    let text = text.strip_prefix(DAY).unwrap_or(&text);
+    let text = text.trim_end_matches('Z');
+    text.strip_suffix(":00").unwrap_or(text).to_owned()
+}
+
+const EVERY_FIVE: (RuleKind, &str) = (RuleKind::Cron, "*/5 * * * *");
+
+/// The schedule `number`, decided up to 07:59, whose launches take `seconds`.
+fn schedule(number: u128, rule: (RuleKind, &str), policies: &str, seconds: u64) -> Scheduled {
+    let id = ScheduleId(Uuid::from_u128(number));
+    let text = RuleText::new(rule.0, rule.1, "UTC");
+    let rule = Rule::parse(&text, HashKey::of(id)).unwrap();
+    let policies: Policies = serde_json::from_str(policies).unwrap();
+    let first = policies.next_slot(&rule, at("07:59"), 0);
+    let next_slot = match rule.delay_after_completion() {
+        Some(_) => Some(at("08:00")),
+        None => first,
+    };
+    Scheduled {
+        name: format!("bell-{number}"),
+        due: Due {
+            id,
+            revision: 1,
+            cursor_at: at("07:59"),
+            next_slot: next_slot.unwrap_or(at("07:59")),
+            history: History::default(),
+            package: "noop".to_owned(),
+            digest: Some(ArtifactDigest::of(b"noop")),
+            missing_since: None,
+        },
+        next_slot,
+        enabled: true,
+        rule,
+        policies,
+        takes: Takes {
+            duration: Duration::from_secs(seconds),
+            learned_from: 3,
+        },
+        going_on: Vec::new(),
+    }
+}
+
+fn tower(places: usize, schedules: Vec<Scheduled>) -> Tower {
+    Tower {
+        now: at("07:59"),
+        places,
+        defaults: Defaults::default(),
+        recovery: RecoveryLimits {
+            lost_threshold: Duration::from_secs(300),
+            age_max: Duration::from_secs(86_400),
+            attempts_max: 3,
+        },
+        schedules,
+    }
+}
+
+fn until(to: &str) -> Question {
+    Question {
+        from: at("07:59"),
+        to: at(to),
+        outages: Vec::new(),
+        rows_max: 1_000_000,
+    }
+}
+
+/// `08:05 queued 08:10-08:15 succeeded`; before it the schedule, when there are several.
+fn shown(tower: &Tower, row: &Row) -> String {
+    let mut text = match tower.schedules.len() {
+        1 => clock(row.slot),
+        _ => format!("{} {}", tower.schedules[row.schedule].name, clock(row.slot)),
+    };
+    if row.slot_count > 1 {
+        text += &format!("-{}", clock(row.slot_last));
+    }
+    if row.kind != LaunchKind::Schedule {
+        text += &format!(" {}", row.kind);
+    }
+    text += &format!(" {}", row.decision);
+    if row.fire_time != row.slot {
+        text += &format!(" fires {}", clock(row.fire_time));
+    }
+    if let Some(started_at) = row.started_at {
+        let ended = row.finished_at.map(clock).unwrap_or_default();
+        text += &format!(" {}-{ended}", clock(started_at));
+    }
+    if row.status.as_str() != row.decision.as_str() {
+        text += &format!(" {}", row.status);
+    }
+    if let Some(reason) = row.reason {
+        text += &format!(" {reason}");
+    }
+    text
+}
+
+#[track_caller]
+fn check(tower: &Tower, question: &Question, rows: &str) -> Forecast {
+    let forecast = tower.forecast(question);
+    let found: Vec<String> = forecast.rows.iter().map(|row| shown(tower, row)).collect();
+    let rows: Vec<&str> = rows.trim().lines().map(str::trim).collect();
+    assert_eq!(found, rows);
+    forecast
+}
+
+/// Launches of a schedule of every five minutes that take seven.
+#[track_caller]
+fn check_overlap(policies: &str, rows: &str) {
+    let tower = tower(10, vec![schedule(1, EVERY_FIVE, policies, 7 * 60)]);
+    check(&tower, &until("08:21"), rows);
+}
+
+#[test]
+fn a_slot_is_skipped_while_the_launch_before_it_goes_on() {
+    check_overlap(
+        r#"{"overlap":"skip"}"#,
+        "08:00 launched 08:00-08:07 succeeded
+         08:05 skipped overlap
+         08:10 launched 08:10-08:17 succeeded
+         08:15 skipped overlap
+         08:20 launched 08:20- running",
+    );
+}
+
+#[test]
+fn one_slot_waits_for_the_launch_before_it() {
+    check_overlap(
+        r#"{"overlap":"buffer_one"}"#,
+        "08:00 launched 08:00-08:07 succeeded
+         08:05 queued 08:07-08:14 succeeded
+         08:10 queued 08:14- running
+         08:15 queued
+         08:20 skipped overlap",
+    );
+    check_overlap(
+        r#"{"overlap":"buffer_one","keep":"latest"}"#,
+        "08:00 launched 08:00-08:07 succeeded
+         08:05 queued 08:07-08:14 succeeded
+         08:10 queued 08:14- running
+         08:15 queued skipped overlap
+         08:20 queued",
+    );
+}
+
+#[test]
+fn launches_run_beside_each_other_up_to_their_limit() {
+    check_overlap(
+        r#"{"overlap":"allow"}"#,
+        "08:00 launched 08:00-08:07 succeeded
+         08:05 launched 08:05-08:12 succeeded
+         08:10 launched 08:10-08:17 succeeded
+         08:15 launched 08:15- running
+         08:20 launched 08:20- running",
+    );
+    check_overlap(
+        r#"{"overlap":"allow","max_concurrent":1}"#,
+        "08:00 launched 08:00-08:07 succeeded
+         08:05 skipped overlap
+         08:10 launched 08:10-08:17 succeeded
+         08:15 skipped overlap
+         08:20 launched 08:20- running",
+    );
+}
+
+#[test]
+fn a_launch_makes_way_for_the_next() {
+    check_overlap(
+        r#"{"overlap":"terminate_other"}"#,
+        "08:00 launched 08:00-08:05 cancelled overlap
+         08:05 launched 08:05-08:10 cancelled overlap
+         08:10 launched 08:10-08:15 cancelled overlap
+         08:15 launched 08:15-08:20 cancelled overlap
+         08:20 launched 08:20- running",
+    );
+    check_overlap(
+        r#"{"overlap":"cancel_other","cancel_grace":"1m"}"#,
+        "08:00 launched 08:00-08:06 cancelled overlap
+         08:05 queued 08:06-08:11 cancelled overlap
+         08:10 queued 08:11-08:16 cancelled overlap
+         08:15 queued 08:16- running
+         08:20 queued",
+    );
+}
+
+#[test]
+fn a_launch_fires_at_its_jitter() {
+    let jitter = r#"{"jitter":"2m"}"#;
+    let tower = tower(10, vec![schedule(1, EVERY_FIVE, jitter, 10)]);
+    let forecast = tower.forecast(&until("09:00"));
+    let terms = crate::policy::Terms {
+        schedule: tower.schedules[0].due.id,
+        rule: &tower.schedules[0].rule,
+        policies: &tower.schedules[0].policies,
+        defaults: &tower.defaults,
+    };
+    assert_eq!(forecast.rows.len(), 12);
+    for row in &forecast.rows {
+        assert_eq!(row.fire_time, terms.fire_time(row.slot));
+        assert_eq!(row.started_at, Some(row.fire_time));
+        assert_eq!(row.lag(), Some(Duration::ZERO));
+    }
+    assert!(forecast.rows.iter().any(|row| row.fire_time > row.slot));
+}
+
+#[test]
+fn a_place_is_taken_by_the_earliest_and_the_others_are_late() {
+    let schedules =
+        (1..=3).map(|number| schedule(number, (RuleKind::Cron, "*/10 * * * *"), "{}", 90));
+    let tower = tower(1, schedules.collect());
+    let forecast = check(
+        &tower,
+        &until("08:10"),
+        "bell-1 08:00 launched 08:00-08:01:30 succeeded
+         bell-2 08:00 launched 08:01:30-08:03 succeeded
+         bell-3 08:00 launched 08:03-08:04:30 succeeded",
+    );
+    let lags: Vec<u64> = forecast
+        .schedules
+        .iter()
+        .map(|totals| totals.lag.as_secs())
+        .collect();
+    assert_eq!(lags, [0, 90, 180]);
+    assert_eq!(
+        (forecast.all.lag.as_secs(), forecast.all.lag_of),
+        (180, Some(at("08:00")))
+    );
+    assert_eq!(
+        (forecast.all.peak, forecast.all.peak_at),
+        (1, Some(at("08:00")))
+    );
+    let starts: Vec<(String, u64)> = forecast
+        .all
+        .starts
+        .iter()
+        .map(|(&minute, &starts)| (clock(minute), starts))
+        .collect();
+    assert_eq!(
+        starts,
+        [("08:00", 1), ("08:01", 1), ("08:03", 1)].map(|(at, n)| (at.to_owned(), n))
+    );
+}
+
+#[test]
+fn a_rule_that_counts_from_ends_goes_on_from_those_that_are_foretold() {
+    let rule = (RuleKind::AfterCompletion, "10m");
+    let tower = tower(10, vec![schedule(1, rule, "{}", 150)]);
+    let forecast = check(
+        &tower,
+        &until("08:30"),
+        "08:00 launched 08:00-08:02:30 succeeded
+         08:12:30 launched 08:12:30-08:15 succeeded
+         08:25 launched 08:25-08:27:30 succeeded",
+    );
+    assert_eq!(forecast.all.next, Some(at("08:37:30")));
+}
+
+#[test]
+fn a_schedule_ends_after_so_many_launches() {
+    let policies = r#"{"max_launches":2}"#;
+    let tower = tower(10, vec![schedule(1, EVERY_FIVE, policies, 1)]);
+    let forecast = check(
+        &tower,
+        &until("09:00"),
+        "08:00 launched 08:00-08:00:01 succeeded
+         08:05 launched 08:05-08:05:01 succeeded",
+    );
+    assert_eq!(forecast.all.next, None);
+}
+
+#[test]
+fn slots_without_a_package_are_skipped() {
+    let mut missing = schedule(1, EVERY_FIVE, "{}", 1);
+    missing.due.missing_since = Some(at("07:00"));
+    let forecast = check(
+        &tower(10, vec![missing]),
+        &until("08:10"),
+        "08:00 skipped package_missing
+         08:05 skipped package_missing",
+    );
+    assert_eq!(forecast.all.skipped["package_missing"], 2);
+    assert_eq!(forecast.all.launches, 0);
+}
+
+#[test]
+fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
+    let tower = tower(1, vec![schedule(1, EVERY_FIVE, "{}", 20 * 60)]);
+    let question = Question {
+        from: at("08:10"),
+        ..until("08:26")
+    };
+    let forecast = check(
+        &tower,
+        &question,
+        "08:10 skipped overlap
+         08:15 skipped overlap
+         08:20 launched 08:20- running
+         08:25 skipped overlap",
+    );
+    assert_eq!(
+        (forecast.all.peak, forecast.all.peak_at),
+        (1, Some(at("08:10")))
+    );
+}
+
+#[test]
+fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_others() {
+    let mut schedule = schedule(1, EVERY_FIVE, "{}", 10 * 60);
+    let launch = Unfinished {
+        id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
+        schedule_id: schedule.due.id,
+        kind: LaunchKind::Schedule,
+        slot: at("07:55"),
+        status: LaunchStatus::Running,
+        fire_time: at("07:55"),
+        claimed_at: at("07:55"),
+        recoveries: 0,
+        cancel_at: None,
+    };
+    let id = launch.id;
+    schedule.going_on.push(GoingOn {
+        launch,
+        started_at: Some(at("07:57")),
+        retry_at: None,
+    });
+    let tower = tower(1, vec![schedule]);
+    let forecast = check(
+        &tower,
+        &until("08:11"),
+        "08:00 skipped overlap
+         08:05 skipped overlap
+         08:10 launched 08:10- running",
+    );
+    assert_eq!(forecast.rows[0].overlaps, Some(id));
+    assert_eq!(forecast.all.peak_at, Some(at("07:59")));
+}
+
+/// An outage from 08:02 to 08:33, which loses the launch of 08:00.
+fn outage() -> Question {
+    Question {
+        outages: vec![Outage {
+            from: at("08:02"),
+            to: at("08:33"),
+        }],
+        ..until("08:38")
+    }
+}
+
+#[test]
+fn an_outage_loses_what_runs_and_its_slots_are_caught_up_behind_it() {
+    let tower = tower(
+        10,
+        vec![schedule(1, EVERY_FIVE, r#"{"misfire_grace":"1m"}"#, 150)],
+    );
+    let forecast = check(
+        &tower,
+        &outage(),
+        "08:00 launched 08:00-08:35:30 succeeded
+         08:05-08:25 skipped coalesced
+         08:30 catchup queued 08:35:30- running
+         08:35 skipped overlap",
+    );
+    assert_eq!((forecast.recovered, forecast.rows[0].recoveries), (1, 1));
+}
+
+#[test]
+fn slots_that_are_caught_up_come_apart_by_the_spread() {
+    let policies =
+        r#"{"catchup":"all","catchup_max":3,"catchup_spread":"40s","misfire_grace":"1m"}"#;
+    let mut question = outage();
+    question.outages[0].from = at("08:00");
+    check(
+        &tower(10, vec![schedule(1, EVERY_FIVE, policies, 5)]),
+        &question,
+        "08:00-08:15 skipped catchup_max
+         08:20 catchup queued fires 08:33:40 08:33:40-08:33:45 succeeded
+         08:25 catchup queued fires 08:34:20 08:34:20-08:34:25 succeeded
+         08:30 catchup queued fires 08:35 08:35:05-08:35:10 succeeded
+         08:35 launched 08:35-08:35:05 succeeded",
+    );
+}
+
+#[test]
+fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
+    let policies = r#"{"delivery":"at_most_once","catchup":"none","misfire_grace":"1m"}"#;
+    let forecast = check(
+        &tower(10, vec![schedule(1, EVERY_FIVE, policies, 150)]),
+        &outage(),
+        "08:00 launched 08:00-08:33 unknown
+         08:05-08:30 skipped catchup_none
+         08:35 launched 08:35-08:37:30 succeeded",
+    );
+    assert_eq!(forecast.recovered, 0);
+}
+
+#[test]
+fn two_forecasts_differ_in_launches_that_come_go_and_move() {
+    let bell =
+        |number, policies: &str| schedule(number, (RuleKind::Cron, "*/10 * * * *"), policies, 90);
+    let before = tower(1, vec![bell(1, "{}"), bell(2, "{}"), bell(3, "{}")]);
+    let mut hourly = schedule(4, (RuleKind::Cron, "10 * * * *"), "{}", 90);
+    hourly.name = "bell-1".to_owned();
+    let after = tower(
+        1,
+        vec![hourly, bell(2, "{}"), bell(5, r#"{"max_launches":1}"#)],
+    );
+    let [told_before, told_after] = [&before, &after].map(|tower| tower.forecast(&until("08:15")));
+    let changes = compare((&before, &told_before), (&after, &told_after));
+    let slots = |rows: &[&Row]| {
+        rows.iter()
+            .map(|row| clock(row.slot))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let shown: Vec<String> = changes
+        .iter()
+        .map(|changes| {
+            let moved: Vec<String> = changes
+                .moved
+                .iter()
+                .map(|(before, after)| {
+                    let began =
+                        [before, after].map(|row| row.started_at.map(clock).unwrap_or_default());
+                    began.join(" to ")
+                })
+                .collect();
+            let (added, removed) = (slots(&changes.added), slots(&changes.removed));
+            let first = changes.first().map(clock).unwrap_or_default();
+            format!(
+                "{} +{added} -{removed} {} from {first}",
+                changes.schedule,
+                moved.join(",")
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "bell-1 + -08:00  from 08:00",
+            "bell-2 + - 08:01:30 to 08:00 from 08:00",
+            "bell-3 + -08:00,08:10  from 08:00",
+            "bell-5 +08:00 -  from 08:00",
+        ]
+    );
+    assert_eq!(compare((&after, &told_after), (&after, &told_after)), []);
+}
+
+#[test]
+fn outages_that_meet_are_one() {
+    let [first, second, other] =
+        [("08:00", "08:10"), ("08:05", "08:20"), ("09:00", "09:01")].map(|(from, to)| Outage {
+            from: at(from),
+            to: at(to),
+        });
+    let merged = outage::merged(&[other, second, first]);
+    let whole = Outage {
+        from: at("08:00"),
+        to: at("08:20"),
+    };
+    assert_eq!(merged, [whole, other]);
+}
+
+#[test]
+fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
+    let tower = tower(10, vec![schedule(1, (RuleKind::Every, "1s"), "{}", 0)]);
+    let question = Question {
+        rows_max: 5,
+        ..until("12:00")
+    };
+    let forecast = tower.forecast(&question);
+    assert_eq!(forecast.rows.len(), 5);
+    assert_eq!(forecast.cut_at, Some(at("07:59:05")));
+}
+
+#[test]
+fn nothing_is_told_of_a_schedule_that_is_paused() {
+    let mut paused = schedule(1, EVERY_FIVE, "{}", 1);
+    paused.enabled = false;
+    check(&tower(10, vec![paused]), &until("09:00"), "");
+}
+
+#[test]
+fn durations_are_learned_as_their_median() {
+    for (seconds, duration) in [
+        (vec![], DURATION_GUESSED),
+        (vec![7], Duration::from_secs(7)),
+        (vec![1, 900, 3], Duration::from_secs(3)),
+        (vec![1, 4, 3, 900], Duration::from_secs(4)),
+    ] {
+        let durations: Vec<Duration> = seconds.into_iter().map(Duration::from_secs).collect();
+        let learned_from = durations.len();
+        let takes = Takes {
+            duration,
+            learned_from,
+        };
+        assert_eq!(Takes::learned(durations), takes);
+    }
+}
+
+/// Every schedule at once, for an hour, against what must hold of any forecast.
+#[test]
+fn places_and_turns_are_never_exceeded() {
+    let policies = [
+        r#"{"overlap":"skip"}"#,
+        r#"{"overlap":"buffer_one","jitter":"1m"}"#,
+        r#"{"overlap":"buffer_all","catchup":"all"}"#,
+        r#"{"overlap":"cancel_other","cancel_grace":"20s"}"#,
+        r#"{"overlap":"terminate_other"}"#,
+    ];
+    let schedules = policies.iter().zip(1..).map(|(policies, number)| {
+        schedule(
+            number,
+            (RuleKind::Cron, "* * * * *"),
+            policies,
+            45 + 20 * number as u64,
+        )
+    });
+    let tower = tower(3, schedules.collect());
+    let question = Question {
+        outages: vec![Outage {
+            from: at("08:10"),
+            to: at("08:20"),
+        }],
+        ..until("09:00")
+    };
+    let forecast = tower.forecast(&question);
+    assert_eq!(forecast.all.peak, 3);
+    for (number, totals) in forecast.schedules.iter().enumerate() {
+        assert_eq!(totals.peak, 1, "{number}");
+        let rows = forecast.rows.iter().filter(|row| row.schedule == number);
+        let slots: i64 = rows.map(|row| row.slot_count).sum();
+        assert_eq!(slots, 60, "{number}: every slot has a row");
+    }
+    for row in &forecast.rows {
+        assert!(
+            row.started_at
+                .is_none_or(|at| at >= row.fire_time && at >= row.decided_at)
+        );
+    }
+    assert_eq!(
+        tower.forecast(&question),
+        forecast,
+        "the same question has the same answer"
+    );
+}

@@ -1,0 +1,66 @@
+//! What rows and starts come to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Row;
+use crate::clock::Timestamp;
+use crate::db::LaunchStatus;
+
+const MINUTE_US: i64 = 60_000_000;
+
+/// What a forecast comes to, for one schedule or for all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Totals {
+    /// Decisions to launch, except those that end as skipped.
+    pub launches: u64,
+    /// Slots that are not launched, each slot of a range counted, by reason.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// The first slot that is launched.
+    pub first: Option<Timestamp>,
+    /// The slot that is waited for when the forecast ends.
+    pub next: Option<Timestamp>,
+    /// Runs that begin, by the minute in which they do.
+    pub starts: BTreeMap<Timestamp, u64>,
+    /// The most runs at the same time, and since when.
+    pub peak: usize,
+    pub peak_at: Option<Timestamp>,
+    /// How long a launch waits at most for its turn and for a place, from when it could have begun.
+    pub lag: Duration,
+    /// The slot of that launch; none of one that was decided before the forecast.
+    pub lag_of: Option<Timestamp>,
+}
+
+impl Totals {
+    pub(super) fn count(&mut self, row: &Row) {
+        if row.status == LaunchStatus::Skipped {
+            let slots = u64::try_from(row.slot_count).unwrap_or_default();
+            *self
+                .skipped
+                .entry(row.reason.unwrap_or_default())
+                .or_default() += slots;
+        } else {
+            self.launches += 1;
+            self.first = Some(self.first.map_or(row.slot, |first| first.min(row.slot)));
+        }
+    }
+
+    pub(super) fn start(&mut self, now: Timestamp, lag: Duration, slot: Option<Timestamp>) {
+        let minute = now.micros() - now.micros().rem_euclid(MINUTE_US);
+        *self
+            .starts
+            .entry(Timestamp::from_micros(minute))
+            .or_default() += 1;
+        if lag > self.lag {
+            self.lag = lag;
+            self.lag_of = slot;
+        }
+    }
+
+    pub(super) fn running(&mut self, runs: usize, now: Timestamp) {
+        if runs > self.peak {
+            self.peak = runs;
+            self.peak_at = Some(now);
+        }
+    }
+}

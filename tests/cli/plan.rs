@@ -1,0 +1,284 @@
+//! `campanile plan`: what it says will run, and what it refuses to say.
+
+use std::time::Duration;
+
+use campanile::clock::{Clock, Timestamp};
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::tower::{Tower, keys, list};
+
+on_both_empty!(
+    an_hour_is_shown_with_its_chart,
+    places_are_kept_and_a_pause_is_named,
+    an_outage_shows_the_rows_that_it_leads_to,
+    another_schedules_file_is_held_against_the_schedules,
+    questions_without_an_answer_are_refused,
+);
+
+const HOUR_US: i64 = 3_600_000_000;
+
+/// The whole hour after the next.
+fn hour() -> Timestamp {
+    let now = Clock::system().now().micros();
+    Timestamp::from_micros((now.div_euclid(HOUR_US) + 2) * HOUR_US)
+}
+
+fn minutes(after: Timestamp, minutes: u64) -> Timestamp {
+    after.plus(Duration::from_secs(60 * minutes))
+}
+
+/// A tower that nobody serves any more, with the package `noop` and these schedules.
+fn tower(place: Place, schedules: &[(&str, &str)]) -> Tower {
+    let tower = Tower::new(place);
+    tower.bring("noop");
+    let host = tower.serve();
+    for (name, cron) in schedules {
+        tower.ok(["schedule", "add", name, "--package", "noop", "--cron", cron]);
+    }
+    drop(host);
+    tower
+}
+
+async fn an_hour_is_shown_with_its_chart(place: Place) {
+    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let from = hour();
+    let to = minutes(from, 60);
+    let (from_text, to_text) = (from.to_string(), to.to_string());
+    let args = ["plan", "--from", &from_text, "--to", &to_text];
+    let said = tower.run(args);
+    let gap = "·".repeat(14);
+    let label = from_text[..16].replace('T', " ");
+    let expected = format!(
+        "SCHEDULE  LAUNCHES  SKIPS  FIRST                 NEXT AFTER            TAKES  AT ONCE  LAG
+quarter   4         0      {from}  {to}  ~1s    1        0s
+
+starts per minute, at most 1, in UTC:
+{label}  █{gap}█{gap}█{gap}█{gap}  4
+
+at most 1 of 256 places are taken, first at {from}
+a launch waits at most 0s
+"
+    );
+    assert_eq!((said.stdout.as_str(), said.code), (expected.as_str(), 0));
+    assert_eq!(
+        said.stderr,
+        "~ marks a guess: no launch of that schedule has succeeded yet\n"
+    );
+    let rows = tower.ok(args.into_iter().chain(["--rows"]));
+    let rows: Vec<&str> = rows.lines().take(5).collect();
+    let expected = [0, 15, 30, 45].map(|after| {
+        let slot = minutes(from, after);
+        format!("{slot}  quarter   schedule  launched  -       {slot}  1")
+    });
+    assert_eq!(rows[1..], expected);
+}
+
+async fn places_are_kept_and_a_pause_is_named(place: Place) {
+    let hourly = "0 * * * *";
+    let tower = tower(place, &[("a", hourly), ("b", hourly), ("c", hourly)]);
+    tower.ok(["schedule", "pause", "c", "--by", "ada"]);
+    let config = tower.folder().join("campanile.toml");
+    std::fs::write(config, "[host]\nruns_max = 1\n").expect("a configuration");
+    let from = hour();
+    let (from_text, to_text) = (from.to_string(), minutes(from, 120).to_string());
+    let args = ["plan", "--from", &from_text, "--to", &to_text];
+    let plan = tower.json(args);
+    let known = [
+        "changes",
+        "cut_at",
+        "from",
+        "lag_ms_max",
+        "launches",
+        "left_out",
+        "outages",
+        "peak",
+        "places",
+        "recovered",
+        "refused",
+        "rows",
+        "schedules",
+        "skipped",
+        "starts",
+        "to",
+    ];
+    assert_eq!(keys(&plan), known);
+    assert_eq!(plan["places"], 1);
+    assert_eq!(plan["peak"], json!({ "running": 1, "at": from }));
+    assert_eq!(
+        (&plan["launches"], &plan["lag_ms_max"]),
+        (&json!(4), &json!(1_000))
+    );
+    let left_out = json!([{ "schedule": "c", "reason": "it is paused by ada" }]);
+    assert_eq!(plan["left_out"], left_out);
+    let starts = json!([
+        { "at": from, "count": 2 },
+        { "at": minutes(from, 60), "count": 2 },
+    ]);
+    assert_eq!(plan["starts"], starts);
+    let schedules = list(plan["schedules"].clone());
+    let known = [
+        "duration_from",
+        "duration_ms",
+        "first",
+        "lag_ms_max",
+        "launches",
+        "next_slot",
+        "peak",
+        "schedule",
+        "skipped",
+    ];
+    assert_eq!(
+        schedules.iter().map(keys).collect::<Vec<_>>(),
+        [known, known]
+    );
+    assert_eq!(schedules[0]["next_slot"], json!(minutes(from, 120)));
+    let known = [
+        "decided_at",
+        "decision",
+        "finished_at",
+        "fire_time",
+        "id",
+        "kind",
+        "lag_ms",
+        "overlaps",
+        "reason",
+        "recoveries",
+        "schedule",
+        "scheduled_last",
+        "scheduled_time",
+        "slot_count",
+        "started_at",
+        "status",
+    ];
+    assert_eq!(keys(&plan["rows"][0]), known);
+
+    // Of one schedule, beside which the other takes its place all the same.
+    let one = tower.json(args.into_iter().chain(["--schedule", "b"]));
+    let rows = list(one["rows"].clone());
+    let second = list(plan["rows"].clone());
+    let second = second.into_iter().filter(|row| row["schedule"] == "b");
+    assert_eq!(rows, second.collect::<Vec<Value>>());
+    assert_eq!(one["launches"], 2);
+}
+
+async fn an_outage_shows_the_rows_that_it_leads_to(place: Place) {
+    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let from = hour();
+    let at = |after| minutes(from, after);
+    let outage = format!("{from}..{}", at(60));
+    let said = tower.ok(["plan", "--outage", &outage]);
+    let (record, rest) = said.split_once("\n\n").expect("a paragraph of rows");
+    let expected = format!(
+        "on the record when a host is back at {}:
+SLOT                                         SCHEDULE  KIND      DECISION  REASON     FIRES                 COUNT
+{} … {}  quarter   schedule  skipped   coalesced  -                     3
+{}                         quarter   catchup   launched  -          {}  1
+{}                         quarter   schedule  skipped   overlap    -                     1",
+        at(60),
+        from,
+        at(30),
+        at(45),
+        at(45),
+        at(60),
+    );
+    assert_eq!(record, expected);
+    assert!(rest.contains("quarter  coalesced  3"), "{rest}");
+}
+
+async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
+    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let file = tower.folder().join("new.toml");
+    let orders = "[[schedules]]\nname = \"half\"\npackage = \"noop\"\ncron = \"*/30 * * * *\"\n";
+    std::fs::write(&file, orders).expect("a schedules file");
+    let before = tower.json(["schedule", "list"]);
+    let from = hour();
+    let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
+    let args = [
+        "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
+    ];
+    let plan = tower.json(args);
+    let changes = json!([{
+        "schedule": "half",
+        "added": [from, minutes(from, 30)],
+        "removed": [],
+        "moved": [],
+    }]);
+    assert_eq!(plan["changes"], changes);
+    assert_eq!(
+        (&plan["launches"], &plan["refused"]),
+        (&json!(6), &json!([]))
+    );
+    let said = tower.ok(args.into_iter().chain(["--rows"]));
+    let lines: Vec<&str> = said.lines().take(6).collect();
+    assert_eq!(lines[1], format!("half     2      0        0      {from}"));
+    assert_eq!(
+        lines[4],
+        format!("added   {from}  half      -       {from}")
+    );
+    // It was tried and not done.
+    assert_eq!(tower.json(["schedule", "list"]), before);
+
+    // What a schedule of another origin is called is not to be had.
+    std::fs::write(&file, orders.replace("half", "quarter")).expect("a schedules file");
+    let said = tower.run(args);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.stderr.contains("`quarter` would be refused"),
+        "{said:?}"
+    );
+}
+
+async fn questions_without_an_answer_are_refused(place: Place) {
+    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let later = hour();
+    let [later, latest] = [later, minutes(later, 60)].map(|time| time.to_string());
+    let backwards = format!("{latest}..{later}");
+    let whole = format!("{later}..{latest}");
+    let year = "2098-01-01T00:00:00Z";
+    let past = "2020-01-01T00:00:00Z";
+    let over = "2020-01-01T00:00:00Z..2020-01-01T01:00:00Z";
+    let times = "write two times with `..` between them";
+    for (args, parts) in [
+        (&["--outage", "tonight"][..], [times, "--outage"]),
+        (
+            &["--outage", "02:00..05:00"],
+            ["`02:00` is not an RFC 3339 time", times],
+        ),
+        (
+            &["--outage", &backwards],
+            ["it ends before it begins", "write the earlier time first"],
+        ),
+        (&["--outage", over], ["is over already", "hint: "]),
+        (
+            &["--outage", &whole, "--to", &later],
+            ["the outage ends at", "hint: give a --from"],
+        ),
+        (
+            &["--from", &latest, "--to", &later],
+            ["is not after --from", "hint: give a later --to"],
+        ),
+        (
+            &["--from", "noon"],
+            ["`noon` is not an RFC 3339 time", "--from"],
+        ),
+        (
+            &["--from", past],
+            ["is in the past", "hint: leave --from out"],
+        ),
+        (&["--to", past], ["is not after --from", "hint: "]),
+        (
+            &["--to", year],
+            ["is more than a year ahead", "hint: give a --to before"],
+        ),
+        (
+            &["--schedule", "quarte"],
+            ["no schedule named `quarte`", "did you mean `quarter`?"],
+        ),
+        (&["--diff", "none.toml"], ["none.toml", "it is not there"]),
+    ] {
+        tower
+            .run(["plan"].into_iter().chain(args.iter().copied()))
+            .refused(&parts);
+    }
+}
