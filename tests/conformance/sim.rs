@@ -7,42 +7,47 @@
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one sequence.
 
+mod host;
 mod model;
+mod said;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use campanile::clock::{Clock, Timestamp};
-use campanile::db::runs::{Finish, RunEnd};
+use campanile::db::runs::RunEnd;
 use campanile::db::schedules::Pause;
-use campanile::db::{FailureKind, HostLock, Origin};
-use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
-use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile::db::{FailureKind, Origin};
+use campanile::engine::backfill::{self, Asked};
+use campanile::engine::schedules::{self as orders, ScheduleError, Skip, Trigger};
+use campanile::engine::{Engine, Work};
+use campanile::ids::BackfillId;
 use campanile::package::Packages;
-use campanile::policy::{Catchup, Defaults, Delivery, Keep, Overlap, Policies};
-use campanile::schedule::{RuleKind, RuleText};
-use campanile::wasm::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile::policy::Delivery;
+use campanile::wasm::{Limits, Sandbox, SandboxSettings};
 use campanile_tests::{Backend, TestDb, on_both};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::Map;
 
 use crate::fixtures::{BYTES, PACKAGE, at, publish};
-use model::{Model, Said};
+use host::{LiveHost, finish, settings};
+use model::Model;
+use said::wanted;
 
-on_both!(the_first_thousand_lives, the_second_thousand_lives);
+on_both!(five_hundred_lives, another_five_hundred_lives);
 
-const SEQUENCES: u64 = 1_000;
+/// Of each case: two thousand in all.
+const SEQUENCES: u64 = 500;
 const STEPS: usize = 30;
 const SCHEDULES_MAX: usize = 4;
 /// How often a host may be asked until nothing is left to do.
 const ROUNDS_MAX: usize = 500;
 
-async fn the_first_thousand_lives(test: TestDb) {
+async fn five_hundred_lives(test: TestDb) {
     live(test).await;
 }
 
-async fn the_second_thousand_lives(test: TestDb) {
+async fn another_five_hundred_lives(test: TestDb) {
     live(test).await;
 }
 
@@ -67,13 +72,6 @@ async fn live(test: TestDb) {
     }
 }
 
-/// A host that lives.
-struct LiveHost {
-    engine: Arc<Engine>,
-    _lock: HostLock,
-    held: Vec<(Work, StopSignal)>,
-}
-
 struct Tower {
     test: TestDb,
     sandbox: Arc<Sandbox>,
@@ -87,26 +85,6 @@ struct Tower {
     model: Model,
     /// What was seen how often; a simulation in which nothing happens proves nothing.
     done: std::collections::BTreeMap<&'static str, usize>,
-}
-
-fn settings() -> Settings {
-    Settings {
-        runs_max: 6,
-        lease: Duration::from_secs(30),
-        renew: Duration::from_secs(10),
-        late: Defaults {
-            misfire_grace: model::GRACE,
-            catchup_window: model::WINDOW,
-        },
-        recovery: RecoveryLimits {
-            lost_threshold: Duration::from_secs(300),
-            age_max: Duration::from_secs(86_400),
-            attempts_max: model::RECOVERIES_MAX,
-        },
-        recovery_interval: Duration::from_secs(5),
-        audit_interval: Duration::from_secs(60),
-        drain: Duration::from_secs(1),
-    }
 }
 
 impl Tower {
@@ -164,7 +142,7 @@ impl Tower {
         self.test
             .execute(
                 "DELETE FROM task_run; DELETE FROM run; DELETE FROM launch; DELETE FROM schedule_result;
-                 DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host;
+                 DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host;
                  DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM host",
             )
             .await;
@@ -200,8 +178,10 @@ impl Tower {
             44..49 => self.edit().await,
             49..54 => self.pause_or_resume().await,
             54..56 => self.remove().await,
-            56..64 => self.trigger().await,
-            64..68 => self.host_dies(),
+            56..62 => self.trigger().await,
+            62..64 => self.fill_back().await,
+            64..67 => self.host_dies(),
+            67 => self.skip().await,
             68..74 => self.host_starts().await,
             74..76 => self.ghost_speaks().await,
             _ => self.task_ends().await,
@@ -262,6 +242,7 @@ impl Tower {
         let host = &mut self.hosts[place];
         host.engine.recover(now).await.unwrap();
         while host.engine.intend(now).await.unwrap().more {}
+        while host.engine.fill_back(now).await.unwrap().more {}
         host.engine.release(now).await.unwrap();
         let mut begun = 0;
         if host.held.len() < settings().runs_max {
@@ -278,7 +259,7 @@ impl Tower {
         if self.model.living().len() >= SCHEDULES_MAX {
             return "enough schedules";
         }
-        let said = self.any_said(None);
+        let said = said::any(&mut self.random, self.clock.now(), None);
         let name = format!("bell-{}", self.model.schedules.len());
         let wanted = wanted(&name, &said);
         let now = self.now();
@@ -296,61 +277,6 @@ impl Tower {
         }
     }
 
-    /// Anything that a schedule may say; with the overlap policy of before, since those that go on stay.
-    fn any_said(&mut self, before: Option<&Said>) -> Said {
-        let interval = [7, 20, 60, 300][self.random.random_range(0..4)];
-        let now = self.now();
-        let random = &mut self.random;
-        let mut maybe = |span: std::ops::Range<u64>| {
-            let seconds = random.random_range(span);
-            random
-                .random_bool(0.2)
-                .then_some(Duration::from_secs(seconds))
-        };
-        let mut policies = Policies {
-            misfire_grace: maybe(1..100),
-            jitter: maybe(1..7),
-            start_at: maybe(1..600).map(|span| now.plus(span)),
-            end_at: maybe(700..4_000).map(|span| now.plus(span)),
-            ..Policies::default()
-        };
-        policies.catchup = Catchup::ALL[random.random_range(0..Catchup::ALL.len())];
-        if policies.catchup != Catchup::None {
-            policies.catchup_window = random.random_bool(0.3).then_some(Duration::from_secs(900));
-            policies.catchup_spread = random.random_bool(0.2).then_some(Duration::from_secs(30));
-        }
-        if policies.catchup == Catchup::All {
-            policies.catchup_max = Some(random.random_range(1..20));
-        }
-        policies.max_launches = random.random_bool(0.1).then_some(5);
-        policies.pause_on_failure = random.random_bool(0.15).then_some(2);
-        policies.delivery = Delivery::ALL[usize::from(random.random_bool(0.25))];
-        match before {
-            Some(before) => {
-                let same = &before.policies;
-                policies.overlap = same.overlap;
-                policies.keep = same.keep;
-                policies.max_buffered = same.max_buffered;
-                policies.max_concurrent = same.max_concurrent;
-            }
-            None => {
-                policies.overlap = Overlap::ALL[random.random_range(0..Overlap::ALL.len())];
-                match policies.overlap {
-                    Overlap::BufferOne => {
-                        policies.keep = Some(Keep::ALL[random.random_range(0..2)])
-                    }
-                    Overlap::BufferAll => policies.max_buffered = Some(3),
-                    Overlap::Allow => policies.max_concurrent = Some(random.random_range(1..4)),
-                    _ => {}
-                }
-            }
-        }
-        Said {
-            interval: Duration::from_secs(interval),
-            policies,
-        }
-    }
-
     fn any_living(&mut self) -> Option<usize> {
         let living = self.model.living();
         (!living.is_empty()).then(|| living[self.random.random_range(0..living.len())])
@@ -361,7 +287,7 @@ impl Tower {
             return "no schedule to edit";
         };
         let before = self.model.schedules[place].said().clone();
-        let mut said = self.any_said(Some(&before));
+        let mut said = said::any(&mut self.random, self.clock.now(), Some(&before));
         if self.one_in(2) {
             // Of its timing nothing changes.
             said.interval = before.interval;
@@ -449,6 +375,61 @@ impl Tower {
         .await;
         match triggered {
             Ok(_) => "a schedule was triggered",
+            Err(error) => refused(&error),
+        }
+    }
+
+    async fn fill_back(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to fill back";
+        };
+        let name = self.model.schedules[place].name.clone();
+        let now = self.now();
+        let asked = Asked {
+            id: BackfillId(uuid::Uuid::from_u128(self.random.random())),
+            from: now.minus(self.seconds(600)),
+            to: now,
+            spread: self.seconds(4) - Duration::from_secs(1),
+            forced: self.one_in(2),
+            context: None,
+            by: "the sequence",
+        };
+        let begun = orders::change(&self.test.db, async |tx| {
+            let survey = backfill::survey(tx, &name, &asked, now).await?;
+            backfill::begin(tx, &survey, &asked, now).await
+        })
+        .await;
+        match begun {
+            Ok(_) => "a backfill was begun",
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// A person takes the next slot out.
+    async fn skip(&mut self) -> &'static str {
+        let Some(place) = self.any_living() else {
+            return "no schedule to skip a slot of";
+        };
+        let now = self.now();
+        let known = &self.model.schedules[place];
+        let name = known.name.clone();
+        let Some(slot) = known.next_slot(now) else {
+            return "no slot to skip";
+        };
+        let skip = Skip {
+            slot,
+            by: "the sequence",
+            undo: false,
+        };
+        let skipped = orders::change(&self.test.db, async |tx| {
+            orders::skip(tx, &name, skip, now).await
+        })
+        .await;
+        match skipped {
+            Ok(()) => {
+                self.model.schedules[place].taken_out.insert(slot);
+                "a slot was taken out"
+            }
             Err(error) => refused(&error),
         }
     }
@@ -609,41 +590,15 @@ impl Tower {
     }
 }
 
-fn finish(work: &Work, end: RunEnd, at: Timestamp) -> Finish {
-    Finish {
-        run_id: work.run_id,
-        token: work.token,
-        launch_id: work.taken.launch_id,
-        schedule_id: work.taken.schedule_id,
-        slot: work.taken.slot,
-        at,
-        end,
-        tasks: Vec::new(),
-    }
-}
-
-fn wanted(name: &str, said: &Said) -> Wanted {
-    Wanted {
-        name: name.to_owned(),
-        package: PACKAGE.to_owned(),
-        task: None,
-        rule: RuleText {
-            anchor: Some(at(0)),
-            ..RuleText::new(
-                RuleKind::Every,
-                format!("{}s", said.interval.as_secs()),
-                "UTC",
-            )
-        },
-        policies: said.policies.clone(),
-        context: Map::new(),
-    }
-}
-
 /// What was asked for cannot be: policies drawn at random contradict each other now and then.
 fn refused(error: &ScheduleError) -> &'static str {
     match error {
-        ScheduleError::Policy(_) | ScheduleError::NothingAhead => "refused",
+        ScheduleError::Policy(_) | ScheduleError::NothingAhead | ScheduleError::Past(_) => {
+            "refused"
+        }
+        ScheduleError::Backfill(_) | ScheduleError::Skipped(..) | ScheduleError::NoSlot { .. } => {
+            "refused"
+        }
         other => panic!("{other}"),
     }
 }

@@ -9,22 +9,16 @@ use campanile::db::runs::{self, RunRow};
 use campanile::db::schedules::{self, State};
 use campanile::db::{Decision, LaunchStatus, RunState, Tx};
 use campanile::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile::policy::{Catchup, Delivery, Overlap, Policies};
+use campanile::policy::{Catchup, Delivery, Overlap};
 use campanile_tests::Backend;
 use uuid::Uuid;
 
+use super::said::Said;
 use crate::fixtures::at;
 
 pub const GRACE: Duration = Duration::from_secs(60);
 pub const WINDOW: Duration = Duration::from_secs(3_600);
 pub const RECOVERIES_MAX: i64 = 3;
-
-/// What a schedule says.
-#[derive(Debug, Clone)]
-pub struct Said {
-    pub interval: Duration,
-    pub policies: Policies,
-}
 
 /// A schedule as the sequence knows it.
 #[derive(Debug)]
@@ -36,6 +30,8 @@ pub struct Known {
     revisions: Vec<(Timestamp, Said)>,
     was_ever_at_most_once: bool,
     was_ever_at_least_once: bool,
+    /// The slots that a person took out.
+    pub taken_out: BTreeSet<Timestamp>,
 }
 
 #[derive(Default)]
@@ -53,6 +49,12 @@ pub struct Model {
 impl Known {
     pub fn said(&self) -> &Said {
         &self.revisions.last().unwrap().1
+    }
+
+    /// The first slot after `after`, if one comes soon.
+    pub fn next_slot(&self, after: Timestamp) -> Option<Timestamp> {
+        let horizon = after.plus(Duration::from_secs(1_000));
+        self.said().slots(after, horizon).next()
     }
 
     /// Its slots after its creation and up to `until`: each revision's own, in its time.
@@ -126,6 +128,7 @@ impl Model {
             revisions: vec![(now, said)],
             was_ever_at_most_once: delivery == Delivery::AtMostOnce,
             was_ever_at_least_once: delivery == Delivery::AtLeastOnce,
+            taken_out: BTreeSet::new(),
         });
     }
 
@@ -203,7 +206,7 @@ impl Model {
         // A removal accounts for what had come by then, and leaves the cursor where it was.
         let slots = known.slots(known.removed_at.unwrap_or(state.cursor_at));
         let mut decided = BTreeSet::new();
-        for row in rows.iter().filter(|row| row.kind != LaunchKind::Manual) {
+        for row in rows.iter().filter(|row| !row.kind.is_by_hand()) {
             let range = slots.range(row.scheduled_time..=row.scheduled_last);
             let covered: Vec<Timestamp> = range.copied().collect();
             assert_eq!(covered.len() as i64, row.slot_count, "{row:#?} {case}");
@@ -219,6 +222,11 @@ impl Model {
             );
             for slot in covered {
                 assert!(decided.insert(slot), "{slot} is decided twice: {case}");
+                let is_out = known.taken_out.contains(&slot);
+                assert!(
+                    !is_out || row.decision == Decision::Skipped,
+                    "{slot} was taken out: {case}"
+                );
             }
             let kind = LaunchKind::Schedule;
             assert_eq!(
@@ -227,7 +235,7 @@ impl Model {
                 "{case}"
             );
         }
-        let of_slots = |row: &&&LaunchRow| row.kind != LaunchKind::Manual;
+        let of_slots = |row: &&&LaunchRow| !row.kind.is_by_hand();
         let made = rows.iter().filter(of_slots);
         let made = made.filter(|row| row.decision != Decision::Skipped).count() as i64;
         // One that waited and was skipped, for a later one or with its schedule, had been made all the same.
@@ -251,8 +259,7 @@ impl Model {
         }
         let max = known.said().policies.max_launches;
         let ended = max.is_some_and(|max| launches >= i64::try_from(max).unwrap());
-        let horizon = state.cursor_at.plus(Duration::from_secs(1_000));
-        let next = known.said().slots(state.cursor_at, horizon).next();
+        let next = known.next_slot(state.cursor_at);
         let next = next.filter(|_| state.enabled && state.deleted_at.is_none() && !ended);
         assert_eq!(state.next_slot, next, "{case}");
     }
@@ -323,8 +330,10 @@ fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
         use LaunchStatus::{Open, Running, Waiting};
         matches!(row.status, Open | Running | Waiting)
     };
-    let waits =
-        |row: &&&LaunchRow| row.status == LaunchStatus::Queued && row.kind != LaunchKind::Catchup;
+    let waits = |row: &&&LaunchRow| {
+        row.status == LaunchStatus::Queued
+            && !matches!(row.kind, LaunchKind::Catchup | LaunchKind::Backfill)
+    };
     let going_on: Vec<_> = rows.iter().filter(goes_on).collect();
     assert!(
         going_on.len() <= at_once,
@@ -351,7 +360,7 @@ fn check_lateness(known: &Known, rows: &[&LaunchRow], case: &str) {
     let grace = policies.misfire_grace.unwrap_or(GRACE);
     let window = policies.catchup_window.unwrap_or(WINDOW);
     let jitter = policies.jitter.unwrap_or_default();
-    let decided = rows.iter().filter(|row| row.kind != LaunchKind::Manual);
+    let decided = rows.iter().filter(|row| !row.kind.is_by_hand());
     let mut caught_up: BTreeMap<Timestamp, usize> = BTreeMap::new();
     for row in decided {
         let case = format!("{row:#?} {:?} {case}", known.said());
@@ -373,7 +382,7 @@ fn check_lateness(known: &Known, rows: &[&LaunchRow], case: &str) {
             | (Some("coalesced"), Catchup::Latest | Catchup::Earliest)
             | (Some("catchup_max"), Catchup::All) => assert!(late > grace, "{case}"),
             (Some("window"), _) => assert!(late > window, "{case}"),
-            (Some("paused" | "edited" | "removed"), _) => {}
+            (Some("paused" | "edited" | "removed" | "skipped_once"), _) => {}
             _ => panic!("{case}"),
         }
     }
@@ -404,6 +413,8 @@ fn seen(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
         ("abandoned", status(LaunchStatus::Abandoned)),
         ("caught up", kind(LaunchKind::Catchup)),
         ("by hand", kind(LaunchKind::Manual)),
+        ("filled back", kind(LaunchKind::Backfill)),
+        ("skipped once", reason("skipped_once")),
         ("overlap", reason("overlap")),
         ("coalesced", reason("coalesced")),
         ("catchup_none", reason("catchup_none")),
@@ -435,6 +446,8 @@ pub const EXPECTED: &[&str] = &[
     "abandoned",
     "caught up",
     "by hand",
+    "filled back",
+    "skipped once",
     "overlap",
     "coalesced",
     "catchup_none",

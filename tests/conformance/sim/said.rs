@@ -1,0 +1,89 @@
+//! What the schedules of a sequence say.
+
+use std::time::Duration;
+
+use campanile::clock::Timestamp;
+use campanile::engine::schedules::Wanted;
+use campanile::policy::{Catchup, Delivery, Keep, Overlap, Policies};
+use campanile::schedule::{RuleKind, RuleText};
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use serde_json::Map;
+
+use crate::fixtures::{PACKAGE, at};
+
+/// What a schedule says.
+#[derive(Debug, Clone)]
+pub struct Said {
+    pub interval: Duration,
+    pub policies: Policies,
+}
+
+/// Anything that a schedule may say; with the overlap policy of before, since those that go on stay.
+pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
+    let interval = [7, 20, 60, 300][random.random_range(0..4)];
+    let mut maybe = |span: std::ops::Range<u64>| {
+        let seconds = random.random_range(span);
+        random
+            .random_bool(0.2)
+            .then_some(Duration::from_secs(seconds))
+    };
+    let mut policies = Policies {
+        misfire_grace: maybe(1..100),
+        jitter: maybe(1..7),
+        start_at: maybe(1..600).map(|span| now.plus(span)),
+        end_at: maybe(700..4_000).map(|span| now.plus(span)),
+        ..Policies::default()
+    };
+    policies.catchup = Catchup::ALL[random.random_range(0..Catchup::ALL.len())];
+    if policies.catchup != Catchup::None {
+        policies.catchup_window = random.random_bool(0.3).then_some(Duration::from_secs(900));
+        policies.catchup_spread = random.random_bool(0.2).then_some(Duration::from_secs(30));
+    }
+    if policies.catchup == Catchup::All {
+        policies.catchup_max = Some(random.random_range(1..20));
+    }
+    policies.max_launches = random.random_bool(0.1).then_some(5);
+    policies.pause_on_failure = random.random_bool(0.15).then_some(2);
+    policies.delivery = Delivery::ALL[usize::from(random.random_bool(0.25))];
+    match before {
+        Some(before) => {
+            let same = &before.policies;
+            policies.overlap = same.overlap;
+            policies.keep = same.keep;
+            policies.max_buffered = same.max_buffered;
+            policies.max_concurrent = same.max_concurrent;
+        }
+        None => {
+            policies.overlap = Overlap::ALL[random.random_range(0..Overlap::ALL.len())];
+            match policies.overlap {
+                Overlap::BufferOne => policies.keep = Some(Keep::ALL[random.random_range(0..2)]),
+                Overlap::BufferAll => policies.max_buffered = Some(3),
+                Overlap::Allow => policies.max_concurrent = Some(random.random_range(1..4)),
+                _ => {}
+            }
+        }
+    }
+    Said {
+        interval: Duration::from_secs(interval),
+        policies,
+    }
+}
+
+pub fn wanted(name: &str, said: &Said) -> Wanted {
+    Wanted {
+        name: name.to_owned(),
+        package: PACKAGE.to_owned(),
+        task: None,
+        rule: RuleText {
+            anchor: Some(at(0)),
+            ..RuleText::new(
+                RuleKind::Every,
+                format!("{}s", said.interval.as_secs()),
+                "UTC",
+            )
+        },
+        policies: said.policies.clone(),
+        context: Map::new(),
+    }
+}
