@@ -24,6 +24,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
+    ("h.ended_at IS NOT NULL THEN 'its host died'", "run_"),
     // Of the two that hold what nobody has taken, either will do.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
@@ -32,8 +33,11 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_launch",
     ),
     ("FROM event ORDER BY at DESC", "event_at"),
-    // By schedule or by time: among the few that wait either will do.
-    ("l.decision = 'queued' AND l.fire_time", "launch_queued"),
+    (
+        "decision = 'queued' AND fire_time <= $1",
+        "launch_queued_fire",
+    ),
+    ("WITH RECURSIVE queue", "launch_queued"),
     (
         "decision = 'queued' AND fire_time > $1",
         "launch_queued_fire",

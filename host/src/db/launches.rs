@@ -104,9 +104,9 @@ const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local
 const NEWEST_END: &str = "SELECT finished_at FROM launch
     WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY slot DESC LIMIT 1";
 // Newest slot first: what was launched later counts as later, in whatever order the runs end.
-const ENDS: &str = "SELECT status FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND claimed_at >= $2
-      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY slot DESC LIMIT $3";
+const ENDS: &str = "SELECT status, claimed_at FROM launch
+    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
+      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY slot DESC LIMIT $2";
 
 /// Every statement of this table, for the test that prepares them on both databases.
 pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END, ENDS];
@@ -176,17 +176,15 @@ pub async fn newest_end(
         .await)?)
 }
 
-/// How the newest `limit` launches of a schedule that were decided since `since` ended, newest slot first; those by
-/// hand and of backfills are not asked for.
+/// How the newest `limit` launches of a schedule ended that have, newest slot first, and when each was decided; those
+/// by hand and of backfills are not asked for.
 pub async fn newest_ends(
     tx: &mut Tx,
     schedule: ScheduleId,
-    since: Timestamp,
     limit: i64,
-) -> Result<Vec<LaunchStatus>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(ENDS)
+) -> Result<Vec<(LaunchStatus, Timestamp)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(ENDS)
         .bind(schedule)
-        .bind(since)
         .bind(limit)
         .fetch_all(conn)
         .await)?)

@@ -43,9 +43,23 @@ pub(super) const UNFINISHED: Batch = Batch {
         UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'",
 };
-const QUEUES: &str =
-    "SELECT DISTINCT l.schedule_id FROM launch l JOIN schedule s ON s.id = l.schedule_id
-    WHERE l.decision = 'queued' AND l.fire_time <= $1 AND (s.enabled OR l.kind IN ('manual', 'backfill'))";
+// From one schedule to the next through the index, however many launches each of them has waiting.
+const QUEUES: &str = "WITH RECURSIVE queue (id) AS (
+        SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' ORDER BY schedule_id LIMIT 1)
+        UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
+            ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
+    SELECT s.id, s.revision FROM queue JOIN schedule s ON s.id = queue.id
+    WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued' AND l.fire_time <= $1
+        AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
+const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE decision = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
+const GOING_ON: Batch = Batch {
+    head: "WITH v AS (SELECT * FROM (VALUES ",
+    columns: 1,
+    tail: ") AS listed)
+        SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.state IN ('running', 'waiting')
+        UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1
+            WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'",
+};
 const OPEN: Batch = Batch {
     head: "UPDATE launch SET decision = 'launched', status = 'open', opened_at = v.column2, decided_by = v.column3
         FROM (VALUES ",
@@ -69,7 +83,8 @@ const ASK: Batch = Batch {
 const ASKED: Batch = Batch {
     head: "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ",
     columns: 2,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running'
+        AND EXISTS (SELECT 1 FROM run WHERE run.id = launch.run_id AND run.cancel_at IS NOT NULL)) = TRUE",
 };
 const END_RUN: Batch = Batch {
     head: "UPDATE run SET state = 'cancelled', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'cancelled'
@@ -81,9 +96,12 @@ const END_WAITING_RUN: Batch = Batch {
     tail: ") AS v WHERE run.launch_id = v.column1 AND (run.state = 'waiting') = TRUE",
     ..END_RUN
 };
+// One that nobody had taken is skipped after all; only what was begun can be cancelled.
 const END: Batch = Batch {
-    head: "UPDATE launch SET status = 'cancelled', reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3,
-        failure = 'cancelled' FROM (VALUES ",
+    head: "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3,
+        status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
+        decision = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE launch.decision END,
+        failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END FROM (VALUES ",
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
 };
@@ -93,7 +111,7 @@ const END_IDLE: Batch = Batch {
 };
 
 /// Every statement, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[QUEUES, SKIP_QUEUE];
+pub const STATEMENTS: &[&str] = &[ANY_QUEUED, QUEUES, SKIP_QUEUE];
 
 /// The launches of schedules that are not over, in the order in which they were decided.
 pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unfinished>, DbError> {
@@ -116,12 +134,37 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
     Ok(all)
 }
 
-/// The schedules of which a launch whose fire time has come waits for its turn. Slots of one that is paused go on waiting.
-pub async fn queues(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(QUEUES)
+/// The schedules of which a launch whose fire time has come waits for its turn, each with its revision. Slots of one
+/// that is paused go on waiting.
+pub async fn queues(tx: &mut Tx, now: Timestamp) -> Result<Vec<(ScheduleId, i64)>, DbError> {
+    let any: i64 = on!(tx, |conn| sqlx::query_scalar(ANY_QUEUED)
+        .bind(now)
+        .fetch_one(conn)
+        .await)?;
+    if any == 0 {
+        return Ok(Vec::new());
+    }
+    Ok(on!(tx, |conn| sqlx::query_as(QUEUES)
         .bind(now)
         .fetch_all(conn)
         .await)?)
+}
+
+/// The schedule of each launch that goes on, of these schedules.
+pub async fn going_on(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
+    let mut all = Vec::new();
+    for piece in pieces(schedules) {
+        let sql = GOING_ON.sql(tx, piece.len());
+        let ids: Vec<ScheduleId> = on!(tx, |conn| {
+            let mut query = sqlx::query_scalar(sql);
+            for schedule in piece {
+                query = query.bind(*schedule);
+            }
+            query.fetch_all(conn).await
+        })?;
+        all.extend(ids);
+    }
+    Ok(all)
 }
 
 /// Let launches go that waited for their turn, in the name of `host`.
@@ -176,15 +219,16 @@ pub async fn cancel(
     at(tx, &ASK, cancelled, until).await?;
     at(tx, &END_WAITING_RUN, cancelled, now).await?;
     displace(tx, &END_IDLE, cancelled, now).await?;
-    for piece in pieces(cancelled) {
-        let sql = ASKED.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(sql);
-            for displaced in piece {
-                query = query.bind(displaced.launch).bind(displaced.by);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
+    // One that was being taken at this moment has a run only now.
+    at(tx, &ASK, cancelled, until).await?;
+    for displaced in cancelled {
+        let sql = ASKED.sql(tx, 1);
+        on!(tx, |conn| sqlx::query(sql)
+            .bind(displaced.launch)
+            .bind(displaced.by)
+            .execute(conn)
+            .await
+            .map(|_| ()))?;
     }
     Ok(())
 }
@@ -201,22 +245,21 @@ pub async fn terminate(
     at(tx, &END_RUN, terminated, now).await
 }
 
-/// Run a batch of `(launch, instant)`.
+/// Run `(launch, instant)` for each. One by one: with a list of launches SQLite walks all runs there ever were.
 async fn at(
     tx: &mut Tx,
     batch: &Batch,
     displaced: &[Displaced],
     instant: Timestamp,
 ) -> Result<(), DbError> {
-    for piece in pieces(displaced) {
-        let sql = batch.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(sql);
-            for displaced in piece {
-                query = query.bind(displaced.launch).bind(instant);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
+    for displaced in displaced {
+        let sql = batch.sql(tx, 1);
+        on!(tx, |conn| sqlx::query(sql)
+            .bind(displaced.launch)
+            .bind(instant)
+            .execute(conn)
+            .await
+            .map(|_| ()))?;
     }
     Ok(())
 }

@@ -65,14 +65,15 @@ impl Fate {
     }
 }
 
+// The first condition follows from the second; it leads to the few runs that are not over.
 const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-    WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL))
+    WHERE r.state IN ('running', 'waiting') AND ((r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL)))
     ORDER BY l.fire_time LIMIT $3";
 const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
@@ -80,8 +81,8 @@ const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.sche
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-    WHERE (r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL))
+    WHERE r.state IN ('running', 'waiting') AND ((r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL)))
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 // Decided by a host that died, or waiting since before $1 although there was capacity where its package
 // is. Those that can only wait for their package come last: they must not hold up the others.

@@ -37,9 +37,15 @@ impl Revision {
     pub fn parse(&self) -> Result<(Rule, Policies), String> {
         let rule = Rule::parse(&self.rule, HashKey::of(self.schedule_id));
         let rule = rule.map_err(|error| error.to_string())?;
-        let policies = serde_json::from_str(&self.policies);
-        let policies = policies.map_err(|error| format!("its policies: {error}"))?;
-        Ok((rule, policies))
+        Ok((rule, self.policies()?))
+    }
+
+    /// The policies alone: they can be read also where the rule cannot, because its zone is not known here.
+    ///
+    /// # Errors
+    /// As those of [`Revision::parse`].
+    pub fn policies(&self) -> Result<Policies, String> {
+        serde_json::from_str(&self.policies).map_err(|error| format!("its policies: {error}"))
     }
 }
 
@@ -142,9 +148,9 @@ const RESUME: &str =
     WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
 const SET_SKIPS: &str =
     "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
-const PAUSES_OVER: &str = "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until";
-const PAUSES_OVER_LOCKED: &str =
-    "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until FOR UPDATE SKIP LOCKED";
+const PAUSES_OVER: &str =
+    "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1";
+const PAUSES_OVER_LOCKED: &str = "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1 FOR UPDATE SKIP LOCKED";
 const HOLD: Batch = Batch {
     head: "SELECT schedule.id FROM schedule JOIN (VALUES ",
     columns: 1,
@@ -379,7 +385,8 @@ pub async fn set_skips(
     Ok(())
 }
 
-/// The schedules whose pause is over, for this transaction to resume.
+/// A schedule whose pause is over, for this transaction to resume; one at a time, since there may be many slots to
+/// settle.
 pub async fn pauses_over(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
     let sql = tx.lock_rows(PAUSES_OVER, PAUSES_OVER_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_scalar(sql)

@@ -199,7 +199,10 @@ impl Engine {
                 Some(delay) if state.next_slot.is_some() => {
                     let latest = now.plus(delay).plus(CURSOR_AHEAD);
                     state.next_slot.map(|next| match next > latest {
-                        true => now.plus(delay),
+                        // After the cursor in any case: that never goes back.
+                        true => now
+                            .plus(delay)
+                            .max(state.cursor_at.plus(Duration::from_micros(1))),
                         false => next,
                     })
                 }

@@ -31,15 +31,14 @@ impl Engine {
         for &schedule in &going_on {
             self.set_next_slot(&mut tx, schedule).await?;
         }
+        crash::point("before_finish_commit");
+        tx.commit().await?;
+        crash::point("after_finish_commit");
         let failed = ends
             .iter()
             .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
         let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
-        self.pause_failing(&mut tx, &failed, self.clock.now())
-            .await?;
-        crash::point("before_finish_commit");
-        tx.commit().await?;
-        crash::point("after_finish_commit");
+        self.pause_failing(&failed, self.clock.now()).await?;
         if !going_on.is_empty() || self.fills_back.load(Ordering::Relaxed) {
             self.wake.schedules();
         }
@@ -53,43 +52,72 @@ impl Engine {
     }
 
     /// Pause those of the schedules that say so after as many failures in a row as they have now.
+    ///
+    /// Not in the transaction of the finish: what has failed at two hosts at once is counted by whoever holds the
+    /// schedule's row second, and nobody who holds that row waits for a run.
     pub(super) async fn pause_failing(
         &self,
-        tx: &mut Tx,
         failed: &BTreeSet<ScheduleId>,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        for &id in failed {
-            let Some(state) = schedules::state(tx, id).await? else {
-                continue;
-            };
-            let spec = self.specs.get(tx, id, state.revision).await?;
-            let Some(most) = spec.policies.pause_on_failure.filter(|_| state.enabled) else {
-                continue;
-            };
-            // Those before a person looked are not held against it again.
-            let since = state.resumed_at.max(Some(spec.says.since)).unwrap_or(now);
-            let ends = launches::newest_ends(tx, id, since, i64::from(most)).await?;
-            let in_a_row = ends
-                .iter()
-                .take_while(|end| **end != LaunchStatus::Succeeded);
-            let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
-            if !spec.policies.pauses_after(in_a_row) {
-                continue;
+        let mut to_count = Vec::new();
+        if !failed.is_empty() {
+            let mut tx = self.db.read().await?;
+            for &id in failed {
+                let Some(state) = schedules::state(&mut tx, id).await? else {
+                    continue;
+                };
+                let spec = self.specs.get(&mut tx, id, state.revision).await?;
+                if spec.policies.pause_on_failure.is_some() && state.enabled {
+                    to_count.push((id, spec.says.name.clone()));
+                }
             }
-            let note = format!("{in_a_row} launches in a row have failed");
-            let pause = Pause {
-                by: PAUSER,
-                note: Some(&note),
-                until: None,
-            };
-            if schedules::pause(tx, id, pause, now).await? {
-                let name = &spec.says.name;
-                tracing::error!(schedule = %name, "paused: {note}");
-                let detail = format!("by {PAUSER}: {note}");
-                events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-                changes::bump(tx).await?;
-            }
+        }
+        for (id, name) in to_count {
+            let mut tx = self.db.write().await?;
+            schedules::lock(&mut tx, Some(&name), None).await?;
+            self.pause_if_failing(&mut tx, id, now).await?;
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Pause a schedule, whose row is held, if it has failed too often.
+    async fn pause_if_failing(
+        &self,
+        tx: &mut Tx,
+        id: ScheduleId,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let Some(state) = schedules::state(tx, id).await? else {
+            return Ok(());
+        };
+        let spec = self.specs.get(tx, id, state.revision).await?;
+        let Some(most) = spec.policies.pause_on_failure else {
+            return Ok(());
+        };
+        // Those before a person looked are not held against it again.
+        let since = state.resumed_at.max(Some(spec.says.since)).unwrap_or(now);
+        let ends = launches::newest_ends(tx, id, i64::from(most)).await?;
+        let in_a_row = ends.iter().take_while(|(status, claimed_at)| {
+            *status != LaunchStatus::Succeeded && *claimed_at >= since
+        });
+        let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
+        if !spec.policies.pauses_after(in_a_row) {
+            return Ok(());
+        }
+        let note = format!("{in_a_row} launches in a row have failed");
+        let pause = Pause {
+            by: PAUSER,
+            note: Some(&note),
+            until: None,
+        };
+        if schedules::pause(tx, id, pause, now).await? {
+            let name = &spec.says.name;
+            tracing::error!(schedule = %name, "paused: {note}");
+            let detail = format!("by {PAUSER}: {note}");
+            events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+            changes::bump(tx).await?;
         }
         Ok(())
     }

@@ -9,10 +9,10 @@ use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::Tx;
 use crate::db::launches::{self, NewLaunch};
 use crate::db::overlap::{self, Unfinished};
 use crate::db::schedules::{self, Advance, Due};
+use crate::db::{Tx, changes};
 use crate::ids::ScheduleId;
 use crate::policy::Beside;
 
@@ -46,7 +46,10 @@ impl Engine {
             if resumed > 0 {
                 tx.commit().await?;
             }
-            return Ok(Intended::default());
+            return Ok(Intended {
+                decisions: 0,
+                more: resumed > 0,
+            });
         }
         let specs = self.specs_of(&mut tx, &due).await?;
         let mut beside = self.beside(&mut tx, &due, &specs, now).await?;
@@ -78,15 +81,20 @@ impl Engine {
             .flat_map(|plan| plan.launches.split_off(0))
             .collect();
         launches::insert(&mut tx, &decisions).await?;
+        let mut tell = false;
         for plan in &plans {
-            orders::make_way(&mut tx, &plan.made_way, plan.cancel_grace, now).await?;
+            tell |= orders::make_way(&mut tx, &plan.made_way, plan.cancel_grace, now).await?;
+        }
+        if tell {
+            changes::bump(&mut tx).await?;
         }
         crash::point("before_intend_commit");
         tx.commit().await?;
         crash::point("after_intend_commit");
         Ok(Intended {
             decisions: decisions.len(),
-            more: due.len() as i64 == DUE_BATCH_MAX
+            more: resumed > 0
+                || due.len() as i64 == DUE_BATCH_MAX
                 || moves
                     .iter()
                     .any(|step| step.next_slot.is_some_and(|next| next <= now)),

@@ -164,12 +164,13 @@ pub fn taken_out(skips: Option<&str>) -> BTreeSet<Timestamp> {
 
 /// What of a schedule is not over, at `now`, in the order of `unfinished`.
 ///
-/// While it is paused, those of its slots that wait for their turn go on waiting.
+/// While it is paused, those of its slots that wait for their turn go on waiting, in nobody's way.
 pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<Active> {
-    let waits =
-        |launch: &Unfinished| launch.fire_time > now || !(enabled || launch.kind.is_by_hand());
+    let stands_aside = |launch: &&Unfinished| {
+        launch.status == LaunchStatus::Queued && !(enabled || launch.kind.is_by_hand())
+    };
     let stage = |launch: &Unfinished| match launch.status {
-        LaunchStatus::Queued if waits(launch) => Stage::Early,
+        LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
         LaunchStatus::Queued => Stage::Queued,
         LaunchStatus::Waiting => Stage::Retrying,
         LaunchStatus::Running if launch.cancel_at.is_some() => Stage::Cancelling,
@@ -179,6 +180,7 @@ pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<A
     };
     unfinished
         .iter()
+        .filter(|launch| !stands_aside(launch))
         .map(|launch| Active {
             launch: launch.id,
             claim: Claim::from(launch.kind),

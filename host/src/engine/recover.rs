@@ -1,6 +1,6 @@
 //! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Engine, EngineError};
@@ -10,7 +10,7 @@ use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Buried};
 use crate::db::recovery::{self, Fate, Stray, Verdict};
 use crate::db::{Tx, packages, schedules};
-use crate::ids::RunId;
+use crate::ids::{RunId, ScheduleId};
 use crate::policy::Delivery;
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
@@ -47,10 +47,10 @@ pub fn verdict(
     let too_old = now.since(stray.claimed_at) > limits.age_max;
     // It may have done its work already, all of it or a part.
     let was_begun = stray.run_id.is_some();
-    let fate = if stray.cancel_at.is_some() {
-        Fate::Cancelled
-    } else if was_begun && delivery == Delivery::AtMostOnce {
+    let fate = if was_begun && delivery == Delivery::AtMostOnce {
         Fate::Unknown
+    } else if stray.cancel_at.is_some() {
+        Fate::Cancelled
     } else if stray.deleted_at.is_some() {
         Fate::Abandoned("schedule_deleted")
     } else if !stray.enabled && !stray.kind.is_by_hand() {
@@ -102,6 +102,8 @@ impl Engine {
         let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
 
         let mut done = Recovered::default();
+        let strays = runs.iter().chain(&launches);
+        let schedules: BTreeSet<ScheduleId> = strays.map(|stray| stray.schedule_id).collect();
         for strays in [runs, launches] {
             let taken_up = self.take_up(&mut tx, &strays, now).await?;
             done.again += taken_up.again;
@@ -115,6 +117,9 @@ impl Engine {
         if found {
             crash::point("after_recover_commit");
             tracing::warn!(again = done.again, ended = done.ended, "recovery");
+        }
+        if done.ended > 0 {
+            self.pause_failing(&schedules, now).await?;
         }
         done.more = more && found;
         Ok(done)
@@ -182,8 +187,6 @@ impl Engine {
             recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
         }
         if done.ended > 0 {
-            let strays = strays.iter().map(|stray| stray.schedule_id);
-            self.pause_failing(tx, &strays.collect(), now).await?;
             // A schedule that counts from ends goes on after this end too.
             for schedule in schedules::counting_from_ends(tx).await? {
                 self.set_next_slot(tx, schedule).await?;
@@ -252,7 +255,7 @@ pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), Engi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{LaunchId, LaunchKind, ScheduleId};
+    use crate::ids::{LaunchId, LaunchKind};
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -321,7 +324,9 @@ mod tests {
             cancel_at: Some(Timestamp::EPOCH),
             ..taken()
         };
-        assert_eq!(after(asked, 10), Some(Fate::Cancelled));
+        assert_eq!(after(asked.clone(), 10), Some(Fate::Cancelled));
+        let once = delivered(Delivery::AtMostOnce, &asked, 10);
+        assert_eq!(once, Some(Fate::Unknown), "nobody knows what it did");
     }
 
     #[test]

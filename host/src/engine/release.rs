@@ -3,41 +3,62 @@
 //! Whose turn it is follows from what is on the record alone, so nothing is forgotten when a host dies between the
 //! end of one launch and the beginning of the next.
 
+use std::collections::HashMap;
+
 use super::{Engine, EngineError, plan};
 use crate::clock::Timestamp;
-use crate::db::{overlap, schedules};
-use crate::ids::LaunchId;
+use crate::db::overlap::{self, Unfinished};
+use crate::db::schedules;
+use crate::ids::{LaunchId, ScheduleId};
 use crate::policy;
 
 impl Engine {
     /// Let those go whose turn it is; gives how many.
     pub async fn release(&self, now: Timestamp) -> Result<usize, EngineError> {
-        let mut tx = self.db.read().await?;
-        let queues = overlap::queues(&mut tx, now).await?;
-        drop(tx);
-        if queues.is_empty() {
+        let with_room = self.queues_with_room(now).await?;
+        if with_room.is_empty() {
             return Ok(0);
         }
         let mut tx = self.db.write().await?;
         // Whoever decides about a schedule's launches holds its row; those that another host holds, it looks after.
-        let held = schedules::hold(&mut tx, &queues).await?;
-        let unfinished = overlap::unfinished(&mut tx, &held).await?;
+        let held = schedules::hold(&mut tx, &with_room).await?;
+        let mut of_each: HashMap<ScheduleId, Vec<Unfinished>> = HashMap::new();
+        for launch in overlap::unfinished(&mut tx, &held).await? {
+            of_each.entry(launch.schedule_id).or_default().push(launch);
+        }
         let mut released: Vec<LaunchId> = Vec::new();
-        for id in held {
+        for (id, unfinished) in of_each {
             let Some(state) = schedules::state(&mut tx, id).await? else {
                 continue;
             };
             let spec = self.specs.get(&mut tx, id, state.revision).await?;
-            let of_schedule: Vec<_> = unfinished
-                .iter()
-                .filter(|launch| launch.schedule_id == id)
-                .cloned()
-                .collect();
-            let active = plan::active(&of_schedule, state.enabled, now);
-            released.extend(policy::release(&spec.policies, &active));
+            if spec.knows_policies {
+                let active = plan::active(&unfinished, state.enabled, now);
+                released.extend(policy::release(&spec.policies, &active));
+            }
         }
         overlap::open(&mut tx, self.host, &released, now).await?;
         tx.commit().await?;
         Ok(released.len())
+    }
+
+    /// The schedules of which something waits although no more goes on than may. Looked up without holding anybody up:
+    /// a thousand schedules may have a hundred launches waiting behind one that runs.
+    async fn queues_with_room(&self, now: Timestamp) -> Result<Vec<ScheduleId>, EngineError> {
+        let mut tx = self.db.read().await?;
+        let queues = overlap::queues(&mut tx, now).await?;
+        let ids: Vec<ScheduleId> = queues.iter().map(|(id, _)| *id).collect();
+        let mut going_on: HashMap<ScheduleId, usize> = HashMap::new();
+        for id in overlap::going_on(&mut tx, &ids).await? {
+            *going_on.entry(id).or_default() += 1;
+        }
+        let mut with_room = Vec::new();
+        for (id, revision) in queues {
+            let spec = self.specs.get(&mut tx, id, revision).await?;
+            if going_on.get(&id).copied().unwrap_or(0) < spec.policies.at_once_max() {
+                with_room.push(id);
+            }
+        }
+        Ok(with_room)
     }
 }

@@ -29,7 +29,14 @@ impl Engine {
             return finish;
         }
         let (how, tasks) = match finish {
-            Some(finish) if matches!(finish.end, RunEnd::Succeeded { .. }) => return Some(finish),
+            Some(finish)
+                if matches!(
+                    finish.end,
+                    RunEnd::Succeeded { .. } | RunEnd::Cancelled { .. }
+                ) =>
+            {
+                return Some(finish);
+            }
             Some(finish) => ("it ended when it was asked to", finish.tasks),
             None => ("it was asked to end and did not in its time", Vec::new()),
         };
@@ -63,7 +70,12 @@ impl Engine {
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
         loop {
-            for place in flow.ready(self.clock.now()) {
+            // Asked to end, it begins nothing more.
+            let ready = match stop.is_cancelled() {
+                true => Vec::new(),
+                false => flow.ready(self.clock.now()),
+            };
+            for place in ready {
                 match flow.context_for(place, base.clone()) {
                     Ok(user) => {
                         let number = flow.start(place);
@@ -80,7 +92,7 @@ impl Engine {
             }
             let retry = flow
                 .next_retry()
-                .filter(|_| !calls.is_empty() && !flow.has_failed());
+                .filter(|_| !calls.is_empty() && !flow.has_failed() && !stop.is_cancelled());
             let ended = match retry {
                 // A retry does not wait for the tasks beside it.
                 Some(at) => tokio::select! {
@@ -116,7 +128,7 @@ impl Engine {
             }
             unrecorded.push(call);
             // The last call goes on the record with the end of the run, in one transaction.
-            let goes_on = !calls.is_empty() || !flow.ready(now).is_empty();
+            let goes_on = !calls.is_empty() || !(stop.is_cancelled() || flow.ready(now).is_empty());
             if goes_on && !self.record(work, &mut unrecorded, stop).await {
                 return None;
             }
@@ -124,6 +136,9 @@ impl Engine {
         let end = match (failed, flow.next_retry()) {
             (Some((kind, message)), _) => RunEnd::Failed { kind, message },
             (None, Some(retry_at)) => RunEnd::Waiting { retry_at },
+            (None, None) if !flow.is_done() => RunEnd::Cancelled {
+                message: "it ended when it was asked to, before its last task".to_owned(),
+            },
             (None, None) => RunEnd::Succeeded {
                 output: flow.output().map(|output| output.to_string()),
             },

@@ -214,10 +214,26 @@ pub(super) async fn launch_beside(
     if launch.decision == Decision::Launched {
         let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
         turn = turns.into_iter().next().unwrap_or(turn);
+        go_on_from_end(tx, schedule, now).await?;
     } else {
         launches::insert(tx, &[launch]).await?;
     }
     Ok(Triggered { launch: id, turn })
+}
+
+/// A schedule that counts from ends goes on also when its launch had to make way just now.
+async fn go_on_from_end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result<(), DbError> {
+    let state = &schedule.state;
+    let waits = state.enabled && state.next_slot.is_none();
+    if schedule.says.rule.kind != RuleKind::AfterCompletion || !waits {
+        return Ok(());
+    }
+    if let Ok((rule, policies)) = schedule.says.parse() {
+        let launches = state.history.launches;
+        let next = next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await?;
+        schedules::set_next(tx, state.id, state.cursor_at, next, now).await?;
+    }
+    Ok(())
 }
 
 /// Decide about launches, each beside those before it and those of its schedule that are not over; gives the turn of
@@ -246,25 +262,24 @@ pub(super) async fn launch_each_beside(
         }
         turns.push(turn);
     }
-    make_way(tx, &beside.made_way, policies.cancel_grace(), now).await?;
     launches::insert(tx, &launches).await?;
+    if make_way(tx, &beside.made_way, policies.cancel_grace(), now).await? {
+        changes::bump(tx).await?;
+    }
     Ok(turns)
 }
 
-/// Let launches make way for others, and tell the hosts that run them.
+/// Let launches make way for others; gives whether the hosts that run them are to be told.
 pub(super) async fn make_way(
     tx: &mut Tx,
     made_way: &MadeWay,
     cancel_grace: Duration,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<bool, DbError> {
     overlap::skip(tx, &made_way.skipped, now).await?;
     overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
     overlap::terminate(tx, &made_way.terminated, now).await?;
-    if !made_way.cancelled.is_empty() || !made_way.terminated.is_empty() {
-        changes::bump(tx).await?;
-    }
-    Ok(())
+    Ok(!made_way.cancelled.is_empty() || !made_way.terminated.is_empty())
 }
 
 /// The launch of a schedule besides its slots, or the record that there was no package to launch.

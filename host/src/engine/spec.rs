@@ -9,7 +9,7 @@ use super::EngineError;
 use crate::db::Tx;
 use crate::db::schedules::{self, Revision};
 use crate::ids::ScheduleId;
-use crate::policy::Policies;
+use crate::policy::{Delivery, Policies};
 use crate::schedule::Rule;
 
 /// A revision of a schedule with its rule, policies and context parsed.
@@ -18,6 +18,9 @@ pub struct Spec {
     /// None when this version cannot read it, or the policies: only a different version can have stored them.
     pub rule: Option<Rule>,
     pub policies: Policies,
+    /// False when this version cannot read the policies: then nobody is let go by them, and what may be run at most
+    /// once is not run again.
+    pub knows_policies: bool,
     pub context: Map<String, Value>,
 }
 
@@ -48,13 +51,14 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let (rule, policies) = match says.parse() {
-            Ok((rule, policies)) => (Some(rule), policies),
+        let rule = match says.parse() {
+            Ok((rule, _)) => Some(rule),
             Err(error) => {
                 tracing::error!(schedule = %says.name, "the schedule stands still, it cannot be read by this version: {error}");
-                (None, Policies::default())
+                None
             }
         };
+        let policies = says.policies().ok();
         let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
         if rule.as_ref().is_some_and(counts_from_ends) {
             lock(&self.counting_from_ends).insert(id);
@@ -63,7 +67,8 @@ impl Specs {
         let spec = Arc::new(Spec {
             says,
             rule,
-            policies,
+            knows_policies: policies.is_some(),
+            policies: policies.unwrap_or_else(cautious),
             context,
         });
         let mut specs = lock(&self.revisions);
@@ -92,6 +97,14 @@ impl Specs {
                 .filter(|id| counting.contains(id))
                 .collect(),
         }
+    }
+}
+
+/// What is taken to hold where nobody here knows what does.
+fn cautious() -> Policies {
+    Policies {
+        delivery: Delivery::AtMostOnce,
+        ..Policies::default()
     }
 }
 

@@ -155,7 +155,10 @@ impl Engine {
             });
         }
         recovery::carry_out(&mut tx, self.host, &superseded, "", now).await?;
-        for schedule in schedules::list(&mut tx, None, None).await? {
+        // In one order with whoever else holds these rows.
+        let mut all = schedules::list(&mut tx, None, None).await?;
+        all.sort_unstable_by_key(|schedule| schedule.state.id);
+        for schedule in all {
             let state = &schedule.state;
             let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
             if spec.rule.as_ref().is_some_and(Rule::at_host_start) {

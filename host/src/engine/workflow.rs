@@ -111,6 +111,12 @@ impl Workflow {
         failed
     }
 
+    /// Whether every step has succeeded.
+    pub fn is_done(&self) -> bool {
+        let done = |state: &State| matches!(state, State::Done { .. });
+        self.states.iter().all(done)
+    }
+
     /// The steps to call at `now`.
     pub fn ready(&self, now: Timestamp) -> Vec<usize> {
         if self.has_failed() {

@@ -288,8 +288,8 @@ impl Policies {
         self.at_once_max() < usize::MAX
     }
 
-    /// How many launches go on at the same time.
-    fn at_once_max(&self) -> usize {
+    /// How many launches go on at the same time, at most.
+    pub fn at_once_max(&self) -> usize {
         match (self.overlap, self.max_concurrent) {
             (Overlap::Allow, None) => usize::MAX,
             (Overlap::Allow, Some(max)) => max as usize,
