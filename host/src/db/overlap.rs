@@ -29,6 +29,15 @@ pub struct Unfinished {
     pub cancel_at: Option<Timestamp>,
 }
 
+/// A schedule of which launches wait for their turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
+pub struct Queue {
+    pub id: ScheduleId,
+    pub revision: i64,
+    /// How many of them were decided before their fire time, which has come.
+    pub arriving: i64,
+}
+
 // Each part is answered by a partial index on the schedule, however long the record is.
 pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
@@ -48,7 +57,9 @@ const QUEUES: &str = "WITH RECURSIVE queue (id) AS (
         SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' ORDER BY schedule_id LIMIT 1)
         UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
             ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
-    SELECT s.id, s.revision FROM queue JOIN schedule s ON s.id = queue.id
+    SELECT s.id, s.revision, (SELECT count(*) FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued'
+            AND l.kind = 'schedule' AND l.fire_time <= $1 AND l.fire_time > l.claimed_at) AS arriving
+        FROM queue JOIN schedule s ON s.id = queue.id
     WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued' AND l.fire_time <= $1
         AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
 const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE decision = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
@@ -74,7 +85,8 @@ const SKIP: Batch = Batch {
 };
 const SKIP_QUEUE: &str =
     "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
-    WHERE schedule_id = $1 AND decision = 'queued'";
+    WHERE schedule_id = $1 AND (decision = 'queued'
+        OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
 const ASK: Batch = Batch {
     head: "UPDATE run SET cancel_at = v.column2 FROM (VALUES ",
     columns: 2,
@@ -134,9 +146,9 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
     Ok(all)
 }
 
-/// The schedules of which a launch whose fire time has come waits for its turn, each with its revision. Slots of one
-/// that is paused go on waiting.
-pub async fn queues(tx: &mut Tx, now: Timestamp) -> Result<Vec<(ScheduleId, i64)>, DbError> {
+/// The schedules of which a launch whose fire time has come waits for its turn. Slots of one that is paused go on
+/// waiting.
+pub async fn queues(tx: &mut Tx, now: Timestamp) -> Result<Vec<Queue>, DbError> {
     let any: i64 = on!(tx, |conn| sqlx::query_scalar(ANY_QUEUED)
         .bind(now)
         .fetch_one(conn)
@@ -192,7 +204,7 @@ pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<
     displace(tx, &SKIP, skipped, now).await
 }
 
-/// Skip every launch of a schedule that waits for its turn, for `reason`.
+/// Skip every launch of a schedule that waits for its turn, or that nobody has taken yet, for `reason`.
 pub async fn skip_queue(
     tx: &mut Tx,
     schedule: ScheduleId,

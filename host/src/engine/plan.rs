@@ -8,10 +8,10 @@ use crate::db::launches::NewLaunch;
 use crate::db::overlap::{REASON, Unfinished};
 use crate::db::schedules::{Advance, Due, History};
 use crate::db::{Decision, LaunchStatus};
-use crate::ids::{HostId, LaunchId, LaunchKind};
+use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use crate::policy::{
-    Active, Beside, CaughtUp, Claim, Defaults, DropReason, MadeWay, Policies, Stage, Standing,
-    Terms, Turn, Verdict,
+    Active, Beside, CaughtUp, Claim, Defaults, DropReason, Judgement, MadeWay, Policies, Stage,
+    Standing, Terms, Turn, Verdict,
 };
 use crate::schedule::Rule;
 
@@ -69,10 +69,14 @@ pub fn plan(
     let judgement = terms.judge(&standing(due.cursor_at, &due.history), now, slots_max);
     let missing = due.digest.is_none() || due.missing_since.is_some();
     let mut beside = beside;
+    let turns = match missing {
+        true => Vec::new(),
+        false => turns(due.id, &judgement, says.policies, &mut beside, now),
+    };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;
     let mut launches = Vec::with_capacity(judgement.decisions.len());
-    for slots in &judgement.decisions {
+    for (place, slots) in judgement.decisions.iter().enumerate() {
         let (kind, dropped, fire_time) = match slots.verdict {
             Verdict::Launch { fire_time } => (LaunchKind::Schedule, None, fire_time),
             Verdict::CatchUp { fire_time } => (LaunchKind::Catchup, None, fire_time),
@@ -82,10 +86,10 @@ pub fn plan(
         let reason = dropped.map(DropReason::as_str);
         let (decision, reason, overlaps) = match reason.or(missing.then_some(PACKAGE_MISSING)) {
             Some(reason) => (Decision::Skipped, Some(reason), None),
-            None => match beside.come(says.policies, id, kind.into(), fire_time > now) {
-                Turn::Now => (Decision::Launched, None, None),
-                Turn::Later => (Decision::Queued, None, None),
-                Turn::Never(other) => (Decision::Skipped, Some(REASON), Some(other)),
+            None => match turns.get(place).copied().flatten() {
+                Some(Turn::Now) => (Decision::Launched, None, None),
+                Some(Turn::Never(other)) => (Decision::Skipped, Some(REASON), Some(other)),
+                Some(Turn::Later) | None => (Decision::Queued, None, None),
             },
         };
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
@@ -140,6 +144,34 @@ pub fn plan(
     }
 }
 
+/// The turn of each slot that is launched: first of those in time, then of those caught up, which wait for their turn
+/// behind them although they are older.
+fn turns(
+    schedule: ScheduleId,
+    judgement: &Judgement,
+    policies: &Policies,
+    beside: &mut Beside,
+    now: Timestamp,
+) -> Vec<Option<Turn>> {
+    let mut turns = vec![None; judgement.decisions.len()];
+    // Those in time may be among the slots that the next transaction decides.
+    let more_come = judgement.next.is_some_and(|next| next <= now);
+    for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
+        if let Verdict::Launch { fire_time } = slots.verdict {
+            let id = LaunchId::of(schedule, slots.first, LaunchKind::Schedule);
+            *turn = Some(beside.come(policies, id, Claim::Prompt, fire_time > now));
+        }
+    }
+    for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
+        if let Verdict::CatchUp { fire_time } = slots.verdict {
+            let id = LaunchId::of(schedule, slots.first, LaunchKind::Catchup);
+            let waits = more_come || fire_time > now;
+            *turn = Some(beside.come(policies, id, Claim::Patient, waits));
+        }
+    }
+    turns
+}
+
 /// Where a schedule stands, for the judge.
 pub fn standing(cursor: Timestamp, history: &History) -> Standing {
     let caught_up = history.caught_up_at.zip(history.caught_up_fire);
@@ -171,6 +203,13 @@ pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<A
     };
     let stage = |launch: &Unfinished| match launch.status {
         LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
+        // It was early when it was decided; what is caught up or filled back is only spread.
+        LaunchStatus::Queued
+            if launch.fire_time > launch.claimed_at
+                && Claim::from(launch.kind) == Claim::Prompt =>
+        {
+            Stage::Arriving
+        }
         LaunchStatus::Queued => Stage::Queued,
         LaunchStatus::Waiting => Stage::Retrying,
         LaunchStatus::Running if launch.cancel_at.is_some() => Stage::Cancelling,
@@ -210,7 +249,7 @@ pub fn stand_still(due: &Due) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ArtifactDigest, ScheduleId};
+    use crate::ids::ArtifactDigest;
     use crate::schedule::{HashKey, RuleKind, RuleText};
 
     fn time(text: &str) -> Timestamp {

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 
+use super::schedules as orders;
 use super::{Engine, EngineError, plan};
 use crate::clock::Timestamp;
-use crate::db::overlap::{self, Unfinished};
-use crate::db::schedules;
+use crate::db::overlap::{self, Queue, Unfinished};
+use crate::db::{changes, schedules};
 use crate::ids::{LaunchId, ScheduleId};
 use crate::policy;
 
@@ -26,7 +27,8 @@ impl Engine {
         for launch in overlap::unfinished(&mut tx, &held).await? {
             of_each.entry(launch.schedule_id).or_default().push(launch);
         }
-        let mut released: Vec<LaunchId> = Vec::new();
+        let mut opened: Vec<LaunchId> = Vec::new();
+        let mut tell = false;
         for (id, unfinished) in of_each {
             let Some(state) = schedules::state(&mut tx, id).await? else {
                 continue;
@@ -34,28 +36,41 @@ impl Engine {
             let spec = self.specs.get(&mut tx, id, state.revision).await?;
             if spec.knows_policies {
                 let active = plan::active(&unfinished, state.enabled, now);
-                released.extend(policy::release(&spec.policies, &active));
+                let released = policy::release(&spec.policies, active);
+                overlap::skip(&mut tx, &released.skipped, now).await?;
+                let grace = spec.policies.cancel_grace();
+                tell |= orders::make_way(&mut tx, &released.made_way, grace, now).await?;
+                opened.extend(released.open);
             }
         }
-        overlap::open(&mut tx, self.host, &released, now).await?;
+        overlap::open(&mut tx, self.host, &opened, now).await?;
+        if tell {
+            changes::bump(&mut tx).await?;
+        }
         tx.commit().await?;
-        Ok(released.len())
+        Ok(opened.len())
     }
 
-    /// The schedules of which something waits although no more goes on than may. Looked up without holding anybody up:
+    /// The schedules of which something waits although more may go on, or has come to its fire time. Looked up without holding anybody up:
     /// a thousand schedules may have a hundred launches waiting behind one that runs.
     async fn queues_with_room(&self, now: Timestamp) -> Result<Vec<ScheduleId>, EngineError> {
         let mut tx = self.db.read().await?;
         let queues = overlap::queues(&mut tx, now).await?;
-        let ids: Vec<ScheduleId> = queues.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();
         let mut going_on: HashMap<ScheduleId, usize> = HashMap::new();
         for id in overlap::going_on(&mut tx, &ids).await? {
             *going_on.entry(id).or_default() += 1;
         }
         let mut with_room = Vec::new();
-        for (id, revision) in queues {
+        for Queue {
+            id,
+            revision,
+            arriving,
+        } in queues
+        {
             let spec = self.specs.get(&mut tx, id, revision).await?;
-            if going_on.get(&id).copied().unwrap_or(0) < spec.policies.at_once_max() {
+            let going_on = going_on.get(&id).copied().unwrap_or(0);
+            if arriving > 0 || going_on < spec.policies.at_once_max() {
                 with_room.push(id);
             }
         }

@@ -47,7 +47,8 @@
 //!
 //! What is caught up or backfilled is patient: it waits for its turn under every policy, since to
 //! skip it would undo what `catchup` decided, and to cancel a newer run for an older slot helps
-//! nobody. While it waits it is in the way of nothing prompt.
+//! nobody. While it waits it is in the way of nothing prompt. A slot with jitter is decided about when it
+//! fires, and is in nobody's way before.
 
 mod check;
 mod error;
@@ -69,7 +70,7 @@ mod testing;
 pub use error::PolicyError;
 pub use judge::{CaughtUp, Decision, DropReason, Judgement, Standing, Terms, Verdict};
 pub use overlap::{
-    Active, Admission, Beside, Claim, Displaced, MadeWay, Stage, Turn, admit, release,
+    Active, Admission, Beside, Claim, Displaced, MadeWay, Released, Stage, Turn, admit, release,
 };
 pub use says::{CATCHUP_MAX_MOST, Catchup, Defaults, Delivery, Keep, Overlap, Policies};
 pub use typed::{NUMBER_MOST, Policy, Shape};

@@ -13,6 +13,8 @@
 //!            └── Skip
 //! ```
 //!
+//! One that fires later than it is decided is early, and nothing else, until [`release`] sees that its time has come.
+//!
 //! Both answers are for the transaction in which the state was read: what another host admits at
 //! the same moment is in the next one's state, or the compare-and-set of the cursor fails.
 
@@ -42,8 +44,10 @@ impl From<LaunchKind> for Claim {
 words! {
     /// How far a launch that is not over has come.
     Stage {
-        /// Admitted; its fire time has not come.
+        /// Its fire time has not come: then it is decided about, and until then it is in nobody's way.
         Early => "early",
+        /// Its fire time has come, and nobody has decided about it yet.
+        Arriving => "arriving",
         /// Its fire time has come, and it waits for its turn.
         Queued => "queued",
         /// Let go: the next host with room takes it.
@@ -98,8 +102,8 @@ pub enum Admission {
 /// in which they were decided.
 pub fn admit(policies: &Policies, active: &[Active], claim: Claim) -> Admission {
     let in_its_way = |other: &&Active| match claim {
-        Claim::Prompt => other.goes_on() || other.claim == Claim::Prompt,
-        Claim::Patient => true,
+        Claim::Prompt => other.goes_on() || other.waits_promptly(),
+        Claim::Patient => other.goes_on() || other.stage == Stage::Queued,
     };
     let obstacles: Vec<&Active> = active.iter().filter(in_its_way).collect();
     let first = match obstacles.first() {
@@ -139,22 +143,51 @@ pub fn admit(policies: &Policies, active: &[Active], claim: Claim) -> Admission 
     }
 }
 
-/// Choose those that wait for their turn and have it now, among the launches of a schedule that
-/// are not over, in the order in which they were decided.
+/// What becomes of those that waited for their fire time or their turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// These are let go.
+    pub open: Vec<LaunchId>,
+    /// These have come to their fire time while others are in their way.
+    pub skipped: Vec<Displaced>,
+    /// These make way for one that has come to its fire time.
+    pub made_way: MadeWay,
+}
+
+/// Decide about those whose fire time has come, and choose those that wait for their turn and have it now, among the
+/// launches of a schedule that are not over, in the order in which they were decided.
 ///
 /// The one that has waited longest is first. Under `cancel_other` it is the prompt one: what was
 /// asked to end was asked so for its sake.
-pub fn release(policies: &Policies, active: &[Active]) -> Vec<LaunchId> {
-    let going_on = active.iter().filter(|launch| launch.goes_on()).count();
+pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
+    let is_arriving = |launch: &Active| launch.stage == Stage::Arriving;
+    let (arriving, others): (Vec<Active>, Vec<Active>) = active.into_iter().partition(is_arriving);
+    let mut beside = Beside::new(others);
+    let mut released = Released::default();
+    for Active { launch, claim, .. } in arriving {
+        match beside.come(policies, launch, claim, false) {
+            Turn::Now => released.open.push(launch),
+            Turn::Later => {}
+            Turn::Never(by) => released.skipped.push(Displaced { launch, by }),
+        }
+    }
+    let going_on = beside
+        .active
+        .iter()
+        .filter(|launch| launch.goes_on())
+        .count();
     let room = policies.at_once_max().saturating_sub(going_on);
-    let mut queued: Vec<&Active> = active
+    let mut queued: Vec<&Active> = beside
+        .active
         .iter()
         .filter(|launch| launch.stage == Stage::Queued)
         .collect();
     if policies.overlap == Overlap::CancelOther {
         queued.sort_by_key(|launch| launch.claim != Claim::Prompt);
     }
-    ids(queued.into_iter().take(room))
+    released.open.extend(ids(queued.into_iter().take(room)));
+    released.made_way = beside.made_way;
+    released
 }
 
 /// The launches of one schedule that are not over, as new ones come.
@@ -204,7 +237,8 @@ impl Beside {
         }
     }
 
-    /// Decide about a new launch, and let others make way for it. `early` is one that fires later.
+    /// Decide about a new launch, and let others make way for it. One that is `early` fires later, and is decided about
+    /// then.
     pub fn come(
         &mut self,
         policies: &Policies,
@@ -212,6 +246,10 @@ impl Beside {
         claim: Claim,
         early: bool,
     ) -> Turn {
+        if early {
+            self.push(launch, claim, Stage::Early);
+            return Turn::Later;
+        }
         let admission = admit(policies, &self.active, claim);
         let displaced = |launches: &[LaunchId]| -> Vec<Displaced> {
             let by = launch;
@@ -220,7 +258,7 @@ impl Beside {
         };
         let turn = match &admission {
             Admission::Skip { overlaps } => return Turn::Never(*overlaps),
-            Admission::Launch | Admission::Terminate { .. } if !early => Turn::Now,
+            Admission::Launch | Admission::Terminate { .. } => Turn::Now,
             _ => Turn::Later,
         };
         match admission {
@@ -242,17 +280,20 @@ impl Beside {
             }
             Admission::Launch | Admission::Queue | Admission::Skip { .. } => {}
         }
-        let stage = match (turn, early) {
-            (Turn::Now, _) => Stage::Open,
-            (_, true) => Stage::Early,
-            (_, false) => Stage::Queued,
+        let stage = match turn {
+            Turn::Now => Stage::Open,
+            Turn::Later | Turn::Never(_) => Stage::Queued,
         };
+        self.push(launch, claim, stage);
+        turn
+    }
+
+    fn push(&mut self, launch: LaunchId, claim: Claim, stage: Stage) {
         self.active.push(Active {
             launch,
             claim,
             stage,
         });
-        turn
     }
 
     fn forget(&mut self, over: &[LaunchId]) {
@@ -274,11 +315,11 @@ impl Beside {
 impl Active {
     /// Whether it was let go and is not over.
     fn goes_on(&self) -> bool {
-        !matches!(self.stage, Stage::Early | Stage::Queued)
+        !matches!(self.stage, Stage::Early | Stage::Arriving | Stage::Queued)
     }
 
     fn waits_promptly(&self) -> bool {
-        !self.goes_on() && self.claim == Claim::Prompt
+        self.stage == Stage::Queued && self.claim == Claim::Prompt
     }
 }
 

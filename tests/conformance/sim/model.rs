@@ -330,8 +330,10 @@ fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
         use LaunchStatus::{Open, Running, Waiting};
         matches!(row.status, Open | Running | Waiting)
     };
+    // One that was decided before its fire time is in nobody's way until then.
     let waits = |row: &&&LaunchRow| {
         row.status == LaunchStatus::Queued
+            && row.fire_time <= row.claimed_at
             && !matches!(row.kind, LaunchKind::Catchup | LaunchKind::Backfill)
     };
     let going_on: Vec<_> = rows.iter().filter(goes_on).collect();

@@ -16,7 +16,7 @@ use crate::db::{Decision, LaunchStatus};
 use crate::engine::intend::SLOTS_MAX;
 use crate::engine::plan::{self, Plan};
 use crate::ids::{HostId, LaunchId, LaunchKind};
-use crate::policy::{self, Active, Beside, Displaced};
+use crate::policy::{self, Active, Beside, Displaced, MadeWay};
 
 /// The host that decides and runs everything.
 const HOST: HostId = HostId(Uuid::nil());
@@ -229,16 +229,7 @@ impl<'a> Clockwork<'a> {
         for launch in &plan.launches {
             self.insert(schedule, launch);
         }
-        for displaced in &plan.made_way.skipped {
-            self.end_for(displaced, LaunchStatus::Skipped);
-        }
-        let until = self.now.plus(plan.cancel_grace);
-        for displaced in &plan.made_way.cancelled {
-            self.ask_to_end(displaced, until);
-        }
-        for displaced in &plan.made_way.terminated {
-            self.end_for(displaced, LaunchStatus::Cancelled);
-        }
+        self.make_way(&plan.made_way, plan.cancel_grace);
         let state = &mut self.states[schedule];
         state.due.cursor_at = plan.advance.to;
         let history = &mut state.due.history;
@@ -295,7 +286,13 @@ impl<'a> Clockwork<'a> {
         }
         let active = self.active(schedule);
         let policies = &self.tower.schedules[schedule].policies;
-        for id in policy::release(policies, &active) {
+        let grace = policies.cancel_grace();
+        let released = policy::release(policies, active);
+        for displaced in &released.skipped {
+            self.end_for(displaced, LaunchStatus::Skipped);
+        }
+        self.make_way(&released.made_way, grace);
+        for id in released.open {
             self.ledger.set_status(id, LaunchStatus::Open);
             if let Some(flight) = self.ledger.get_mut(id) {
                 flight.let_go_at = self.now;
@@ -367,7 +364,8 @@ impl<'a> Clockwork<'a> {
             return;
         };
         if flight.launch.status != LaunchStatus::Running {
-            return self.end_for(displaced, LaunchStatus::Cancelled);
+            let status = self.cut_short(displaced);
+            return self.end_for(displaced, status);
         }
         flight.launch.cancel_at.get_or_insert(until);
         flight.ends += 1;
@@ -377,6 +375,29 @@ impl<'a> Clockwork<'a> {
             row.overlaps = Some(displaced.by);
         }
         self.at(ends_at, Event::End(displaced.launch, end));
+    }
+
+    /// Launches make way for others.
+    fn make_way(&mut self, made_way: &MadeWay, cancel_grace: Duration) {
+        for displaced in &made_way.skipped {
+            self.end_for(displaced, LaunchStatus::Skipped);
+        }
+        let until = self.now.plus(cancel_grace);
+        for displaced in &made_way.cancelled {
+            self.ask_to_end(displaced, until);
+        }
+        for displaced in &made_way.terminated {
+            let status = self.cut_short(displaced);
+            self.end_for(displaced, status);
+        }
+    }
+
+    /// What a launch is that ends before its time: one that nobody had taken is skipped after all.
+    fn cut_short(&self, displaced: &Displaced) -> LaunchStatus {
+        match self.ledger.get(displaced.launch) {
+            Some(flight) if !flight.has_begun => LaunchStatus::Skipped,
+            _ => LaunchStatus::Cancelled,
+        }
     }
 
     /// A launch ends for another.

@@ -134,9 +134,10 @@ fn whatever_goes_on_is_in_the_way_whoever_asked_for_it() {
 }
 
 #[test]
-fn what_has_yet_to_fire_is_in_the_way_of_what_cannot_wait_if_it_cannot_either() {
+fn what_has_yet_to_fire_is_in_nobodys_way() {
     for (other, answer) in [
-        ("1:early", "skip 1"),
+        ("1:early", "launch"),
+        ("1:arriving", "launch"),
         ("1~early", "launch"),
         ("1:queued", "skip 1"),
     ] {
@@ -194,8 +195,82 @@ fn those_that_wait_go_on_in_turn() {
             "2,3",
         ),
     ] {
-        let ids = release(&policies(json), &active(state));
+        let ids = release(&policies(json), active(state)).open;
         assert_eq!(numbers(&ids), released, "{json} {state}");
+    }
+}
+
+#[test]
+fn what_comes_to_its_fire_time_is_decided_about_then() {
+    for (json, state, open, skipped, cancelled, terminated) in [
+        ("{}", "1:arriving", "1", "", "", ""),
+        ("{}", "1:running 2:arriving", "", "2", "", ""),
+        ("{}", "1:arriving 2:arriving", "1", "2", "", ""),
+        // It is for now; what was caught up can wait.
+        ("{}", "1~queued 2:arriving", "2", "", "", ""),
+        (
+            r#"{"overlap":"buffer_one"}"#,
+            "1:running 2:arriving 3:arriving",
+            "",
+            "3",
+            "",
+            "",
+        ),
+        (
+            r#"{"overlap":"buffer_all","max_buffered":1}"#,
+            "1:running 2:arriving 3:arriving",
+            "",
+            "3",
+            "",
+            "",
+        ),
+        (
+            r#"{"overlap":"cancel_other"}"#,
+            "1:running 2:arriving",
+            "",
+            "",
+            "1",
+            "",
+        ),
+        (
+            r#"{"overlap":"terminate_other"}"#,
+            "1:running 2:arriving",
+            "2",
+            "",
+            "",
+            "1",
+        ),
+        (
+            r#"{"overlap":"allow"}"#,
+            "1:running 2:arriving",
+            "2",
+            "",
+            "",
+            "",
+        ),
+    ] {
+        let released = release(&policies(json), active(state));
+        let launches = |displaced: &[Displaced]| -> Vec<LaunchId> {
+            displaced.iter().map(|displaced| displaced.launch).collect()
+        };
+        let made_way = &released.made_way;
+        assert_eq!(numbers(&released.open), open, "{json} {state}");
+        assert_eq!(
+            numbers(&launches(&released.skipped)),
+            skipped,
+            "{json} {state}"
+        );
+        assert_eq!(
+            numbers(&launches(&made_way.cancelled)),
+            cancelled,
+            "{json} {state}"
+        );
+        assert_eq!(
+            numbers(&launches(&made_way.terminated)),
+            terminated,
+            "{json} {state}"
+        );
+        assert_eq!(made_way.skipped, [], "{json} {state}");
     }
 }
 
@@ -233,7 +308,7 @@ fn whatever_comes_and_ends_the_limits_hold_and_nobody_is_forgotten() {
                 let claim = Claim::ALL[random.random_range(0..Claim::ALL.len())];
                 come(&policies, &mut active, id(number), claim);
             }
-            for released in release(&policies, &active) {
+            for released in release(&policies, active.clone()).open {
                 let launch = active.iter_mut().find(|launch| launch.launch == released);
                 launch.unwrap().stage = Stage::Running;
             }
@@ -252,40 +327,42 @@ fn whatever_comes_and_ends_the_limits_hold_and_nobody_is_forgotten() {
 #[test]
 fn what_an_outage_comes_to_under_every_policy() {
     let rule = cron("*/5 * * * *", "UTC").unwrap();
-    // The slots of 04:45 and 04:50 are caught up; 04:55 and 05:00 are in time. The launches are 1 to 4.
+    // 04:55 and 05:00 are in time, the launches 1 and 2; 04:45 and 04:50 are caught up after them, 3 and 4.
     for (overlap, answers) in [
-        (r#""skip""#, ["launch", "queue", "skip 1", "skip 1"]),
-        (r#""buffer_one""#, ["launch", "queue", "queue", "skip 1"]),
+        (r#""skip""#, ["launch", "skip 1", "queue", "queue"]),
+        (r#""buffer_one""#, ["launch", "queue", "queue", "queue"]),
         (
             r#""buffer_one","keep":"latest""#,
-            ["launch", "queue", "queue", "replace 3"],
+            ["launch", "queue", "queue", "queue"],
         ),
         (r#""buffer_all""#, ["launch", "queue", "queue", "queue"]),
         (
             r#""cancel_other""#,
-            ["launch", "queue", "cancel 1", "cancel  3"],
+            ["launch", "cancel 1", "queue", "queue"],
         ),
         (
             r#""terminate_other""#,
-            ["launch", "queue", "terminate 1", "terminate 3"],
+            ["launch", "terminate 1", "queue", "queue"],
         ),
         (r#""allow""#, ["launch", "launch", "launch", "launch"]),
     ] {
         let json = format!(r#"{{"catchup":"all","catchup_window":"15m","overlap":{overlap}}}"#);
         let policies = policies(&json);
         let judgement = terms(&rule, &policies).judge(&standing(at("01:55")), at("05:00"), 100);
-        let kinds = judgement
+        let claims = judgement
             .decisions
             .iter()
             .filter_map(|decision| match decision.verdict {
-                Verdict::Launch { .. } => Some(LaunchKind::Schedule),
-                Verdict::CatchUp { .. } => Some(LaunchKind::Catchup),
+                Verdict::Launch { .. } => Some(Claim::Prompt),
+                Verdict::CatchUp { .. } => Some(Claim::Patient),
                 Verdict::Drop(_) => None,
             });
+        let mut claims: Vec<Claim> = claims.collect();
+        claims.sort_by_key(|claim| *claim == Claim::Patient);
         let mut active = Vec::new();
         let told: Vec<String> = (1..)
-            .zip(kinds)
-            .map(|(number, kind)| come(&policies, &mut active, id(number), kind.into()))
+            .zip(claims)
+            .map(|(number, claim)| come(&policies, &mut active, id(number), claim))
             .collect();
         assert_eq!(told, answers, "{json}");
     }
