@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Row;
 use crate::clock::Timestamp;
-use crate::db::LaunchStatus;
 use crate::db::launches::NewLaunch;
 use crate::db::overlap::Unfinished;
+use crate::db::{Decision, LaunchStatus};
 use crate::engine::plan;
 use crate::ids::LaunchId;
 use crate::policy::Active;
@@ -136,6 +136,10 @@ impl Ledger {
         if let Some(row) = self.row(id) {
             row.finished_at = Some(now);
             row.reason = reason;
+            if status == LaunchStatus::Skipped {
+                // It was let go, but nobody had taken it.
+                row.decision = Decision::Skipped;
+            }
         }
         let flight = self.flights.remove(&id)?;
         let of_schedule = &mut self.schedules[flight.schedule];
