@@ -76,8 +76,12 @@ a launch waits at most 0s
 
 async fn places_are_kept_and_a_pause_is_named(place: Place) {
     let hourly = "0 * * * *";
-    let tower = tower(place, &[("a", hourly), ("b", hourly), ("c", hourly)]);
-    tower.ok(["schedule", "pause", "c", "--by", "ada"]);
+    let names = ["a", "b", "c", "d"];
+    let tower = tower(place, &names.map(|name| (name, hourly)));
+    let pause = ["schedule", "pause", "--by", "ada"];
+    tower.ok(pause.into_iter().chain(["c"]));
+    let back_at = ["--until", "2099-01-01T00:00:00Z"];
+    tower.ok(pause.into_iter().chain(["d"]).chain(back_at));
     let config = tower.folder().join("campanile.toml");
     std::fs::write(config, "[host]\nruns_max = 1\n").expect("a configuration");
     let from = hour();
@@ -109,7 +113,11 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
         (&plan["launches"], &plan["lag_ms_max"]),
         (&json!(4), &json!(1_000))
     );
-    let left_out = json!([{ "schedule": "c", "reason": "it is paused by ada" }]);
+    let until = "it is paused by ada until 2099-01-01T00:00:00Z, and rings again then";
+    let left_out = json!([
+        { "schedule": "c", "reason": "it is paused by ada" },
+        { "schedule": "d", "reason": until },
+    ]);
     assert_eq!(plan["left_out"], left_out);
     let starts = json!([
         { "at": from, "count": 2 },

@@ -262,6 +262,29 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     assert_eq!(refused, Vec::<Value>::new());
 }
 
+/// Trying again is about what was refused, and not about what the file had changed then.
+#[test]
+fn trying_again_reverts_nothing_that_another_host_changed_since() {
+    run_empty_case(Backend::Postgres, async |place| {
+        let hourly = schedule("first", "every = '1h'");
+        let waits = schedule("waits", "every = '1h'").replace("guests", "nowhere");
+        let (tower, _north) = ordered(place, &format!("{hourly}{waits}"));
+        assert_eq!(all(&tower), [of_file("first", 1)]);
+
+        let folder = tower.folder().join("south");
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("campanile.toml"), "").expect("a configuration");
+        let daily = schedule("first", "every = '1d'");
+        std::fs::write(folder.join("schedules.toml"), daily).expect("a schedules file");
+        let config = ["--config", "south/campanile.toml", "--plugins", "plugins"];
+        let _south = tower.serve_with(&[&["--name", "south"][..], &config].concat());
+        assert_eq!(all(&tower), [of_file("first", 2)]);
+        // North tries again every 10 s.
+        std::thread::sleep(Duration::from_secs(13));
+        assert_eq!(all(&tower), [of_file("first", 2)]);
+    });
+}
+
 /// Of several hosts' files the one holds that was taken over last: also when an earlier one waits for something.
 #[test]
 fn trying_again_undoes_nothing_that_another_hosts_file_did() {

@@ -15,7 +15,7 @@ use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wante
 use campanile::ids::{BackfillId, LaunchId, LaunchKind};
 use campanile::policy::{Overlap, Policies};
 use campanile::schedule::{RuleKind, RuleText};
-use campanile_tests::{TestDb, on_both};
+use campanile_tests::{Backend, TestDb, on_both};
 use futures_util::future::join_all;
 use serde_json::Map;
 use uuid::Uuid;
@@ -27,10 +27,12 @@ on_both!(
     both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before,
     launches_keep_their_distance,
     what_has_succeeded_is_left_alone_unless_forced,
+    what_is_under_way_is_left_alone_unless_forced,
     launches_by_hand_fill_nothing_back,
     a_backfill_goes_on_where_a_host_left_off,
     the_same_id_launches_nothing_twice,
     a_cancelled_backfill_skips_what_has_not_begun,
+    a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again,
     slots_that_come_meanwhile_go_first,
     many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too,
     hosts_that_look_at_once_do_not_launch_past_the_window,
@@ -275,8 +277,8 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
     let failed = format!(
         "UPDATE launch SET status = 'failed' WHERE id = {}",
         match tower.test.backend() {
-            campanile_tests::Backend::Sqlite => format!("x'{}'", failed.0.simple()),
-            campanile_tests::Backend::Postgres => format!("'{failed}'"),
+            Backend::Sqlite => format!("x'{}'", failed.0.simple()),
+            Backend::Postgres => format!("'{failed}'"),
         }
     );
     tower.test.execute(&failed).await;
@@ -295,6 +297,30 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
     let (fourth, ends) = tower.seen(id(4)).await;
     assert_eq!((fourth.launched, fourth.left_alone), (6, 0));
     assert_eq!(ends.succeeded, 6);
+}
+
+async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    // The schedule's own launch of the slot is open.
+    let slot = at(60);
+    tower.clock.advance_to(slot);
+    assert_eq!(tower.engine().intend(slot).await.unwrap().decisions, 1);
+    for (number, forced, launched, left_alone) in [(1, false, 0, 1), (2, true, 1, 0)] {
+        let here = Asked {
+            from: slot,
+            to: slot,
+            forced,
+            ..asked(number, 0, 0)
+        };
+        let survey = tower.begin(&here).await;
+        assert_eq!((survey.slots, survey.left_alone), (1, left_alone as u64));
+        tower.engine().fill_back(slot).await.unwrap();
+        let (backfill, _) = tower.seen(here.id).await;
+        assert_eq!(
+            (backfill.launched, backfill.left_alone),
+            (launched, left_alone)
+        );
+    }
 }
 
 async fn launches_by_hand_fill_nothing_back(test: TestDb) {
@@ -429,6 +455,37 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
     tx.commit().await.unwrap();
     assert_eq!(tower.tick().await.runs, 0);
     assert_eq!(tower.seen(id(2)).await.1.cancelled, 19);
+}
+
+async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(test: TestDb) {
+    let tower = Tower::new(test, Overlap::Allow).await;
+    tower.begin(&asked(1, 5, 1)).await;
+    let now = tower.clock.now();
+    let mut renaming = tower.test.write().await;
+    orders::rename(&mut renaming, "bell", "carillon", now)
+        .await
+        .unwrap();
+    match tower.test.backend() {
+        // There is one writer at a time.
+        Backend::Sqlite => renaming.commit().await.unwrap(),
+        Backend::Postgres => {
+            let mut tx = tower.test.write().await;
+            let cancel = backfill::cancel(&mut tx, id(1), "bob", now);
+            let rename = async {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                renaming.commit().await
+            };
+            let (cancelled, renamed) = tokio::join!(cancel, rename);
+            renamed.unwrap();
+            let error = cancelled.unwrap_err();
+            assert!(matches!(error, ScheduleError::Raced(_)), "{error}");
+        }
+    }
+    let cancelled = orders::change(&tower.test.db, async |tx| {
+        backfill::cancel(tx, id(1), "bob", now).await
+    });
+    assert_eq!(cancelled.await.unwrap(), 0);
+    assert_eq!(tower.state(id(1)).await, BackfillState::Cancelled);
 }
 
 async fn slots_that_come_meanwhile_go_first(test: TestDb) {

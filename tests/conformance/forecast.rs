@@ -158,7 +158,10 @@ fn settings() -> Settings {
 /// Where everything stands, with what its runs take.
 async fn stand(test: &TestDb, now: Timestamp) -> Tower {
     let mut tx = test.read().await;
-    let (mut tower, left_out) = record::read(&mut tx, &settings(), now).await.unwrap();
+    let learned = record::learn(&mut tx).await.unwrap();
+    let (mut tower, left_out) = record::read(&mut tx, &settings(), &learned, now)
+        .await
+        .unwrap();
     assert_eq!(left_out, []);
     assert_eq!(tower.places, PLACES);
     for schedule in &mut tower.schedules {
@@ -332,15 +335,17 @@ async fn durations_are_those_of_the_newest_successes(test: TestDb) {
     runs::finish(&mut tx, &[held[0].succeeded("{}", at(49))])
         .await
         .unwrap();
-    let mut durations = async |schedule, limit| {
-        let found = stats::durations(&mut tx, schedule_id(schedule), limit)
+    let mut durations = async |schedule, limit, looked_at| {
+        let found = stats::durations(&mut tx, schedule_id(schedule), limit, looked_at)
             .await
             .unwrap();
         found.iter().map(Duration::as_secs).collect::<Vec<_>>()
     };
-    assert_eq!(durations(1, 50).await, [1, 7, 5]);
-    assert_eq!(durations(1, 2).await, [1, 7]);
-    assert!(durations(2, 50).await.is_empty());
+    assert_eq!(durations(1, 50, 500).await, [1, 7, 5]);
+    assert_eq!(durations(1, 2, 500).await, [1, 7]);
+    assert!(durations(2, 50, 500).await.is_empty());
+    // What is older than the newest launches is not looked for.
+    assert_eq!(durations(1, 50, 1).await, [1]);
 }
 
 async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
@@ -364,7 +369,10 @@ async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let settings = nights::settings(3);
-    let (tower, _) = record::read(&mut tx, &settings, at(31)).await.unwrap();
+    let learned = record::learn(&mut tx).await.unwrap();
+    let (tower, _) = record::read(&mut tx, &settings, &learned, at(31))
+        .await
+        .unwrap();
     let going_on = tower
         .schedules
         .iter()

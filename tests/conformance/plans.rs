@@ -46,6 +46,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("WHERE paused_until <= $1", "schedule_paused_until"),
     ("WHERE b.state = 'running'", "backfill_running"),
     ("kind = 'backfill' AND status", "launch_backfill_slot"),
+    ("ORDER BY slot DESC LIMIT $3", "launch_slot"),
     ("backfill_id IS NOT DISTINCT FROM $2", "run_active"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_untaken"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),

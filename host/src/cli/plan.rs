@@ -22,7 +22,7 @@ use crate::engine::schedules_file::{Refusal, rehearse};
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How far ahead a forecast may go.
 const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
-/// Decisions foretold at most.
+/// Decisions after which a forecast breaks off.
 const ROWS_MAX: usize = 1_000_000;
 
 #[derive(Args)]
@@ -91,20 +91,19 @@ impl Plan {
         let now = clock.now();
         let question = self.question(now)?;
         let wanted = self.diff.as_deref().map(check::read).transpose()?;
-        // What a file would change is tried, and not committed.
-        let mut tx = match wanted {
-            Some(_) => db.write().await?,
-            None => db.read().await?,
-        };
+        let mut tx = db.read().await?;
+        let learned = record::learn(&mut tx).await?;
         if wanted.is_some() {
-            // Nobody decides anything between the two readings.
+            // What a file would change is tried, and not committed. Nobody decides anything between the two readings.
+            drop(tx);
+            tx = db.write().await?;
             schedules::lock(&mut tx, None, None).await?;
         }
-        let (mut tower, mut left_out) = record::read(&mut tx, &settings, now).await?;
+        let (mut tower, mut left_out) = record::read(&mut tx, &settings, &learned, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {
             let (_, refusals) = rehearse(&mut tx, wanted, now).await?;
-            let changed = record::read(&mut tx, &settings, now).await?;
+            let changed = record::read(&mut tx, &settings, &learned, now).await?;
             let tower = std::mem::replace(&mut tower, changed.0);
             left_out = changed.1;
             before = Some((tower, refusals));

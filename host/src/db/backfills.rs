@@ -30,7 +30,7 @@ pub struct Backfill {
     pub to: Timestamp,
     /// From one launch to the next at least.
     pub spread_ms: i64,
-    /// Whether slots that have succeeded are launched too.
+    /// Whether slots are launched too that have succeeded or are under way.
     pub forced: bool,
     /// A JSON object laid over the schedule's context.
     pub context: Option<String>,
@@ -95,10 +95,12 @@ const UNFINISHED: &str = "SELECT
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
-const SUCCEEDED: &str = "SELECT slot FROM launch
-        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3 AND kind <> 'manual' AND kind <> 'backfill' AND status = 'succeeded'
+const CARED_FOR: &str = "SELECT slot FROM launch
+        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
+            AND kind <> 'manual' AND kind <> 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')
     UNION SELECT slot FROM launch
-        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3 AND kind = 'backfill' AND status = 'succeeded'";
+        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
+            AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
 const SKIP_QUEUED: &str =
     "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
@@ -116,7 +118,7 @@ pub const STATEMENTS: &[&str] = &[
     ADVANCE,
     FINISH,
     UNFINISHED,
-    SUCCEEDED,
+    CARED_FOR,
     ENDS,
     SKIP_QUEUED,
     CANCEL_OPEN,
@@ -216,14 +218,14 @@ pub async fn unfinished(tx: &mut Tx, backfill: &Backfill) -> Result<i64, DbError
         .await)?)
 }
 
-/// The slots from `first` to `last`, both included, of which a launch has succeeded that was not by hand.
-pub async fn succeeded(
+/// The slots from `first` to `last`, both included, of which a launch that was not by hand has succeeded or is not over.
+pub async fn cared_for(
     tx: &mut Tx,
     schedule: ScheduleId,
     first: Timestamp,
     last: Timestamp,
 ) -> Result<Vec<Timestamp>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(SUCCEEDED)
+    Ok(on!(tx, |conn| sqlx::query_scalar(CARED_FOR)
         .bind(schedule)
         .bind(first)
         .bind(last)

@@ -78,10 +78,11 @@ const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NU
         + (SELECT count(*) FROM run WHERE state = 'running')
         + (SELECT count(*) FROM run WHERE state = 'waiting')";
 
-// The newest slots come first in the index `launch_slot`.
-const SUCCESSES: &str = "SELECT started_at, finished_at FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND status = 'succeeded'
-      AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY slot DESC LIMIT $2";
+// The newest slots come first in the index `launch_slot`; of a schedule that never succeeds it has any number.
+const SUCCESSES: &str = "SELECT started_at, finished_at FROM
+        (SELECT slot, status, started_at, finished_at FROM launch
+            WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY slot DESC LIMIT $3) AS newest
+    WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY slot DESC LIMIT $2";
 const GOING_ON: &str =
     "SELECT launch_id, started_at, retry_at FROM run WHERE state IN ('running', 'waiting')";
 
@@ -138,16 +139,18 @@ pub async fn unfinished(tx: &mut Tx) -> Result<i64, DbError> {
         .await)?)
 }
 
-/// How long the newest `limit` launches of a schedule that succeeded took from their last start, those by hand and of
-/// backfills left out: they may be given another context.
+/// How long launches of a schedule took from their last start: the newest `limit` that succeeded among its newest
+/// `looked_at`, those by hand and of backfills left out, which may be given another context.
 pub async fn durations(
     tx: &mut Tx,
     schedule: ScheduleId,
     limit: i64,
+    looked_at: i64,
 ) -> Result<Vec<Duration>, DbError> {
     let spans: Vec<(Timestamp, Timestamp)> = on!(tx, |conn| sqlx::query_as(SUCCESSES)
         .bind(schedule)
         .bind(limit)
+        .bind(looked_at)
         .fetch_all(conn)
         .await)?;
     let durations = spans.into_iter().map(|(began, ended)| ended.since(began));

@@ -159,14 +159,14 @@ impl Engine {
         let Some(digest) = present.and_then(|package| package.digest) else {
             return Ok(WAITS);
         };
-        let succeeded: BTreeSet<Timestamp> = match backfill.forced {
+        let cared_for: BTreeSet<Timestamp> = match backfill.forced {
             true => BTreeSet::new(),
-            false => backfills::succeeded(tx, state.id, first, last)
+            false => backfills::cared_for(tx, state.id, first, last)
                 .await?
                 .into_iter()
                 .collect(),
         };
-        let portion = portion(&backfill, &slots, &succeeded, room, now);
+        let portion = portion(&backfill, &slots, &cared_for, room, now);
         if !backfills::advance(tx, &portion.step).await? {
             return Ok(WAITS);
         }
@@ -215,12 +215,12 @@ struct Portion {
     step: Step,
 }
 
-/// Pure: what to launch of `slots`, which follow the cursor: `room` of them at most, and not those that have
-/// `succeeded`.
+/// Pure: what to launch of `slots`, which follow the cursor: `room` of them at most, and not those that are
+/// `cared_for` already.
 fn portion(
     backfill: &Backfill,
     slots: &[Timestamp],
-    succeeded: &BTreeSet<Timestamp>,
+    cared_for: &BTreeSet<Timestamp>,
     room: usize,
     now: Timestamp,
 ) -> Portion {
@@ -235,7 +235,7 @@ fn portion(
     };
     let mut fire_times = Vec::new();
     for &slot in slots {
-        if succeeded.contains(&slot) {
+        if cared_for.contains(&slot) {
             step.left_alone += 1;
         } else if fire_times.len() < room {
             let fire_time = step.next_fire.max(now);

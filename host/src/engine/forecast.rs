@@ -13,6 +13,7 @@
 //! * A launch takes as long as those of its schedule took that succeeded, and succeeds.
 //! * One that is asked to end does not listen: it ends when its grace is over, or when it would have ended.
 //! * An end comes before the slots of the same moment.
+//! * Of a backfill only the launches count that it has made.
 //! * Nobody pauses, edits or triggers anything, no package comes or goes, and every host has every package.
 //! * In an outage no host lives. What it finds open or running is lost, and recovered by the first host after it,
 //!   before that one decides anything.
@@ -100,7 +101,7 @@ pub struct Question {
     pub from: Timestamp,
     pub to: Timestamp,
     pub outages: Vec<Outage>,
-    /// Decisions foretold at most.
+    /// Decisions after which the forecast breaks off.
     pub rows_max: usize,
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::audit::SKEW_REPORTED_US;
+use super::backfill::FilledBack;
 use super::room::Place;
 use super::{Engine, EngineError, Following, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
@@ -173,14 +174,18 @@ impl Engine {
                 }
             }
             tokio::select! {
+                // Also when there is something to do at once.
+                biased;
+                _ = stopping.wait_for(|now| *now) => return,
                 () = self.clock.sleep_until(wake_at.unwrap_or(self.clock.now().plus(CLOCK_INTERVAL))) => {}
                 () = self.wake.scheduler.notified() => {}
-                _ = stopping.wait_for(|now| *now) => return,
             }
         }
     }
 
-    /// Decide all that has come; gives the time of the next slot.
+    /// Decide all that has come, and do one step of the backfills; gives the time of the next.
+    ///
+    /// A backfill may have a million slots to look at: those that come meanwhile do not wait for it.
     async fn schedule_once(&self) -> Result<Option<Timestamp>, EngineError> {
         loop {
             let intended = self.intend(self.clock.now()).await?;
@@ -192,27 +197,13 @@ impl Engine {
                 break;
             }
         }
-        let fills_back = self.fill_back_once().await?;
+        let filled = self.fill_back(self.clock.now()).await?;
+        if filled.launched > 0 {
+            self.wake.launches();
+        }
         let mut tx = self.db.read().await?;
         let next = schedules::next_due(&mut tx).await?;
-        let now = self.clock.now();
-        let soon = now.plus(CONTENDED_PAUSE);
-        let next = next.map(|next| if next <= now { soon } else { next });
-        let look_again = fills_back.then(|| now.plus(BACKFILL_INTERVAL));
-        Ok(next.into_iter().chain(look_again).min())
-    }
-
-    /// Launch all that backfills may have at once; says whether one goes on.
-    async fn fill_back_once(&self) -> Result<bool, EngineError> {
-        loop {
-            let filled = self.fill_back(self.clock.now()).await?;
-            if filled.launched > 0 {
-                self.wake.launches();
-            }
-            if !filled.more {
-                return Ok(filled.goes_on);
-            }
-        }
+        Ok(next_look(next, filled, self.clock.now()))
     }
 
     /// Take launches while there is capacity, and carry them out.
@@ -553,6 +544,18 @@ fn is_too_far(offset_us: i64) -> bool {
     offset_us.abs() >= SKEW_REFUSED_US
 }
 
+/// Pure: when the scheduler looks again, whose next slot is due at `next` and whose backfills did a step of theirs.
+fn next_look(next: Option<Timestamp>, filled: FilledBack, now: Timestamp) -> Option<Timestamp> {
+    let contended = now.plus(CONTENDED_PAUSE);
+    let next = next.map(|next| if next <= now { contended } else { next });
+    let fill_back = match (filled.more, filled.goes_on) {
+        (true, _) => Some(now),
+        (false, true) => Some(now.plus(BACKFILL_INTERVAL)),
+        (false, false) => None,
+    };
+    next.into_iter().chain(fill_back).min()
+}
+
 /// Say on `to` that `from` has said true, or that nobody is left to say it.
 async fn pass_on(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
     let _ = from.wait_for(|now| *now).await;
@@ -583,6 +586,28 @@ mod tests {
             (i64::from(u32::MAX) * 1_000_000, true),
         ] {
             assert_eq!(is_too_far(offset_us), stands_back, "{offset_us}");
+        }
+    }
+
+    #[test]
+    fn slots_are_decided_between_two_steps_of_a_backfill() {
+        let now = Timestamp::from_micros(0);
+        let after = |millis| Some(now.plus(Duration::from_millis(millis)));
+        for (goes_on, more, next, looks) in [
+            (false, false, None, None),
+            (false, false, after(0), after(20)),
+            (false, false, after(5_000), after(5_000)),
+            (true, false, None, after(1_000)),
+            (true, false, after(30), after(30)),
+            // At once, and what is due is decided first.
+            (true, true, after(5_000), after(0)),
+        ] {
+            let filled = FilledBack {
+                launched: 0,
+                goes_on,
+                more,
+            };
+            assert_eq!(next_look(next, filled, now), looks, "{filled:?} {next:?}");
         }
     }
 }

@@ -6,6 +6,7 @@
 mod diff;
 mod edit;
 mod error;
+mod past;
 mod pause;
 
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
 use error::origin_is;
+use past::drop_past_slots;
+pub(super) use past::{OVERDUE, PAUSED};
 pub(super) use pause::end_pauses;
 pub use pause::{pause, resume};
 
@@ -149,11 +152,7 @@ pub(super) async fn end(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let name = &schedule.says.name;
-    let reason = match schedule.state.enabled {
-        true => REMOVED,
-        false => "paused",
-    };
-    drop_past_slots(tx, schedule, reason, now).await?;
+    drop_past_slots(tx, schedule, REMOVED, now).await?;
     overlap::skip_queue(tx, schedule.state.id, REMOVED, now).await?;
     backfill::end_with(tx, schedule, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
@@ -482,62 +481,4 @@ fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) ->
         context: Value::Object(wanted.context.clone()).to_string(),
         since,
     }
-}
-
-/// Account for the slots after the cursor and up to `now` that will never be decided otherwise, in one row;
-/// gives the last of them, or the cursor.
-async fn drop_past_slots(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    reason: &'static str,
-    now: Timestamp,
-) -> Result<Timestamp, ScheduleError> {
-    let state = &schedule.state;
-    // A rule that this version cannot read has no slots that it could count.
-    let Ok((rule, policies)) = schedule.says.parse() else {
-        return Ok(state.cursor_at);
-    };
-    let launches = state.history.launches;
-    let rule = match rule.delay_after_completion() {
-        None => rule,
-        // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => {
-            match next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await? {
-                Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
-                None => return Ok(state.cursor_at),
-            }
-        }
-    };
-    let made = u64::try_from(launches).unwrap_or_default();
-    let first = policies.next_slot(&rule, state.cursor_at, made);
-    let until = policies.end_at.map_or(now, |end| end.min(now));
-    let from = first.map_or(until, |first| first.minus(Duration::from_micros(1)));
-    let mut slots = rule.slots(from, until);
-    let Some(first) = slots.next() else {
-        return Ok(state.cursor_at);
-    };
-    let (last, count) = slots.fold((first, 1), |(_, count), slot| (slot, count + 1));
-    let range = NewLaunch {
-        id: LaunchId::of(state.id, first, LaunchKind::Schedule),
-        schedule_id: state.id,
-        schedule_revision: state.revision,
-        kind: LaunchKind::Schedule,
-        slot: first,
-        slot_local: rule.local_text(first),
-        slot_last: last,
-        slot_count: count,
-        decision: Decision::Skipped,
-        reason: Some(reason),
-        overlaps: None,
-        package: schedule.says.package.clone(),
-        digest: None,
-        context: None,
-        backfill_id: None,
-        interval_start: state.cursor_at,
-        fire_time: first,
-        decided_by: None,
-        claimed_at: now,
-    };
-    launches::insert(tx, &[range]).await?;
-    Ok(last)
 }

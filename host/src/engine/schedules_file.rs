@@ -92,7 +92,7 @@ struct Applied {
     changed: usize,
     ended: usize,
     refusals: Vec<Refusal>,
-    /// The schedules that were not as the file has them.
+    /// The schedules that are not as the file has them.
     left: BTreeSet<String>,
 }
 
@@ -139,15 +139,10 @@ impl Engine {
             }
         };
         let digest = ArtifactDigest::of(text.as_bytes());
+        let before = orders.left.as_ref().filter(|left| left.digest == digest);
+        let applied = self.apply(&shown, &wanted, before, now).await?;
+        // Not before: what could not be recorded is tried again as what it was.
         let before = orders.left.take();
-        let applied = self
-            .apply(
-                &shown,
-                &wanted,
-                before.as_ref().filter(|left| left.digest == digest),
-                now,
-            )
-            .await?;
         if let Some(what) = applied.text() {
             tracing::info!("took over {}: {what}", printable_line(&shown));
             self.wake.schedules();
@@ -236,15 +231,11 @@ async fn apply(
     schedules::lock(tx, None, None).await?;
     let current = schedules::list(tx, None, None).await?;
     let diff = orders::diff(&current, wanted, Origin::File);
-    let left: BTreeSet<String> = diff.names().map(str::to_owned).collect();
-    if before.is_some_and(|before| !left.is_subset(&before.names)) {
+    if before.is_some_and(|before| !diff.names().all(|name| before.names.contains(name))) {
         // Another host's file has been taken over since, and holds.
         return Ok(Applied::default());
     }
-    let applied = Applied {
-        left,
-        ..carry_out(tx, &diff, now).await?
-    };
+    let applied = carry_out(tx, &diff, now).await?;
     let told = before.map_or(&[][..], |before| &before.refusals);
     for (name, why) in applied.refusals.iter().filter(|new| !told.contains(new)) {
         events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
@@ -302,6 +293,10 @@ async fn carry_out(tx: &mut Tx, diff: &Diff, now: Timestamp) -> Result<Applied, 
             orders::end(tx, schedule, now).await?;
         }
         applied.ended = diff.removed.len();
+    } else {
+        let kept = diff.removed.iter().map(|schedule| &schedule.says.name);
+        let refused = applied.refusals.iter().map(|(name, _)| name);
+        applied.left = refused.chain(kept).cloned().collect();
     }
     Ok(applied)
 }

@@ -24,6 +24,8 @@ on_both!(
     a_person_took_it_out,
     it_is_paused,
     it_fell_into_a_pause,
+    it_was_overdue_when_a_pause_began,
+    the_timing_was_changed_in_a_pause,
     no_host_had_its_package,
     the_timing_was_changed_and_it_has_another_name,
     it_was_removed,
@@ -234,6 +236,65 @@ async fn it_fell_into_a_pause(test: TestDb) {
             slot, 2026-05-04T10:20:00Z: one of 3 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:10:00Z to 2026-05-04T10:30:00Z
             paused, 2026-05-04T10:05:00Z: by ada: the clapper is loose
             resumed, 2026-05-04T10:35:00Z: by ben; skipped, as what falls into a pause is").await;
+}
+
+async fn it_was_overdue_when_a_pause_began(test: TestDb) {
+    let stage = Stage::new(test).await;
+    stage.add(cron("*/10 * * * *"), Policies::default()).await;
+    // Nobody decided anything until then.
+    stage.pause("10:25", None, None).await;
+    stage.tells(Some("2026-05-04T10:10:00Z"), "
+            slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1)
+            paused, 2026-05-04T10:25:00Z: by ada
+            undecided, 2026-05-04T10:10:00Z: nobody had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it
+            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` gave its last sign of life then").await;
+    stage.resume("10:45").await;
+    stage.tells(Some("2026-05-04T10:10:00Z"), "
+            slot, 2026-05-04T10:10:00Z: one of 2 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:10:00Z to 2026-05-04T10:20:00Z
+            overdue: nobody had decided it when the pause began
+            paused, 2026-05-04T10:25:00Z: by ada
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as a pause owes nothing that was not decided before it").await;
+    stage.tells(Some("2026-05-04T10:30:00Z"), "
+            slot, 2026-05-04T10:30:00Z: one of 2 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:30:00Z to 2026-05-04T10:40:00Z
+            paused, 2026-05-04T10:25:00Z: by ada
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as what falls into a pause is").await;
+    // The rows join: one stands for the time since the other.
+    let sql = "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON b.interval_start = a.slot_last
+        WHERE a.reason = 'overdue' AND b.reason = 'paused'";
+    assert_eq!(stage.test.value(sql).await, "1");
+}
+
+async fn the_timing_was_changed_in_a_pause(test: TestDb) {
+    let stage = Stage::new(test).await;
+    stage.add(cron("*/10 * * * *"), Policies::default()).await;
+    stage.pass_to("10:00").await;
+    stage.pause("10:15", None, None).await;
+    let mut tx = stage.test.write().await;
+    let half_hourly =
+        |wanted: &mut orders::Wanted| wanted.rule.expression = "*/30 * * * *".to_owned();
+    orders::edit(&mut tx, "bell", None, half_hourly, time("10:25"))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    stage.resume("10:45").await;
+    stage.tells(Some("2026-05-04T10:10:00Z"), "
+            slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
+            overdue: nobody had decided it when the pause began
+            paused, 2026-05-04T10:15:00Z: by ada
+            edited, 2026-05-04T10:25:00Z: skipped: the timing was changed while it was paused (revision 2: cron */30 * * * *)").await;
+    stage.tells(Some("2026-05-04T10:20:00Z"), "
+            slot, 2026-05-04T10:20:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
+            paused, 2026-05-04T10:15:00Z: by ada
+            edited, 2026-05-04T10:25:00Z: skipped: the timing was changed while it was paused (revision 2: cron */30 * * * *)").await;
+    stage
+        .tells(
+            Some("2026-05-04T10:30:00Z"),
+            "
+            slot, 2026-05-04T10:30:00Z: a slot of cron `*/30 * * * *` (revision 2), launch <id>
+            paused, 2026-05-04T10:15:00Z: by ada
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as what falls into a pause is",
+        )
+        .await;
 }
 
 async fn no_host_had_its_package(test: TestDb) {

@@ -38,7 +38,7 @@ pub(in crate::cli) struct Request {
     /// From one launch to the next at least, such as 10s
     #[arg(long, value_name = "DURATION", value_parser = spread)]
     spread: Option<Duration>,
-    /// Launch also the slots that have succeeded
+    /// Launch also the slots that have succeeded or are under way
     #[arg(long)]
     force: bool,
     /// Context laid over the schedule's: a JSON object, or @FILE
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-/// `3 slots from … to …, 1 of which has succeeded and is left alone`.
+/// `3 slots from … to …, 1 of which has succeeded or is under way and is left alone`.
 fn summary(survey: &Survey) -> String {
     let slots = match survey.slots {
         1 => "1 slot".to_owned(),
@@ -165,8 +165,8 @@ fn summary(survey: &Survey) -> String {
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
     match survey.left_alone {
         0 => {}
-        1 => text += ", 1 of which has succeeded and is left alone",
-        n => text += &format!(", {n} of which have succeeded and are left alone"),
+        1 => text += ", 1 of which has succeeded or is under way and is left alone",
+        n => text += &format!(", {n} of which have succeeded or are under way and are left alone"),
     }
     text
 }

@@ -27,7 +27,7 @@ pub struct Asked<'a> {
     pub to: Timestamp,
     /// From one launch to the next at least, in whole milliseconds.
     pub spread: Duration,
-    /// Whether slots that have succeeded are launched too.
+    /// Whether slots are launched too that have succeeded or are under way.
     pub forced: bool,
     /// Laid over the schedule's context.
     pub context: Option<&'a Map<String, Value>>,
@@ -41,7 +41,7 @@ pub struct Survey {
     pub slots: u64,
     pub first: Timestamp,
     pub last: Timestamp,
-    /// Slots that have succeeded and are not launched again.
+    /// Slots that have succeeded, or are under way, and are not launched again.
     pub left_alone: u64,
 }
 
@@ -136,9 +136,9 @@ pub async fn survey(
     let left_alone = match asked.forced {
         true => 0,
         false => {
-            let succeeded = backfills::succeeded(tx, schedule.state.id, first, last).await?;
+            let cared_for = backfills::cared_for(tx, schedule.state.id, first, last).await?;
             // A rule that was edited has had other slots.
-            let own = succeeded.into_iter().filter(|slot| rule.matches(*slot));
+            let own = cared_for.into_iter().filter(|slot| rule.matches(*slot));
             own.count() as u64
         }
     };
@@ -231,7 +231,13 @@ pub async fn cancel(
     };
     let name = find(tx).await?.schedule;
     schedules::lock(tx, Some(&name), None).await?;
-    let state = find(tx).await?.state;
+    let Backfill {
+        schedule, state, ..
+    } = find(tx).await?;
+    if schedule != name {
+        // It was renamed before its row was held, so it is not.
+        return Err(ScheduleError::Raced(name));
+    }
     if state != BackfillState::Running {
         return Err(BackfillError::Over { id, state }.into());
     }

@@ -202,12 +202,12 @@ impl<'a> Clockwork<'a> {
         }
     }
 
-    /// Decide the slots of a schedule that have come.
+    /// Decide the slots of a schedule that have come, as long as there are not too many decisions.
     fn decide(&mut self, schedule: usize) {
         let scheduled = &self.tower.schedules[schedule];
         while let Some(next_slot) = self.states[schedule]
             .next_slot
-            .filter(|&slot| slot <= self.now)
+            .filter(|&slot| slot <= self.now && self.decided < self.question.rows_max)
         {
             let beside = match scheduled.policies.has_limit_at_once() {
                 true => Beside::new(self.active(schedule)),

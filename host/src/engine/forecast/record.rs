@@ -13,8 +13,12 @@ use crate::db::{DbError, Tx, hosts, overlap, packages, schedules};
 use crate::engine::Settings;
 use crate::ids::{LaunchId, ScheduleId};
 
-/// Launches of a schedule from which is learned how long they take.
+/// Launches of a schedule from which is learned how long they take, and those that are looked at for them.
 const LEARNED_FROM_MAX: i64 = 50;
+const LOOKED_AT_MAX: i64 = 500;
+
+/// How long the launches of schedules take.
+pub type Learned = HashMap<ScheduleId, Takes>;
 
 /// A schedule of which nothing can be foretold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +28,23 @@ pub struct LeftOut {
     pub why: String,
 }
 
+/// Learn from the record how long launches take: once for several readings, for it is the longest part of one.
+pub async fn learn(tx: &mut Tx) -> Result<Learned, DbError> {
+    let mut learned = Learned::new();
+    for schedule in schedules::list(tx, None, None).await? {
+        let id = schedule.state.id;
+        let durations = stats::durations(tx, id, LEARNED_FROM_MAX, LOOKED_AT_MAX).await?;
+        learned.insert(id, Takes::learned(durations));
+    }
+    Ok(learned)
+}
+
 /// Read where everything stands at `now`, for hosts that work by `settings`: as many as live, and one if none does.
+/// For launches of schedules of which nothing is `learned` there is a guess.
 pub async fn read(
     tx: &mut Tx,
     settings: &Settings,
+    learned: &Learned,
     now: Timestamp,
 ) -> Result<(Tower, Vec<LeftOut>), DbError> {
     let alive_since = now.minus(settings.lease);
@@ -55,7 +72,9 @@ pub async fn read(
         let why = match scheduled(&schedule, package, going_on) {
             Ok(mut scheduled) => {
                 let why = silence(&schedule, &scheduled);
-                scheduled.takes = takes(tx, schedule.state.id).await?;
+                if let Some(takes) = learned.get(&schedule.state.id) {
+                    scheduled.takes = *takes;
+                }
                 tower.schedules.push(scheduled);
                 why
             }
@@ -73,7 +92,7 @@ fn silence(schedule: &Schedule, scheduled: &Scheduled) -> Option<String> {
         let by = state.paused_by.as_deref();
         let mut why = format!("it is paused by {}", by.unwrap_or("somebody"));
         if let Some(until) = state.paused_until {
-            why += &format!(" until {until}");
+            why += &format!(" until {until}, and rings again then");
         }
         return Some(why);
     }
@@ -132,12 +151,6 @@ fn scheduled(
         takes: Takes::learned(Vec::new()),
         going_on,
     })
-}
-
-async fn takes(tx: &mut Tx, id: ScheduleId) -> Result<Takes, DbError> {
-    Ok(Takes::learned(
-        stats::durations(tx, id, LEARNED_FROM_MAX).await?,
-    ))
 }
 
 impl Takes {

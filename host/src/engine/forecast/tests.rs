@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::db::schedules::History;
+use crate::engine::intend::SLOTS_MAX;
 use crate::ids::{ArtifactDigest, ScheduleId};
 use crate::schedule::testing::time;
 use crate::schedule::{HashKey, RuleKind, RuleText};
@@ -490,6 +491,28 @@ fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
     let forecast = tower.forecast(&question);
     assert_eq!(forecast.rows.len(), 5);
     assert_eq!(forecast.cut_at, Some(at("07:59:05")));
+}
+
+/// All slots of an outage are decided at one moment, some of them at a time.
+#[test]
+fn a_forecast_breaks_off_within_what_one_moment_decides() {
+    let policies = r#"{"overlap":"allow","misfire_grace":"1d"}"#;
+    let tower = tower(10, vec![schedule(1, (RuleKind::Every, "1s"), policies, 0)]);
+    let question = Question {
+        outages: vec![Outage {
+            from: at("08:00"),
+            to: at("12:00"),
+        }],
+        rows_max: 100,
+        ..until("13:00")
+    };
+    let forecast = tower.forecast(&question);
+    assert_eq!(forecast.cut_at, Some(at("12:00")));
+    assert!(
+        forecast.rows.len() <= 100 + SLOTS_MAX,
+        "{}",
+        forecast.rows.len()
+    );
 }
 
 #[test]

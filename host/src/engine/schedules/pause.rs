@@ -1,6 +1,6 @@
 //! Pausing a schedule and resuming it, by a person or when its pause is over.
 
-use super::{ScheduleError, drop_past_slots, find, next_slot};
+use super::{PAUSED, ScheduleError, drop_past_slots, find, next_slot};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::schedules::{self, Pause, Schedule};
@@ -34,8 +34,8 @@ pub async fn pause(
     Ok(())
 }
 
-/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped; with `catch_up` they are
-/// decided like others that were missed.
+/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped, and so do those that
+/// nobody had decided when it began; with `catch_up` they are decided like others that were missed.
 pub async fn resume(
     tx: &mut Tx,
     name: &str,
@@ -97,7 +97,7 @@ async fn resume_from(
 ) -> Result<(), ScheduleError> {
     let state = &schedule.state;
     // One that this version cannot read stands still until another one does.
-    let cursor_at = drop_past_slots(tx, schedule, "paused", owed_from).await?;
+    let cursor_at = drop_past_slots(tx, schedule, PAUSED, owed_from).await?;
     let next = match schedule.says.parse() {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));

@@ -10,6 +10,7 @@ use crate::db::overlap::REASON as OVERLAP;
 use crate::db::trail::Decided;
 use crate::db::{Decision, LaunchStatus};
 use crate::engine::plan::PACKAGE_MISSING;
+use crate::engine::schedules::{OVERDUE, PAUSED};
 use crate::ids::LaunchKind;
 use crate::policy::{Catchup, DropReason, Policies};
 
@@ -145,7 +146,7 @@ fn skipped(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> 
     }
     let (kind, text) = match reason {
         OVERLAP => return vec![overlapped(traced, at)],
-        "paused" => return pause(dossier, traced),
+        OVERDUE | PAUSED => return pause(dossier, traced),
         PACKAGE_MISSING => (
             FindingKind::PackageMissing,
             format!(
@@ -223,19 +224,39 @@ fn overlapped(traced: &Traced, at: Timestamp) -> Finding {
     Finding::at(FindingKind::Overlapped, at, text)
 }
 
-/// The pause in which it fell, and its end.
+/// The pause in which it fell, or that began before it was decided, and what ended that.
 fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
     let launch = &traced.decided.launch;
+    let is_overdue = launch.reason.as_deref() == Some(OVERDUE);
     let mut findings: Vec<Finding> = paused(dossier, traced).into_iter().collect();
-    let ends = [EventKind::ScheduleResumed, EventKind::ScheduleRemoved];
+    if is_overdue {
+        let text = "nobody had decided it when the pause began";
+        findings.insert(0, Finding::new(FindingKind::Overdue, text));
+    }
+    let ends = [
+        EventKind::ScheduleChanged,
+        EventKind::ScheduleResumed,
+        EventKind::ScheduleRemoved,
+    ];
     let end = dossier.first(&ends, launch.claimed_at);
     findings.extend(end.map(|event| match event.kind {
         EventKind::ScheduleRemoved => {
             let text = "skipped: the schedule was removed while it was paused";
             Finding::at(FindingKind::Removed, event.at, text)
         }
+        EventKind::ScheduleChanged => {
+            let text = format!(
+                "skipped: the timing was changed while it was paused ({})",
+                event.detail
+            );
+            Finding::at(FindingKind::Edited, event.at, text)
+        }
         _ => {
-            let text = format!("{}; skipped, as what falls into a pause is", event.detail);
+            let what = match is_overdue {
+                true => "as a pause owes nothing that was not decided before it",
+                false => "as what falls into a pause is",
+            };
+            let text = format!("{}; skipped, {what}", event.detail);
             Finding::at(FindingKind::Resumed, event.at, text)
         }
     }));

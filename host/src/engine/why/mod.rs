@@ -59,6 +59,8 @@ words! {
         TakenOut => "taken_out",
         /// The schedule was paused.
         Paused => "paused",
+        /// Nobody had decided it when a pause began.
+        Overdue => "overdue",
         /// The pause ended.
         Resumed => "resumed",
         /// The timing was changed.

@@ -14,6 +14,9 @@ use crate::schedule::{Fit, Rule, clock_text};
 /// Said of a slot that a host should have decided.
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";
 
+/// Said of a slot that nobody had decided when a pause began.
+const OVERDUE: &str = "nobody had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it";
+
 /// Said of a slot that nobody decides for now.
 const IN_PAUSE: &str =
     "it falls into the pause, and is skipped when that ends, unless `resume --catch-up` ends it";
@@ -197,7 +200,11 @@ fn slot_without_decision(
         match (state.enabled || resumed_by_then, slot <= dossier.now) {
             (true, true) => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
             (true, false) => coming(dossier, rule, policies, slot, "it will be decided then"),
-            (false, _) => Finding::at(FindingKind::Undecided, slot, IN_PAUSE),
+            (false, _) => {
+                let is_overdue = state.paused_at.is_some_and(|at| slot < at);
+                let text = if is_overdue { OVERDUE } else { IN_PAUSE };
+                Finding::at(FindingKind::Undecided, slot, text)
+            }
         },
     );
     findings.extend(hindrances(dossier));

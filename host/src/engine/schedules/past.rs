@@ -1,0 +1,139 @@
+//! Slots that have come and will not be decided, because their schedule was resumed, edited or removed.
+
+use std::time::Duration;
+
+use super::{ScheduleError, next_slot};
+use crate::clock::Timestamp;
+use crate::db::launches::{self, NewLaunch};
+use crate::db::schedules::Schedule;
+use crate::db::{Decision, Tx};
+use crate::ids::{LaunchId, LaunchKind};
+use crate::policy::Policies;
+use crate::schedule::Rule;
+
+/// The reason of slots that came while their schedule was paused.
+pub const PAUSED: &str = "paused";
+/// The reason of slots that had come before their schedule was paused, and that nobody had decided by then.
+pub const OVERDUE: &str = "overdue";
+
+/// The finest step of an instant.
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// Slots of one schedule that are accounted for.
+struct Range<'a> {
+    schedule: &'a Schedule,
+    rule: &'a Rule,
+    /// The instant after which they come.
+    from: Timestamp,
+    /// The last that may be one.
+    until: Timestamp,
+    /// The slot before them.
+    interval_start: Timestamp,
+    reason: &'static str,
+    now: Timestamp,
+}
+
+/// Account for the slots after the cursor and up to `now` that will never be decided otherwise; gives the last of them,
+/// or the cursor.
+///
+/// They are one row, with that `reason`. Of a schedule that is paused they are two, of the slots before the pause and
+/// of those in it, whatever they are dropped for.
+pub(super) async fn drop_past_slots(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    reason: &'static str,
+    now: Timestamp,
+) -> Result<Timestamp, ScheduleError> {
+    let state = &schedule.state;
+    // A rule that this version cannot read has no slots that it could count.
+    let Ok((rule, policies)) = schedule.says.parse() else {
+        return Ok(state.cursor_at);
+    };
+    let launches = state.history.launches;
+    let rule = match rule.delay_after_completion() {
+        None => rule,
+        // The one slot that it waits for, or would wait for if it were not paused.
+        Some(_) => {
+            match next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await? {
+                Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
+                None => return Ok(state.cursor_at),
+            }
+        }
+    };
+    let Some((from, until)) = span(schedule, &rule, &policies, now) else {
+        return Ok(state.cursor_at);
+    };
+    let all = Range {
+        schedule,
+        rule: &rule,
+        from,
+        until,
+        interval_start: state.cursor_at,
+        reason,
+        now,
+    };
+    let Some(paused_at) = state.paused_at else {
+        return all.skip(tx).await;
+    };
+    let before = paused_at.minus(MICROSECOND);
+    let overdue = Range {
+        until: until.min(before),
+        reason: OVERDUE,
+        ..all
+    };
+    let paused = Range {
+        from: from.max(before),
+        interval_start: overdue.skip(tx).await?,
+        reason: PAUSED,
+        ..all
+    };
+    paused.skip(tx).await
+}
+
+/// The instant after which the schedule's own slots come, and the last up to `now` that may be one.
+fn span(
+    schedule: &Schedule,
+    rule: &Rule,
+    policies: &Policies,
+    now: Timestamp,
+) -> Option<(Timestamp, Timestamp)> {
+    let made = u64::try_from(schedule.state.history.launches).unwrap_or_default();
+    let first = policies.next_slot(rule, schedule.state.cursor_at, made)?;
+    let until = policies.end_at.map_or(now, |end| end.min(now));
+    Some((first.minus(MICROSECOND), until))
+}
+
+impl Range<'_> {
+    /// Put its slots on the record in one row; gives the last of them, or the slot before them.
+    async fn skip(&self, tx: &mut Tx) -> Result<Timestamp, ScheduleError> {
+        let mut slots = self.rule.slots(self.from, self.until);
+        let Some(first) = slots.next() else {
+            return Ok(self.interval_start);
+        };
+        let (last, count) = slots.fold((first, 1), |(_, count), slot| (slot, count + 1));
+        let (state, says) = (&self.schedule.state, &self.schedule.says);
+        let range = NewLaunch {
+            id: LaunchId::of(state.id, first, LaunchKind::Schedule),
+            schedule_id: state.id,
+            schedule_revision: state.revision,
+            kind: LaunchKind::Schedule,
+            slot: first,
+            slot_local: self.rule.local_text(first),
+            slot_last: last,
+            slot_count: count,
+            decision: Decision::Skipped,
+            reason: Some(self.reason),
+            overlaps: None,
+            package: says.package.clone(),
+            digest: None,
+            context: None,
+            backfill_id: None,
+            interval_start: self.interval_start,
+            fire_time: first,
+            decided_by: None,
+            claimed_at: self.now,
+        };
+        launches::insert(tx, &[range]).await?;
+        Ok(last)
+    }
+}
