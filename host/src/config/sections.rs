@@ -195,11 +195,18 @@ impl Late {
     pub(super) fn read(mut section: Section<'_>) -> Result<Late, strict::Error> {
         let misfire_grace = section.duration("misfire_grace", Duration::ZERO, YEAR)?;
         let catchup_window = section.duration("catchup_window", Duration::ZERO, YEAR)?;
-        section.finish()?;
-        Ok(Late {
+        let late = Late {
             misfire_grace: misfire_grace.unwrap_or(300 * SECOND),
             catchup_window: catchup_window.unwrap_or(DAY),
-        })
+        };
+        if late.catchup_window < late.misfire_grace {
+            return Err(section.error(
+                "catchup_window",
+                "is shorter than misfire_grace: what is missed is late by more than that, so nothing would be caught up; write a longer one",
+            ));
+        }
+        section.finish()?;
+        Ok(late)
     }
 }
 

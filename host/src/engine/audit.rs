@@ -121,7 +121,7 @@ pub fn judge(signs: Signs, offset_us: i64) -> Health {
 /// Numbers about the launches decided since `since`.
 pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbError> {
     let counts = stats::counts(tx, since).await?;
-    let ended = counts.succeeded + counts.failed + counts.abandoned;
+    let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
     Ok(Statistics {
         since,
         counts,

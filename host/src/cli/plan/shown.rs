@@ -11,6 +11,7 @@ use crate::cli::output::{self, Failure, cell};
 use crate::clock::Timestamp;
 use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
 use crate::strict::duration_text;
+use crate::telemetry::printable_line;
 
 /// A plan as JSON. Its rows may be a million, so they are written without being made values first.
 #[derive(Serialize)]
@@ -268,7 +269,8 @@ impl Answer {
             if name.is_none_or(|name| left_out.name == name) {
                 output::talk(&format!(
                     "`{}` is left out: {}",
-                    left_out.name, left_out.why
+                    left_out.name,
+                    printable_line(&left_out.why)
                 ));
             }
         }

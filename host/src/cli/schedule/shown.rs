@@ -15,6 +15,7 @@ use crate::engine::schedules::ScheduleError;
 use crate::policy::{Catchup, Defaults, Overlap, Policies, Policy};
 use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning, WarningKind};
 use crate::strict::duration_text;
+use crate::telemetry::printable_line;
 
 /// From so many other schedules in the minute of its next slot on, a new one is told of them.
 const CROWD_MIN: i64 = 10;
@@ -169,13 +170,13 @@ fn waits(row: &Schedule) -> bool {
 fn pause_text(row: &Schedule) -> Option<String> {
     let mut text = row.state.paused_at?.to_string();
     if let Some(by) = &row.state.paused_by {
-        text += &format!(" by {by}");
+        text += &format!(" by {}", printable_line(by));
     }
     if let Some(until) = row.state.paused_until {
         text += &format!(", until {until}");
     }
     if let Some(note) = &row.state.pause_note {
-        text += &format!(": {note}");
+        text += &format!(": {}", printable_line(note));
     }
     Some(text)
 }

@@ -163,7 +163,11 @@ pub async fn asked_before(
     let Some(before) = backfills::find(tx, asked.id).await? else {
         return Ok(None);
     };
-    let differences = differences(&before, name, asked);
+    let mut differences = differences(&before, name, asked);
+    let current = schedules::find(tx, name).await?;
+    if current.is_some_and(|current| current.state.id != before.schedule_id) {
+        differences.push(format!("an earlier schedule `{name}`, which was removed"));
+    }
     if !differences.is_empty() {
         let id = asked.id;
         return Err(BackfillError::Differs { id, differences }.into());

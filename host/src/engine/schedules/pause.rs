@@ -1,5 +1,7 @@
 //! Pausing a schedule and resuming it, by a person or when its pause is over.
 
+use std::time::Duration;
+
 use super::{PAUSED, ScheduleError, drop_past_slots, find, next_slot};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
@@ -62,7 +64,7 @@ pub async fn resume(
     Ok(())
 }
 
-/// Resume the schedules whose pause was to end by now; gives how many. Slots since then are owed.
+/// Resume a schedule whose pause was to end by now; gives how many. Slots from that moment on are owed.
 pub(in crate::engine) async fn end_pauses(
     tx: &mut Tx,
     now: Timestamp,
@@ -76,7 +78,8 @@ pub(in crate::engine) async fn end_pauses(
             continue;
         };
         let until = schedule.state.paused_until.unwrap_or(now);
-        match resume_from(tx, &schedule, until, now).await {
+        let last_of_pause = until.minus(Duration::from_micros(1));
+        match resume_from(tx, &schedule, last_of_pause, now).await {
             Ok(()) => {}
             Err(ScheduleError::Db(error)) => return Err(error.into()),
             Err(error) => return Err(EngineError::Bug(error.to_string())),
