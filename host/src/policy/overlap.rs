@@ -187,7 +187,25 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     }
     released.open.extend(ids(queued.into_iter().take(room)));
     released.made_way = beside.made_way;
+    released.skip_those_displaced();
     released
+}
+
+impl Released {
+    /// Of two that come to their fire time in one moment the later may displace the earlier, which nobody has taken.
+    fn skip_those_displaced(&mut self) {
+        let made_way = &mut self.made_way;
+        for displaced in [&mut made_way.cancelled, &mut made_way.terminated] {
+            let (not_begun, others) = displaced
+                .drain(..)
+                .partition(|displaced| self.open.contains(&displaced.launch));
+            *displaced = others;
+            self.skipped.extend::<Vec<Displaced>>(not_begun);
+        }
+        let skipped = &self.skipped;
+        let is_skipped = |launch: &LaunchId| skipped.iter().any(|other| other.launch == *launch);
+        self.open.retain(|launch| !is_skipped(launch));
+    }
 }
 
 /// The launches of one schedule that are not over, as new ones come.

@@ -136,7 +136,7 @@ impl Ledger {
         if let Some(row) = self.row(id) {
             row.finished_at = Some(now);
             row.reason = reason;
-            if status == LaunchStatus::Skipped {
+            if status == LaunchStatus::Skipped && row.decision == Decision::Launched {
                 // It was let go, but nobody had taken it.
                 row.decision = Decision::Skipped;
             }

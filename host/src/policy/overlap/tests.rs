@@ -248,6 +248,23 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
             "",
             "",
         ),
+        // Of two in one moment the later displaces the earlier, which is not begun.
+        (
+            r#"{"overlap":"cancel_other"}"#,
+            "1:arriving 2:arriving",
+            "2",
+            "1",
+            "",
+            "",
+        ),
+        (
+            r#"{"overlap":"terminate_other"}"#,
+            "1:arriving 2:arriving",
+            "2",
+            "1",
+            "",
+            "",
+        ),
     ] {
         let released = release(&policies(json), active(state));
         let launches = |displaced: &[Displaced]| -> Vec<LaunchId> {
