@@ -22,7 +22,7 @@ pub struct Revision {
     pub task: Option<String>,
     #[sqlx(flatten)]
     pub rule: RuleText,
-    /// [`Policies`](crate::policy::Policies) as JSON.
+    /// [`Policies`] as JSON.
     pub policies: String,
     /// A JSON object.
     pub context: String,

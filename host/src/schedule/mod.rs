@@ -7,7 +7,7 @@
 //! text → fields (item, field) or a period → local times (cron, interval) → instants (passes) → slots
 //! ```
 //!
-//! What to do with slots that were missed is decided in [`late`].
+//! What to do with slots that were missed is decided in [`policy`](crate::policy).
 //!
 //! A rule has slots in the local years 1970 to 2099 only: the time zone database foretells no
 //! change of offset after them, and no slot is better than a wrong one.
