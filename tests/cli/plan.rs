@@ -181,13 +181,14 @@ async fn an_outage_shows_the_rows_that_it_leads_to(place: Place) {
         "on the record when a host is back at {}:
 SLOT                                         SCHEDULE  KIND      DECISION  REASON     FIRES                 COUNT
 {} … {}  quarter   schedule  skipped   coalesced  -                     3
-{}                         quarter   catchup   launched  -          {}  1
-{}                         quarter   schedule  skipped   overlap    -                     1",
+{}                         quarter   catchup   queued    -          {}  1
+{}                         quarter   schedule  launched  -          {}  1",
         at(60),
         from,
         at(30),
         at(45),
         at(45),
+        at(60),
         at(60),
     );
     assert_eq!(record, expected);
