@@ -2,6 +2,7 @@
 //!
 //! Nothing else in the product reads `campanile.toml` or the variables named here.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use self::sections::{YEAR, host_name_fault};
 use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
 use crate::package::limits::LimitChanges;
 use crate::package::listing;
+use crate::secrets::Source;
 use crate::strict::{self, Document, size_text};
 use crate::wasm::{Limits, SandboxSettings};
 
@@ -45,6 +47,8 @@ pub struct Config {
     pub audit: Audit,
     pub late: Late,
     pub sandbox: Sandbox,
+    /// Where each secret comes from, by its name.
+    pub secrets: BTreeMap<String, Source>,
 }
 
 /// What the command line says; none leaves the choice to the environment, the file and the defaults.
@@ -108,11 +112,12 @@ impl Config {
             guest_threads: self.host.guest_threads,
             cache_dir: self.sandbox.cache_dir.clone(),
             memory_bytes_max: self.sandbox.memory_bytes_max,
+            stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
         }
     }
 
-    /// What no task may be given to write: the configuration, the schedules file, the database, and the compiled
-    /// code that this process runs.
+    /// What no task may be given to write: the configuration, the schedules file, the database, the compiled code that
+    /// this process runs, and the files of secrets.
     pub fn own_paths(&self) -> Vec<PathBuf> {
         let database = self.database.sqlite_path().map(Path::to_path_buf);
         let schedules = Some(self.schedules.clone());
@@ -122,7 +127,11 @@ impl Config {
             database,
             self.sandbox.cache_dir.clone(),
         ];
-        paths.into_iter().flatten().collect()
+        let secrets = self.secrets.values().filter_map(|source| match source {
+            Source::File(path) => Some(path.clone()),
+            Source::Env { .. } | Source::Command(_) => None,
+        });
+        paths.into_iter().flatten().chain(secrets).collect()
     }
 
     fn read(
@@ -166,6 +175,7 @@ impl Config {
         let recovery = Recovery::read(top.table_or_empty("recovery")?)?;
         let audit = Audit::read(top.table_or_empty("audit")?)?;
         let late = Late::read(top.table_or_empty("late")?)?;
+        let secrets = sections::secrets(top.named_tables("secrets")?, home, env)?;
         top.finish()?;
         Ok(Config {
             file: None,
@@ -179,6 +189,7 @@ impl Config {
             audit,
             late,
             sandbox,
+            secrets,
         })
     }
 

@@ -81,6 +81,7 @@ pub mod ids;
 pub mod package;
 pub mod policy;
 pub mod schedule;
+pub mod secrets;
 pub mod strict;
 pub mod telemetry;
 pub mod wasm;

@@ -304,6 +304,34 @@ impl<'d> Section<'d> {
         Ok(self.table(key)?.unwrap_or(absent))
     }
 
+    /// The tables of a table whose keys are free, each with its key.
+    pub fn named_tables(&mut self, key: &'static str) -> Result<Vec<(String, Section<'d>)>, Error> {
+        let Some(outer) = self.table(key)? else {
+            return Ok(Vec::new());
+        };
+        let mut sections = Vec::new();
+        for (name, value) in outer.table.into_iter().flatten() {
+            let name = name.get_ref().to_string();
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    let section = Section {
+                        source: outer.source,
+                        path: outer.path_of(&name),
+                        offset: value.span().start,
+                        table: Some(table),
+                        asked: Vec::new(),
+                    };
+                    sections.push((name, section));
+                }
+                other => {
+                    let want = format!("a table, such as [{}]", outer.path_of(&name));
+                    return Err(outer.wrong_type(&name, &want, other));
+                }
+            }
+        }
+        Ok(sections)
+    }
+
     /// A list of tables within this one; none when the key is not there at all.
     pub fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Section<'d>>>, Error> {
         let want = format!("a list of tables, such as [[{}]]", self.path_of(key));

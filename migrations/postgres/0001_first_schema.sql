@@ -241,6 +241,8 @@ CREATE TABLE task_run (
     wall_ms DOUBLE PRECISION NOT NULL,
     cpu_ms DOUBLE PRECISION NOT NULL,
     memory_peak_bytes BIGINT NOT NULL,
+    -- JSON object: of each resource with a limit, how much was used and how much may be.
+    usage TEXT NOT NULL,
     PRIMARY KEY (run_id, task, attempt)
 );
 
@@ -297,6 +299,26 @@ CREATE TABLE event (
 );
 -- events::list
 CREATE INDEX event_at ON event (at);
+
+-- What tasks keep from run to run. The row of a bucket is held by whoever changes its entries.
+CREATE TABLE bucket (
+    -- Of one package, `package/bucket`; a shared one has no slash.
+    namespace TEXT NOT NULL PRIMARY KEY,
+    -- Of all entries: keys, values, and something for each.
+    bytes BIGINT NOT NULL CHECK (bytes >= 0),
+    last_place BIGINT NOT NULL
+);
+CREATE TABLE bucket_entry (
+    namespace TEXT NOT NULL,
+    -- UTF-8.
+    key BYTEA NOT NULL,
+    -- Keys are listed by it, a page at a time: counts up as keys are first set.
+    place BIGINT NOT NULL,
+    value BYTEA NOT NULL,
+    PRIMARY KEY (namespace, key)
+);
+-- buckets::keys
+CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry (namespace, place);
 
 -- One row, counted up by whoever changes schedules: a running host reads it to notice.
 CREATE TABLE change (

@@ -241,6 +241,8 @@ CREATE TABLE task_run (
     wall_ms REAL NOT NULL,
     cpu_ms REAL NOT NULL,
     memory_peak_bytes INTEGER NOT NULL,
+    -- JSON object: of each resource with a limit, how much was used and how much may be.
+    usage TEXT NOT NULL,
     PRIMARY KEY (run_id, task, attempt)
 ) STRICT;
 
@@ -297,6 +299,26 @@ CREATE TABLE event (
 ) STRICT;
 -- events::list
 CREATE INDEX event_at ON event (at);
+
+-- What tasks keep from run to run. The row of a bucket is held by whoever changes its entries.
+CREATE TABLE bucket (
+    -- Of one package, `package/bucket`; a shared one has no slash.
+    namespace TEXT NOT NULL PRIMARY KEY,
+    -- Of all entries: keys, values, and something for each.
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
+    last_place INTEGER NOT NULL
+) STRICT;
+CREATE TABLE bucket_entry (
+    namespace TEXT NOT NULL,
+    -- UTF-8.
+    key BLOB NOT NULL,
+    -- Keys are listed by it, a page at a time: counts up as keys are first set.
+    place INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT;
+-- buckets::keys
+CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry (namespace, place);
 
 -- One row, counted up by whoever changes schedules: a running host reads it to notice.
 CREATE TABLE change (

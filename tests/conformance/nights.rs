@@ -275,6 +275,7 @@ pub async fn start(
         guest_threads: 2,
         cache_dir: None,
         memory_bytes_max,
+        stack_bytes_max: 1 << 20,
     };
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let plugins = test.place.folder.path().join("plugins");
@@ -285,6 +286,7 @@ pub async fn start(
         memory_bytes_most: memory_bytes_max,
         env: |_| None,
         own_paths: Vec::new(),
+        secrets: Default::default(),
     };
     let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
     let (engine, lock) = Engine::start(
@@ -316,6 +318,7 @@ pub fn settings(runs_max: usize) -> Settings {
         recovery_interval: Duration::from_secs(10),
         audit_interval: Duration::from_secs(600),
         drain: Duration::from_secs(1),
+        secrets: Default::default(),
     }
 }
 

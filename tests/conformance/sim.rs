@@ -96,6 +96,7 @@ impl Tower {
             guest_threads: 1,
             cache_dir: None,
             memory_bytes_max: Limits::default().memory_bytes_max,
+            stack_bytes_max: 1 << 20,
         };
         Tower {
             test,

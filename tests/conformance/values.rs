@@ -203,6 +203,7 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
         wall_ms: 0.1 + 0.2,
         cpu_ms: f64::MAX,
         memory_peak_bytes: i64::MAX,
+        usage: r#"{"memory":[1,2]}"#.to_owned(),
     };
     let empty = TaskRun {
         started_at: at(11),

@@ -3,6 +3,7 @@
 //! A figure alone says little of a machine that nobody knows; so the same process also measures
 //! the bare sandbox and the bare database, and the ratios are what to compare.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ use crate::ids::RunId;
 use crate::package::{Folder, Packages, Rules};
 use crate::policy::{Overlap, Policies};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
-use crate::wasm::{Call, Grants, Limits, Outcome, Sandbox, StopSignal};
+use crate::wasm::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
 use crate::watch::{Mode, Watch};
 
 /// The task that is launched: it reads its context, logs a line and gives a small result.
@@ -367,6 +368,7 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |_| None,
         own_paths: config.own_paths(),
+        secrets: BTreeSet::new(),
     };
     let folder = Folder::open(dir.path(), Arc::clone(&sandbox), rules)
         .map_err(|error| Failure::failed(error.to_string()))?;
@@ -460,7 +462,9 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
         context: context::of_call(Map::new(), &facts),
         facts: facts.of_run(now),
         grants: Arc::new(Grants::default()),
+        secrets: Arc::default(),
         limits: Limits::default(),
+        world: World::real(Arc::new(MemoryBuckets::default())),
         stop: StopSignal::default(),
     };
     sandbox.run_in_a_row(call.clone(), SANDBOX_CALLS / 10).await;

@@ -1,6 +1,8 @@
 //! `campanile run`: every attempt to carry a launch out, and what the tasks said.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::db::runs::{self, RunRow};
 use crate::db::task_runs::{self, TaskRun};
 use crate::ids::RunId;
 use crate::telemetry::printable;
+use crate::wasm::{Resource, Share};
 
 #[derive(Subcommand)]
 pub(super) enum Run {
@@ -64,6 +67,7 @@ struct Task {
     wall_ms: f64,
     cpu_ms: f64,
     memory_peak_bytes: i64,
+    usage: Vec<Share>,
 }
 
 impl From<TaskRun> for Task {
@@ -86,6 +90,7 @@ impl From<TaskRun> for Task {
             wall_ms: task.wall_ms,
             cpu_ms: task.cpu_ms,
             memory_peak_bytes: task.memory_peak_bytes,
+            usage: shares(&task.usage),
         }
     }
 }
@@ -144,7 +149,7 @@ fn list(common: &Common, rows: Vec<RunRow>) -> Result<(), Failure> {
 }
 
 fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure> {
-    let tasks = tasks.into_iter().map(Task::from).collect();
+    let tasks: Vec<Task> = tasks.into_iter().map(Task::from).collect();
     if common.json {
         return output::json_out(&Detail { run, tasks });
     }
@@ -166,6 +171,19 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
         output::line(&format!("{key:9} {}", printable(&value)))?;
     }
     output::line("")?;
+    for task in &tasks {
+        for share in task.usage.iter().filter(|share| share.is_close()) {
+            let said = format!(
+                "{} (attempt {}): {}",
+                task.task,
+                task.attempt,
+                close_to_limit(share)
+            );
+            output::talk(&format!("warning: {said}"));
+        }
+    }
+    usage(&tasks)?;
+    output::line("")?;
     output::table(
         [
             "TASK", "ATTEMPT", "RESULT", "WALL", "CPU", "MEMORY", "OUTPUT",
@@ -185,6 +203,73 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
             ]
         }),
     )
+}
+
+/// What is kept of how much a call used: `{"memory":[used, limit], …}`.
+fn shares(text: &str) -> Vec<Share> {
+    let kept: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
+    let shares = kept.into_iter().filter_map(|(resource, (used, limit))| {
+        Some(Share {
+            resource: resource.parse().ok()?,
+            used,
+            limit,
+        })
+    });
+    shares.collect()
+}
+
+/// `memory: 60 MiB of 64 MiB (94 %)`, and what to do.
+pub(super) fn close_to_limit(share: &Share) -> String {
+    format!(
+        "{}: {} of {} ({}); to give more, raise it under [limits] in the package's sidecar file",
+        share.resource,
+        amount(share.resource, share.used),
+        amount(share.resource, share.limit),
+        percent(share),
+    )
+}
+
+fn percent(share: &Share) -> String {
+    match share.limit {
+        0 => "all".to_owned(),
+        limit => format!("{} %", u128::from(share.used) * 100 / u128::from(limit)),
+    }
+}
+
+fn amount(resource: Resource, amount: u64) -> String {
+    match resource {
+        Resource::Timeout | Resource::Cpu => {
+            humantime::format_duration(Duration::from_millis(amount)).to_string()
+        }
+        Resource::TableElements | Resource::OpenFiles | Resource::HttpRequests => {
+            amount.to_string()
+        }
+        Resource::Memory
+        | Resource::Output
+        | Resource::Log
+        | Resource::Stdio
+        | Resource::Random
+        | Resource::HttpResponse
+        | Resource::Keyvalue => bytesize::ByteSize::b(amount).display().iec().to_string(),
+    }
+}
+
+/// How much each call used of what is limited.
+fn usage(tasks: &[Task]) -> Result<(), Failure> {
+    let rows = tasks.iter().flat_map(|task| {
+        task.usage.iter().map(|share| {
+            [
+                task.task.clone(),
+                task.attempt.to_string(),
+                share.resource.to_string(),
+                amount(share.resource, share.used),
+                amount(share.resource, share.limit),
+                percent(share),
+            ]
+        })
+    });
+    let columns = ["TASK", "ATTEMPT", "RESOURCE", "USED", "LIMIT", "SHARE"];
+    output::table(columns, rows)
 }
 
 fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {

@@ -96,6 +96,7 @@ pub(super) fn rules(config: &Config) -> Rules {
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |name| std::env::var_os(name),
         own_paths: config.own_paths(),
+        secrets: config.secrets.keys().cloned().collect(),
     }
 }
 
@@ -114,6 +115,7 @@ pub(super) fn settings(config: &Config) -> Settings {
         recovery_interval: config.recovery.interval,
         audit_interval: config.audit.interval,
         drain: config.host.drain,
+        secrets: config.secrets.clone(),
     }
 }
 

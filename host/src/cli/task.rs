@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::output::{self, Failure};
+use super::run::close_to_limit;
 use super::schedule::read_context;
 use super::{Common, serve};
 use crate::clock::{Clock, Timestamp};
@@ -17,9 +18,12 @@ use crate::engine::context::{self, Facts};
 use crate::engine::workflow;
 use crate::package::limits::{self, MEMORY_BYTES_LEAST};
 use crate::package::{self, Manifest, Package, Refused};
+use crate::secrets::Vault;
 use crate::strict;
 use crate::telemetry::printable;
-use crate::wasm::{Call, Limits, Outcome, Report, Sandbox, StopSignal};
+use crate::wasm::{
+    Call, Limits, MemoryBuckets, Outcome, Report, Sandbox, Secrets, StopSignal, World,
+};
 
 #[derive(Subcommand)]
 pub(super) enum Task {
@@ -80,9 +84,15 @@ impl Run {
         let limits = self.limits(&package, &task, config)?;
         let missing = package.manifest.missing_grants(&package.sidecar.grants);
         let report = if missing.is_empty() {
-            let now = clock.now();
-            let call = call(&package, task, own, limits, now);
-            as_a_launch(sandbox.run(call).await)
+            let vault = Vault::new(config.secrets.clone());
+            match vault.values(package.sidecar.grants.secret_names()).await {
+                Ok(secrets) => {
+                    let now = clock.now();
+                    let call = call(&package, task, own, Arc::new(secrets), limits, now);
+                    as_a_launch(sandbox.run(call).await)
+                }
+                Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
+            }
         } else {
             Report::without_call(Outcome::Denied, missing.join("; "))
         };
@@ -173,6 +183,7 @@ fn call(
     package: &Package,
     task: String,
     own: Map<String, Value>,
+    secrets: Arc<Secrets>,
     limits: Limits,
     now: Timestamp,
 ) -> Call {
@@ -184,7 +195,9 @@ fn call(
         context: context::of_call(user, &facts),
         facts: facts.of_run(now),
         grants: package.grants(),
+        secrets,
         limits,
+        world: World::real(Arc::new(MemoryBuckets::default())),
         stop: StopSignal::default(),
     }
 }
@@ -212,7 +225,10 @@ fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
             printable(&failure.message)
         ));
     }
-    let usage = report.usage;
+    let usage = &report.usage;
+    for share in usage.shares.iter().filter(|share| share.is_close()) {
+        output::talk(&format!("warning: {}", close_to_limit(share)));
+    }
     output::talk(&format!(
         "{} in {:.1} ms ({:.1} ms on a processor), {} of memory",
         report.outcome,

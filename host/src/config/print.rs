@@ -4,9 +4,19 @@ use std::fmt;
 use std::path::Path;
 
 use super::Config;
+use crate::secrets::Source;
 use crate::strict::{duration_text, size_text};
 
-/// The configuration in force, as TOML. Without the database's password.
+/// A key as TOML writes it.
+fn key(name: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match !name.is_empty() && name.bytes().all(bare) {
+        true => name.to_owned(),
+        false => toml::Value::from(name).to_string(),
+    }
+}
+
+/// The configuration in force, as TOML. Without the database's password, and without the values of secrets.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = |text: &str| toml::Value::from(text).to_string();
@@ -31,15 +41,31 @@ impl fmt::Display for Config {
         writeln!(f, "\n[watch]\nmode = {}", quote(self.watch.mode.as_str()))?;
         writeln!(f, "rescan = {}", time(self.watch.rescan))?;
         writeln!(f, "\n[limits]\ntimeout = {}", time(self.limits.timeout))?;
+        if let Some(cpu) = self.limits.cpu {
+            writeln!(f, "cpu = {}", time(cpu))?;
+        }
         writeln!(f, "memory = {}", size(self.limits.memory_bytes_max))?;
         writeln!(f, "table_elements = {}", self.limits.table_elements_max)?;
         writeln!(f, "output = {}", size(self.limits.output_bytes_max as u64))?;
         writeln!(f, "log = {}", size(self.limits.log_bytes_max as u64))?;
         writeln!(f, "stdio = {}", size(self.limits.stdio_bytes_max as u64))?;
+        let limits = &self.limits;
+        writeln!(f, "host_call = {}", size(limits.host_call_bytes_max as u64))?;
+        writeln!(f, "handles = {}", limits.handles_max)?;
+        writeln!(f, "random = {}", size(limits.random_bytes_max))?;
+        writeln!(f, "open_files = {}", limits.open_files_max)?;
+        writeln!(f, "http_requests = {}", limits.http_requests_max)?;
+        writeln!(f, "http_wait = {}", time(limits.http_wait))?;
         writeln!(
             f,
             "http_response = {}",
-            size(self.limits.http_response_bytes_max)
+            size(limits.http_response_bytes_max)
+        )?;
+        writeln!(f, "keyvalue = {}", size(limits.keyvalue_bytes_max))?;
+        writeln!(
+            f,
+            "keyvalue_value = {}",
+            size(limits.keyvalue_value_bytes_max)
         )?;
         writeln!(f, "\n[recovery]\nlease = {}", time(self.recovery.lease))?;
         writeln!(f, "renew = {}", time(self.recovery.renew))?;
@@ -59,9 +85,21 @@ impl fmt::Display for Config {
             "\n[sandbox]\nmemory_max = {}",
             size(self.sandbox.memory_bytes_max)
         )?;
+        writeln!(f, "stack = {}", size(self.sandbox.stack_bytes_max))?;
         writeln!(f, "cache = {}", self.sandbox.cache_dir.is_some())?;
         if let Some(folder) = &self.sandbox.cache_dir {
             writeln!(f, "cache_dir = {}", path(folder))?;
+        }
+        for (name, source) in &self.secrets {
+            writeln!(f, "\n[secrets.{}]", key(name))?;
+            match source {
+                Source::Env { variable, .. } => writeln!(f, "env = {}", quote(variable))?,
+                Source::File(file) => writeln!(f, "file = {}", path(file))?,
+                Source::Command(words) => {
+                    let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
+                    writeln!(f, "command = [{}]", words.join(", "))?;
+                }
+            }
         }
         Ok(())
     }

@@ -1,12 +1,15 @@
 //! The tables of the configuration: what each holds, its defaults and its checks.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::policy::Defaults;
+use crate::secrets::Source;
 use crate::strict::{self, Section, duration_text};
+use crate::wasm::Secret;
 use crate::watch::Mode;
 
 /// `[host]`: this process.
@@ -65,8 +68,49 @@ pub struct Late {
 pub struct Sandbox {
     /// The greatest memory limit of any task.
     pub memory_bytes_max: u64,
+    /// Of a guest's own stack.
+    pub stack_bytes_max: u64,
     /// None keeps no compiled code.
     pub cache_dir: Option<PathBuf>,
+}
+
+/// `[secrets.NAME]`: where each comes from.
+pub(super) fn secrets(
+    named: Vec<(String, Section<'_>)>,
+    home: &Path,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<BTreeMap<String, Source>, strict::Error> {
+    let mut sources = BTreeMap::new();
+    for (name, mut section) in named {
+        let variable = section.text("env")?;
+        let file = section.path("file", "")?;
+        let command = section.texts("command")?;
+        let source = match (variable, file, command) {
+            (Some(variable), None, None) => {
+                let value = match env(&variable).map(OsString::into_string) {
+                    None => None,
+                    Some(Ok(value)) => Some(Secret::new(value)),
+                    Some(Err(_)) => {
+                        return Err(section.error(
+                            "env",
+                            format_args!("names {variable}, whose value is not UTF-8 text"),
+                        ));
+                    }
+                };
+                Source::Env { variable, value }
+            }
+            (None, Some(file), None) => Source::File(home.join(file)),
+            (None, None, Some(words)) if !words.is_empty() => Source::Command(words),
+            _ => {
+                return Err(section.error_of_table(
+                    "needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
+                ));
+            }
+        };
+        section.finish()?;
+        sources.insert(name, source);
+    }
+    Ok(sources)
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -218,6 +262,7 @@ impl Sandbox {
     ) -> Result<Sandbox, strict::Error> {
         // 4 GiB is what a 32-bit memory can have.
         let memory = section.size("memory_max", 64 << 10, 4 << 30)?;
+        let stack = section.size("stack", 64 << 10, 64 << 20)?;
         let cache = section.boolean("cache")?.unwrap_or(true);
         let instead = "; to keep nothing, write cache = false";
         let cache_dir = match section.path("cache_dir", instead)? {
@@ -227,6 +272,7 @@ impl Sandbox {
         section.finish()?;
         Ok(Sandbox {
             memory_bytes_max: memory.unwrap_or(1 << 30),
+            stack_bytes_max: stack.unwrap_or(1 << 20),
             cache_dir: cache_dir.filter(|_| cache),
         })
     }

@@ -23,6 +23,7 @@ mod types;
 mod url;
 
 pub mod backfills;
+pub mod buckets;
 pub mod changes;
 pub mod events;
 pub mod hosts;

@@ -5,8 +5,8 @@
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
-    DbError, Tx, backfills, changes, events, hosts, launches, on, overlap, packages, recovery,
-    runs, schedules, stats, task_runs, trail,
+    DbError, Tx, backfills, buckets, changes, events, hosts, launches, on, overlap, packages,
+    recovery, runs, schedules, stats, task_runs, trail,
 };
 
 /// Run any SQL, also several statements.
@@ -39,6 +39,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
 pub fn statements(tx: &Tx) -> Vec<&'static str> {
     let shared = [
         backfills::STATEMENTS,
+        buckets::STATEMENTS,
         changes::STATEMENTS,
         events::STATEMENTS,
         hosts::STATEMENTS,

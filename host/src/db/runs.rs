@@ -438,16 +438,22 @@ pub async fn record_tasks(
     token: i64,
     tasks: &[TaskRun],
 ) -> Result<bool, DbError> {
+    let held = hold(tx, run, token).await?;
+    if held {
+        let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
+        task_runs::insert(tx, &tasks).await?;
+    }
+    Ok(held)
+}
+
+/// Whether `token` is the fence of a run that goes on; nobody takes it until the end of the transaction.
+pub async fn hold(tx: &mut Tx, run: RunId, token: i64) -> Result<bool, DbError> {
     let held = on!(tx, |conn| sqlx::query(HOLD)
         .bind(run)
         .bind(token)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
-    if held == 1 {
-        let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
-        task_runs::insert(tx, &tasks).await?;
-    }
     Ok(held == 1)
 }
 

@@ -31,6 +31,8 @@ pub struct TaskRun {
     pub wall_ms: f64,
     pub cpu_ms: f64,
     pub memory_peak_bytes: i64,
+    /// JSON object: of each resource with a limit, how much was used and how much may be.
+    pub usage: String,
 }
 
 impl TaskRun {
@@ -58,23 +60,24 @@ impl TaskRun {
             wall_ms: 0.0,
             cpu_ms: 0.0,
             memory_peak_bytes: 0,
+            usage: "{}".to_owned(),
         }
     }
 }
 
 const INSERT: Batch = Batch {
     head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
-        stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes) VALUES ",
-    columns: 17,
+        stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage) VALUES ",
+    columns: 18,
     // The same call again, when the answer to the first commit was lost.
     tail: " ON CONFLICT (run_id, task, attempt) DO NOTHING",
 };
 const OF_LAUNCH: &str = "SELECT t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context,
-        t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+        t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes, t.usage
     FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
 const OF_RUN: &str =
     "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
-        failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes
+        failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
     FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 
 /// Every statement of this table that both databases share, for the test that prepares them on both.
@@ -104,7 +107,8 @@ pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(
                     .bind(&task.logs)
                     .bind(task.wall_ms)
                     .bind(task.cpu_ms)
-                    .bind(task.memory_peak_bytes);
+                    .bind(task.memory_peak_bytes)
+                    .bind(&task.usage);
             }
             query.execute(conn).await.map(|_| ())
         })?;

@@ -22,6 +22,7 @@
 
 pub mod audit;
 pub mod backfill;
+mod buckets;
 pub mod forecast;
 pub mod outcome;
 pub mod plan;
@@ -45,7 +46,7 @@ mod start;
 mod take;
 mod versions;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,6 +65,7 @@ use crate::db::{Db, DbError};
 use crate::ids::{HostId, RunId};
 use crate::package::Packages;
 use crate::policy::Defaults;
+use crate::secrets::{Source, Vault};
 use crate::wasm::{Sandbox, StopSignal};
 
 /// The pause after passing trouble with the database before the same is tried again.
@@ -84,6 +86,8 @@ pub struct Settings {
     pub audit_interval: Duration,
     /// How long a stopping host waits for its runs.
     pub drain: Duration,
+    /// Where each secret comes from, by its name.
+    pub secrets: BTreeMap<String, Source>,
 }
 
 /// One host's engine.
@@ -98,6 +102,7 @@ pub struct Engine {
     room: room::Room,
     specs: spec::Specs,
     versions: versions::Versions,
+    vault: Vault,
     holding: lease::Holding,
     pulse: lease::Pulse,
     wake: Wake,

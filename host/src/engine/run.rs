@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Map, Value};
 
+use super::buckets::RunBuckets;
 use super::outcome::{self, FailedCall, Next, RetryPolicy};
 use super::take::Work;
 use super::versions::{CannotBegin, Version};
@@ -16,7 +17,7 @@ use crate::db::FailureKind;
 use crate::db::runs::{self, Finish, RunEnd};
 use crate::db::task_runs::{self, TaskRun};
 use crate::policy::Delivery;
-use crate::wasm::{Call, Outcome, Report, StopSignal};
+use crate::wasm::{Call, Outcome, Report, StopSignal, Usage, World};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
@@ -162,6 +163,14 @@ impl Engine {
             return (started_at, Report::without_call(Outcome::Denied, missing));
         }
         crash::point("before_call");
+        let grants = version.package.grants();
+        let secrets = match self.vault.values(grants.secret_names()).await {
+            Ok(secrets) => Arc::new(secrets),
+            Err(error) => {
+                let report = Report::without_call(Outcome::HostError, error.to_string());
+                return (started_at, report);
+            }
+        };
         let facts = context::Facts::of(work, attempt);
         let report = self
             .sandbox
@@ -169,8 +178,14 @@ impl Engine {
                 artifact: Arc::clone(&version.artifact),
                 context: context::of_call(user, &facts),
                 facts: facts.of_run(work.taken.fire_time),
-                grants: version.package.grants(),
+                grants,
+                secrets,
                 limits: step.limits.clone(),
+                world: World::real(Arc::new(RunBuckets {
+                    db: self.db.clone(),
+                    run: work.run_id,
+                    token: work.token,
+                })),
                 task: step.id,
                 stop,
             })
@@ -322,6 +337,16 @@ fn task_run(
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
+        usage: usage_text(&report.usage),
         ..TaskRun::succeeded(task, attempt, started_at, finished_at)
     }
+}
+
+/// What a call used, as it is kept: `{"memory":[used, limit], …}`.
+fn usage_text(usage: &Usage) -> String {
+    let shares = usage.shares.iter().map(|share| {
+        let of = vec![share.used.into(), share.limit.into()];
+        (share.resource.as_str().to_owned(), Value::Array(of))
+    });
+    Value::Object(shares.collect()).to_string()
 }

@@ -16,6 +16,7 @@ use crate::db::{Db, DbError, HostLock, Tx, packages, schedules};
 use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
 use crate::schedule::{Rule, tzdata_version};
+use crate::secrets::Vault;
 use crate::wasm::{self, Sandbox};
 
 /// Hosts with the machine's name as their name that can live on one machine.
@@ -62,6 +63,7 @@ impl Engine {
         let now = clock.now();
         let host = HostId::new(now);
         let engine = Engine {
+            vault: Vault::new(settings.secrets.clone()),
             room: Room::new(settings.runs_max, now),
             db,
             clock,

@@ -37,6 +37,8 @@ pub struct Rules {
     pub env: fn(&str) -> Option<OsString>,
     /// The host's own files and directories, which no grant may make writable.
     pub own_paths: Vec<PathBuf>,
+    /// The names of the host's secrets.
+    pub secrets: BTreeSet<String>,
 }
 
 /// Why the folder cannot be used at all.

@@ -10,6 +10,12 @@ use crate::wasm::Limits;
 pub(crate) const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 /// No bound on text or bodies may pass this: it is held in the host's memory.
 const BUFFER_BYTES_MOST: u64 = 1 << 30;
+/// Each handle costs the host up to 60 KiB, and an open file is one of those that the process may have.
+const HANDLES_MOST: u64 = 100_000;
+/// The database keeps it, and every host reads from there.
+const BUCKET_BYTES_MOST: u64 = 64 << 30;
+/// What a value may be and still go through the database in one statement.
+const VALUE_BYTES_MOST: u64 = 128 << 20;
 /// A call that may take no time at all can only fail.
 const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 /// A year. Longer is a mistake, and far from where clocks overflow.
@@ -24,12 +30,21 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitChanges {
     pub timeout: Option<Duration>,
+    pub cpu: Option<Duration>,
     pub memory_bytes_max: Option<u64>,
     pub table_elements_max: Option<u64>,
     pub output_bytes_max: Option<u64>,
     pub log_bytes_max: Option<u64>,
     pub stdio_bytes_max: Option<u64>,
+    pub host_call_bytes_max: Option<u64>,
+    pub handles_max: Option<u64>,
+    pub random_bytes_max: Option<u64>,
+    pub open_files_max: Option<u64>,
+    pub http_requests_max: Option<u64>,
+    pub http_wait: Option<Duration>,
     pub http_response_bytes_max: Option<u64>,
+    pub keyvalue_bytes_max: Option<u64>,
+    pub keyvalue_value_bytes_max: Option<u64>,
 }
 
 impl LimitChanges {
@@ -37,12 +52,21 @@ impl LimitChanges {
     pub fn read(mut section: Section<'_>, memory_bytes_most: u64) -> Result<LimitChanges, Error> {
         let changes = LimitChanges {
             timeout: section.duration("timeout", TIMEOUT_LEAST, TIMEOUT_MOST)?,
+            cpu: section.duration("cpu", TIMEOUT_LEAST, TIMEOUT_MOST)?,
             memory_bytes_max: section.size("memory", MEMORY_BYTES_LEAST, u64::MAX)?,
             table_elements_max: section.number("table_elements", 0, 100_000_000)?,
             output_bytes_max: section.size("output", 0, BUFFER_BYTES_MOST)?,
             log_bytes_max: section.size("log", 0, BUFFER_BYTES_MOST)?,
             stdio_bytes_max: section.size("stdio", 0, BUFFER_BYTES_MOST)?,
+            host_call_bytes_max: section.size("host_call", 1 << 10, BUFFER_BYTES_MOST)?,
+            handles_max: section.number("handles", 1, HANDLES_MOST)?,
+            random_bytes_max: section.size("random", 0, BUFFER_BYTES_MOST)?,
+            open_files_max: section.number("open_files", 0, HANDLES_MOST)?,
+            http_requests_max: section.number("http_requests", 0, u64::from(u32::MAX))?,
+            http_wait: section.duration("http_wait", TIMEOUT_LEAST, TIMEOUT_MOST)?,
             http_response_bytes_max: section.size("http_response", 0, BUFFER_BYTES_MOST)?,
+            keyvalue_bytes_max: section.size("keyvalue", 0, BUCKET_BYTES_MOST)?,
+            keyvalue_value_bytes_max: section.size("keyvalue_value", 0, VALUE_BYTES_MOST)?,
         };
         if let Some(bytes) = changes.memory_bytes_max
             && bytes > memory_bytes_most
@@ -67,14 +91,25 @@ impl LimitChanges {
         };
         Limits {
             timeout: self.timeout.unwrap_or(limits.timeout),
+            cpu: self.cpu.or(limits.cpu),
             memory_bytes_max: self.memory_bytes_max.unwrap_or(limits.memory_bytes_max),
             table_elements_max: self.table_elements_max.unwrap_or(limits.table_elements_max),
             output_bytes_max: narrow(self.output_bytes_max, limits.output_bytes_max),
             log_bytes_max: narrow(self.log_bytes_max, limits.log_bytes_max),
             stdio_bytes_max: narrow(self.stdio_bytes_max, limits.stdio_bytes_max),
+            host_call_bytes_max: narrow(self.host_call_bytes_max, limits.host_call_bytes_max),
+            handles_max: narrow(self.handles_max, limits.handles_max),
+            random_bytes_max: self.random_bytes_max.unwrap_or(limits.random_bytes_max),
+            open_files_max: self.open_files_max.unwrap_or(limits.open_files_max),
+            http_requests_max: self.http_requests_max.unwrap_or(limits.http_requests_max),
+            http_wait: self.http_wait.unwrap_or(limits.http_wait),
             http_response_bytes_max: self
                 .http_response_bytes_max
                 .unwrap_or(limits.http_response_bytes_max),
+            keyvalue_bytes_max: self.keyvalue_bytes_max.unwrap_or(limits.keyvalue_bytes_max),
+            keyvalue_value_bytes_max: self
+                .keyvalue_value_bytes_max
+                .unwrap_or(limits.keyvalue_value_bytes_max),
         }
     }
 }
@@ -120,7 +155,9 @@ mod tests {
 
     #[test]
     fn every_limit_reaches_its_own_bound() {
-        let text = "timeout='1s'\nmemory='1MiB'\ntable_elements=2\noutput='3B'\nlog='4B'\nstdio='5B'\nhttp_response='6B'";
+        let text = "timeout='1s'\nmemory='1MiB'\ntable_elements=2\noutput='3B'\nlog='4B'\nstdio='5B'\nhttp_response='6B'\n\
+            cpu='7s'\nhost_call='8KiB'\nhandles=9\nrandom='10B'\nopen_files=11\nhttp_requests=12\nhttp_wait='13s'\n\
+            keyvalue='14B'\nkeyvalue_value='15B'";
         let limits = read(text).unwrap().over(&Limits::default());
         assert_eq!(
             limits,
@@ -132,6 +169,15 @@ mod tests {
                 log_bytes_max: 4,
                 stdio_bytes_max: 5,
                 http_response_bytes_max: 6,
+                cpu: Some(Duration::from_secs(7)),
+                host_call_bytes_max: 8 << 10,
+                handles_max: 9,
+                random_bytes_max: 10,
+                open_files_max: 11,
+                http_requests_max: 12,
+                http_wait: Duration::from_secs(13),
+                keyvalue_bytes_max: 14,
+                keyvalue_value_bytes_max: 15,
             }
         );
     }

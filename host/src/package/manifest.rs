@@ -57,7 +57,17 @@ pub struct Requests {
     pub directories: Vec<DirectoryRequest>,
     pub env: Vec<String>,
     pub http: Vec<HttpRequest>,
+    /// Keys that `wasi:config/store` is asked for; they may also be secrets.
     pub config: Vec<String>,
+    pub keyvalue: Vec<BucketRequest>,
+}
+
+/// A bucket of `wasi:keyvalue` that the package wants to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketRequest {
+    pub bucket: String,
+    pub writable: bool,
+    pub reason: Option<String>,
 }
 
 /// A directory that the package wants to see.
@@ -182,11 +192,8 @@ impl Manifest {
             if covered {
                 continue;
             }
-            let access = if wanted.writable { "write" } else { "read" };
-            let reason = match &wanted.reason {
-                Some(reason) => format!(" ({})", printable_line(reason)),
-                None => String::new(),
-            };
+            let access = access_word(wanted.writable);
+            let reason = in_brackets(wanted.reason.as_deref());
             missing.push(format!(
                 "the package needs to {access} the directory {guest}{reason}, which is not granted: add to {sidecar}\n\
                  [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {quoted}\naccess = \"{access}\"",
@@ -195,7 +202,7 @@ impl Manifest {
             ));
         }
         for name in &self.requests.env {
-            if !grants.env.contains_key(name) {
+            if !grants.env.contains_key(name) && !grants.secret_env.contains_key(name) {
                 missing.push(format!(
                     "the package needs the environment variable {name}, which is not granted: add to {sidecar}\n\
                      [grants]\nenv = [{}]",
@@ -204,7 +211,7 @@ impl Manifest {
             }
         }
         for key in &self.requests.config {
-            if !grants.config.contains_key(key) {
+            if !grants.config.contains_key(key) && !grants.secrets.contains(key) {
                 missing.push(format!(
                     "the package needs the config key {key}, which is not set: add to {sidecar}\n\
                      [grants.config]\n{} = \"its value\"",
@@ -212,7 +219,37 @@ impl Manifest {
                 ));
             }
         }
+        for wanted in &self.requests.keyvalue {
+            let covered = grants
+                .keyvalue
+                .iter()
+                .any(|grant| grant.bucket == wanted.bucket && (grant.writable || !wanted.writable));
+            if covered {
+                continue;
+            }
+            let access = access_word(wanted.writable);
+            missing.push(format!(
+                "the package needs to {access} the bucket {bucket}{reason}, which is not granted: add to {sidecar}\n\
+                 [[grants.keyvalue]]\nbucket = {quoted}\naccess = \"{access}\"",
+                bucket = wanted.bucket,
+                reason = in_brackets(wanted.reason.as_deref()),
+                quoted = quote(&wanted.bucket),
+            ));
+        }
         missing
+    }
+}
+
+/// How a sidecar calls it.
+fn access_word(writable: bool) -> &'static str {
+    if writable { "write" } else { "read" }
+}
+
+/// The author's reason, after what it is a reason for.
+fn in_brackets(reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!(" ({})", printable_line(reason)),
+        None => String::new(),
     }
 }
 

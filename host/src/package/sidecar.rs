@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Rules;
 use super::limits::LimitChanges;
 use super::ordered::{self, context_of};
 use super::spec::ScheduleSpec;
-use crate::strict::{Document, Error, Section};
-use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
+use super::{Rules, package_name_fault};
+use crate::strict::{Document, Error, Section, nearest};
+use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant};
 
 /// A larger file is not a sidecar.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
@@ -71,7 +71,10 @@ impl Sidecar {
             None => None,
         };
         let grants = match top.table("grants")? {
-            Some(section) => grants(section, folder, rules)?,
+            Some(section) => {
+                let package = path.file_stem().unwrap_or_default().to_string_lossy();
+                grants(section, folder, &package, rules)?
+            }
             None => Grants::default(),
         };
         top.finish()?;
@@ -86,7 +89,12 @@ impl Sidecar {
     }
 }
 
-fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Grants, Error> {
+fn grants(
+    mut section: Section<'_>,
+    folder: &Path,
+    package: &str,
+    rules: &Rules,
+) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for directory in section.tables("directories")?.unwrap_or_default() {
         let grant = directory_grant(directory, folder, rules, &grants.directories)?;
@@ -130,8 +138,100 @@ fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Gran
         }
     }
     grants.config = section.text_map("config")?;
+    for bucket in section.tables("keyvalue")?.unwrap_or_default() {
+        let grant = bucket_grant(bucket, package, &grants.keyvalue)?;
+        grants.keyvalue.push(grant);
+    }
+    let secrets = section.texts("secrets")?.unwrap_or_default();
+    for name in &secrets {
+        check_secret(&section, "secrets", name, rules)?;
+        if grants.config.contains_key(name) {
+            let what = format_args!("names {name}, which is also a key of `config`: rename one");
+            return Err(section.error("secrets", what));
+        }
+    }
+    grants.secrets = secrets.into_iter().collect();
+    grants.secret_env = section.text_map("secret_env")?;
+    for (variable, name) in &grants.secret_env {
+        if grants.env.contains_key(variable) {
+            let what = format_args!("sets {variable}, which `env` also sets: leave one out");
+            return Err(section.error("secret_env", what));
+        }
+        check_secret(&section, "secret_env", name, rules)?;
+    }
     section.finish()?;
     Ok(grants)
+}
+
+/// Refuse a secret that the host's configuration does not have.
+fn check_secret(section: &Section<'_>, key: &str, name: &str, rules: &Rules) -> Result<(), Error> {
+    if rules.secrets.contains(name) {
+        return Ok(());
+    }
+    let hint = match nearest(name, rules.secrets.iter().map(String::as_str)) {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("say where it comes from at `[secrets.{name}]` there"),
+    };
+    let what = format_args!("names {name}, which is no secret of the host's configuration: {hint}");
+    Err(section.error(key, what))
+}
+
+/// The most bytes in the name of a bucket or namespace.
+const BUCKET_NAME_BYTES_MAX: usize = 128;
+
+fn bucket_grant(
+    mut section: Section<'_>,
+    package: &str,
+    others: &[BucketGrant],
+) -> Result<BucketGrant, Error> {
+    let Some(bucket) = section.text("bucket")? else {
+        return Err(section.error_of_table(
+            "needs `bucket`, the name by which the task opens it, such as \"default\"",
+        ));
+    };
+    if bucket.len() > BUCKET_NAME_BYTES_MAX || bucket.contains(char::is_control) {
+        let what = format_args!("is {bucket:?}: write at most {BUCKET_NAME_BYTES_MAX} bytes");
+        return Err(section.error("bucket", what));
+    }
+    if others.iter().any(|other| other.bucket == bucket) {
+        return Err(section.error(
+            "bucket",
+            format_args!("is \"{bucket}\", as another bucket of this file already is"),
+        ));
+    }
+    let writable = access(&mut section)?;
+    let namespace = match section.text("namespace")? {
+        // No shared one can have this name, which has a slash.
+        None => format!("{package}/{bucket}"),
+        Some(shared) => match package_name_fault(&shared) {
+            None => shared,
+            Some(_) => {
+                let what = format_args!(
+                    "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
+                );
+                return Err(section.error("namespace", what));
+            }
+        },
+    };
+    section.finish()?;
+    Ok(BucketGrant {
+        bucket,
+        namespace,
+        writable,
+    })
+}
+
+/// `access`: whether what is granted may be changed.
+fn access(section: &mut Section<'_>) -> Result<bool, Error> {
+    match section.text("access")?.as_deref() {
+        Some("read") => Ok(false),
+        Some("write") => Ok(true),
+        Some(other) => Err(section.error(
+            "access",
+            format_args!("is \"{other}\": write \"read\" or \"write\""),
+        )),
+        None => Err(section.error_of_table("needs `access`: \"read\" or \"write\"")),
+    }
 }
 
 fn directory_grant(
@@ -146,17 +246,7 @@ fn directory_grant(
     let Some(guest) = section.text("guest")? else {
         return Err(section.error_of_table("needs `guest`, the path under which the task sees it"));
     };
-    let writable = match section.text("access")?.as_deref() {
-        Some("read") => false,
-        Some("write") => true,
-        Some(other) => {
-            return Err(section.error(
-                "access",
-                format_args!("is \"{other}\": write \"read\" or \"write\""),
-            ));
-        }
-        None => return Err(section.error_of_table("needs `access`: \"read\" or \"write\"")),
-    };
+    let writable = access(&mut section)?;
     if let Some(fault) = guest_path_fault(&guest) {
         return Err(section.error("guest", fault));
     }

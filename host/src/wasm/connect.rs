@@ -22,22 +22,34 @@ use super::grants::{Denial, Destination, Reach};
 const LOOKUPS_MAX: usize = 32;
 static LOOKUPS: Semaphore = Semaphore::const_new(LOOKUPS_MAX);
 
+/// As TLS calls it when it is agreed which protocol follows.
+const HTTP2: &[u8] = b"h2";
+
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream to a server, and the version of HTTP that was agreed upon.
+pub(super) struct Connection {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) is_http2: bool,
+}
 
 /// A stream to `destination`, which `reach` may not extend to all of: what is refused is remembered in `denial`.
 pub(super) async fn connect(
     destination: &Destination,
     reach: Reach,
     denial: &Denial,
-) -> Result<Box<dyn Stream>> {
+) -> Result<Connection> {
     let addresses = resolve(destination).await?;
     let allowed = permitted(&addresses, destination, reach, denial)?;
     let stream = TcpStream::connect(&allowed[..])
         .await
         .map_err(|error| connect_error(&error))?;
     if !destination.https {
-        return Ok(Box::new(stream));
+        return Ok(Connection {
+            stream: Box::new(stream),
+            is_http2: false,
+        });
     }
     let name = match destination.ip() {
         Some(ip) => ServerName::from(ip),
@@ -48,7 +60,11 @@ pub(super) async fn connect(
         .connect(name, stream)
         .await
         .map_err(|error| tls_error(&error))?;
-    Ok(Box::new(tls))
+    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(HTTP2);
+    Ok(Connection {
+        stream: Box::new(tls),
+        is_http2,
+    })
 }
 
 async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>> {
@@ -124,21 +140,35 @@ fn tls_error(error: &io::Error) -> Error {
     }
 }
 
-/// The public certificate authorities, read once.
+/// The certificate authorities that this machine trusts, and the public ones, read once.
+///
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` in the environment name others in place of the machine's.
 fn tls_config() -> Result<Arc<ClientConfig>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
         return Ok(config.clone());
     }
-    let roots = RootCertStore {
+    let mut roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.into(),
     };
-    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|_| Error::ConfigurationError)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "certificates that this machine trusts cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    let config = client_config(roots)?;
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}
+
+fn client_config(roots: RootCertStore) -> Result<ClientConfig> {
+    let mut config =
+        ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|_| Error::ConfigurationError)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -2,22 +2,32 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// Await `future`, adding to `spent` the processor time of the thread inside each poll: the guest's code and
-/// the host calls it made, and not the time in which it waited or another guest had the thread.
+/// the host calls it made, and not the time in which it waited or another guest had the thread. None when it has
+/// spent `most` and is not done; a guest that computes is asked at every tick of the epoch.
 ///
 /// One reading of the thread's clock costs about a quarter of a microsecond. Work that a host call hands to
 /// another thread, such as reading a file, is not seen.
-pub(super) async fn metered<F: Future>(future: F, spent: &mut Duration) -> F::Output {
+pub(super) async fn metered<F: Future>(
+    future: F,
+    spent: &mut Duration,
+    most: Option<Duration>,
+) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         let before = thread_time();
         let polled = future.as_mut().poll(cx);
         *spent += thread_time().saturating_sub(before);
-        polled
+        match polled {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if most.is_some_and(|most| *spent >= most) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await
 }
@@ -37,7 +47,9 @@ mod tests {
     #[tokio::test]
     async fn computing_counts_and_waiting_does_not() {
         let mut spent = Duration::ZERO;
-        metered(tokio::time::sleep(Duration::from_millis(60)), &mut spent).await;
+        let slept = tokio::time::sleep(Duration::from_millis(60));
+        let most = Some(Duration::from_millis(20));
+        assert_eq!(metered(slept, &mut spent, most).await, Some(()));
         assert!(spent < Duration::from_millis(20), "waiting cost {spent:?}");
 
         let mut spent = Duration::ZERO;
@@ -47,8 +59,23 @@ mod tests {
                 while thread_time() - start < Duration::from_millis(20) {}
             },
             &mut spent,
+            None,
         )
         .await;
         assert!(spent >= Duration::from_millis(20), "only {spent:?}");
+    }
+
+    #[tokio::test]
+    async fn computing_ends_when_all_is_spent() {
+        let mut spent = Duration::ZERO;
+        let forever = async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        };
+        let most = Duration::from_millis(5);
+        let ended: Option<()> = metered(forever, &mut spent, Some(most)).await;
+        assert_eq!(ended, None);
+        assert!(spent >= most);
     }
 }

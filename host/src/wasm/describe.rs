@@ -11,7 +11,7 @@ use super::artifact::Linked;
 use super::imports::bindings::exports::campanile::task::describe::GuestIndices;
 use super::run::{Ended, bounded, trap_message};
 use super::store::{self, HostState, Opening};
-use super::{Artifact, Grants, Limits, Refusal, RunFacts, StopSignal};
+use super::{Artifact, Grants, Limits, MemoryBuckets, Refusal, RunFacts, StopSignal, World};
 use crate::clock::Clock;
 use crate::ids::{LaunchId, RunId};
 
@@ -33,7 +33,7 @@ pub(super) async fn describe(
     let mut store = open(&artifact.linked, clock);
     let stop = StopSignal::default();
     let calling = call_describe(&mut store, &artifact.linked, describe);
-    let ended = bounded(calling, TIMEOUT, &stop).await;
+    let ended = bounded(async { Some(calling.await) }, TIMEOUT, &stop).await;
     let text = match ended {
         Ended::Returned(text) => text,
         Ended::Broke(error) => {
@@ -43,7 +43,7 @@ pub(super) async fn describe(
                 None => format!("broke off: {}", trap_message(&error, &state.stderr.text())),
             }));
         }
-        Ended::TimedOut | Ended::Dropped => {
+        Ended::TimedOut | Ended::Spent | Ended::Dropped => {
             return Err(refuse(format!(
                 "did not return within {}; it may only tell what is known, without waiting or computing",
                 humantime::format_duration(TIMEOUT)
@@ -66,11 +66,13 @@ fn open(linked: &Linked, clock: Clock) -> Store<HostState> {
             original_scheduled_time: now,
         },
         grants: Arc::new(Grants::default()),
+        secrets: Arc::default(),
         limits: &Limits {
             timeout: TIMEOUT,
             memory_bytes_max: MEMORY_BYTES_MAX,
             ..Limits::default()
         },
+        world: World::real(Arc::new(MemoryBuckets::default())),
         stop: StopSignal::default(),
         clock,
     };

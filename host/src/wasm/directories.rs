@@ -7,12 +7,12 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{Linker, Resource};
+use wasmtime::component::{Linker, LinkerInstance, Resource, ResourceType};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::FsResult;
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorType, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
 };
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
@@ -99,6 +99,7 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 impl preopens::Host for HostState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
         let directories = self.directories.clone();
+        self.opened(directories.len() as u64);
         let handles = directories.into_iter().map(|(directory, guest)| {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
             Ok((handle, guest))
@@ -107,9 +108,17 @@ impl preopens::Host for HostState {
     }
 }
 
-/// Put a check before `open-at`: opening a pipe waits for its other end, in a thread that nothing can stop.
-pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
-    linker.instance(FILESYSTEM)?.func_wrap_async(
+/// Put checks before what opens files, and tell effects.
+pub(super) fn hold_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    let mut files = linker.instance(FILESYSTEM)?;
+    hold_opening(&mut files)?;
+    count_closing(&mut files)
+}
+
+/// Put checks before `open-at`: opening a pipe waits for its other end, in a thread that nothing can stop; and a
+/// process may have only so many files open.
+fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    files.func_wrap_async(
         "[method]descriptor.open-at",
         |mut store: StoreContextMut<'_, HostState>,
          (directory, follow, path, how, wanted): (
@@ -120,14 +129,58 @@ pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<(
             DescriptorFlags,
         )| {
             Box::new(async move {
-                let files = store.data_mut().filesystem();
-                match open_at(files, directory, follow, path, how, wanted).await {
-                    Ok(opened) => Ok((Ok(opened),)),
+                let state = store.data_mut();
+                if !state.may_open() {
+                    return Ok((Err(ErrorCode::Quota),));
+                }
+                match open_at(state.filesystem(), directory, follow, path, how, wanted).await {
+                    Ok(opened) => {
+                        state.opened(1);
+                        Ok((Ok(opened),))
+                    }
                     Err(error) => Ok((Err(error.downcast()?),)),
                 }
             })
         },
     )
+}
+
+/// Count what is closed: the host's own way of closing, and one less.
+fn count_closing(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    files.resource_async(
+        "descriptor",
+        ResourceType::host::<Descriptor>(),
+        |mut store, handle| {
+            Box::new(async move {
+                let state = store.data_mut();
+                state.closed();
+                HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
+            })
+        },
+    )
+}
+
+impl HostState {
+    /// Whether one more file may be open; when not, the reason is remembered.
+    fn may_open(&self) -> bool {
+        let most = self.gauges.open_files.limit;
+        if self.files_open < most {
+            return true;
+        }
+        self.exceeded.record(format!(
+            "the task has {most} files and directories open, its limit; close some, or raise `open_files` among the limits of the package's sidecar file"
+        ));
+        false
+    }
+
+    fn opened(&mut self, files: u64) {
+        self.files_open += files;
+        self.gauges.open_files.reach(self.files_open);
+    }
+
+    fn closed(&mut self) {
+        self.files_open = self.files_open.saturating_sub(1);
+    }
 }
 
 async fn open_at(

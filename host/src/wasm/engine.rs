@@ -38,9 +38,8 @@ const INSTANCE_METADATA_BYTES_MAX: usize = 10 << 20;
 const MEMORY_KEPT_BYTES: usize = 256 << 10;
 const TABLE_KEPT_BYTES: usize = 64 << 10;
 
-/// Python and JavaScript in WebAssembly recurse deeper than the usual 512 KiB.
-const WASM_STACK_BYTES_MAX: usize = 1 << 20;
-const ASYNC_STACK_BYTES: usize = 4 << 20;
+/// What of a call's stack host calls may use, beside the guest's own.
+const HOST_STACK_BYTES: usize = 3 << 20;
 
 /// An engine, and everything a guest may import defined for it once.
 pub(super) struct Workshop {
@@ -119,12 +118,12 @@ fn reason(error: wasmtime::Error) -> SandboxError {
 }
 
 /// What both engines share.
-fn config() -> Config {
+fn config(settings: &SandboxSettings) -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
-        .max_wasm_stack(WASM_STACK_BYTES_MAX)
-        .async_stack_size(ASYNC_STACK_BYTES)
+        .max_wasm_stack(settings.stack_bytes_max)
+        .async_stack_size(settings.stack_bytes_max + HOST_STACK_BYTES)
         .wasm_backtrace_max_frames(NonZeroUsize::new(32))
         // Names come from the name section; a guest's DWARF is not worth parsing on the host.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
@@ -155,7 +154,7 @@ fn pooled_config(settings: &SandboxSettings) -> Config {
         .table_keep_resident(TABLE_KEPT_BYTES)
         // Where the kernel has it (6.7), only the pages that a guest wrote are cleared: half the cost of a call.
         .pagemap_scan(Enabled::Auto);
-    let mut config = config();
+    let mut config = config(settings);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
@@ -163,7 +162,7 @@ fn pooled_config(settings: &SandboxSettings) -> Config {
 /// Reserves little address space, so that it also works where the pool could not be had; the price is an
 /// explicit check at every access to memory.
 fn on_demand_config(settings: &SandboxSettings) -> Config {
-    let mut config = config();
+    let mut config = config(settings);
     config
         .allocation_strategy(InstanceAllocationStrategy::OnDemand)
         .memory_reservation(memory_bytes(settings) as u64)
@@ -225,6 +224,7 @@ mod tests {
             guest_threads: 1,
             cache_dir: None,
             memory_bytes_max: 64 << 20,
+            stack_bytes_max: 1 << 20,
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_ticker_ends_with_its_engine() {
-        let engine = Engine::new(&config()).unwrap();
+        let engine = Engine::new(&config(&settings())).unwrap();
         let weak = engine.weak();
         tick(engine.weak()).unwrap();
         drop(engine);

@@ -3,33 +3,73 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxBuilder};
 
 use super::stdio::Capture;
-use super::{Grants, HttpGrant};
-
-/// Random bytes that a guest may ask for at once.
-const RANDOM_BYTES_MAX: u64 = 1 << 20;
+use super::{Grants, HttpGrant, Secrets};
+use crate::clock::Timestamp;
 
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
 
 /// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
 /// each of which would be one of the files that the process may have open.
-pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtx {
+pub(super) fn wasi_context(
+    grants: &Grants,
+    secrets: &Secrets,
+    stdout: &Capture,
+    stderr: &Capture,
+    now: Option<Timestamp>,
+) -> WasiCtx {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
-        .max_random_size(RANDOM_BYTES_MAX)
+        // `random.rs` counts them.
+        .max_random_size(u64::MAX)
         .allow_tcp(false)
         .allow_udp(false);
     for (name, value) in &grants.env {
         wasi.env(name, value);
     }
+    for (variable, name) in &grants.secret_env {
+        if let Some(secret) = secrets.get(name) {
+            wasi.env(variable, secret.reveal());
+        }
+    }
+    if let Some(now) = now {
+        wasi.wall_clock(SetClock::to(now));
+    }
     wasi.build()
+}
+
+/// A wall clock that was set to another time, and goes on from there.
+struct SetClock {
+    to: Duration,
+    at: Instant,
+}
+
+impl SetClock {
+    fn to(now: Timestamp) -> SetClock {
+        SetClock {
+            // What WASI tells has no times before 1970.
+            to: Duration::from_micros(u64::try_from(now.micros()).unwrap_or(0)),
+            at: Instant::now(),
+        }
+    }
+}
+
+impl HostWallClock for SetClock {
+    fn resolution(&self) -> Duration {
+        Duration::from_micros(1)
+    }
+
+    fn now(&self) -> Duration {
+        self.to + self.at.elapsed()
+    }
 }
 
 /// The first thing that was refused to a call, shared between the store and the requests under way.

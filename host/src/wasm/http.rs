@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1;
-use hyper::{Request, Response, Uri};
+use hyper::client::conn::{http1, http2};
+use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use hyper::{Request, Response, Uri, Version};
 use tokio::time::{Instant, Sleep, timeout};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks};
 
-use super::connect::connect;
+use super::connect::{Connection, connect};
+use super::effects::{Begun, Crash, Effects};
+use super::gauges::Gauge;
 use super::grants::{Denial, Destination, Reach, reach};
 use super::{Grants, StopSignal};
 
@@ -28,14 +31,61 @@ const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 /// Written to a request's body at once, of which two parts may wait: as much as one record of TLS.
 const BODY_CHUNK_BYTES: usize = 16 << 10;
 
+/// Of the body of a request that a script answers.
+const SCRIPTED_BODY_BYTES_MAX: usize = 64 << 20;
+
+/// Where the requests of a call go, once they are granted.
+#[derive(Clone, Default)]
+pub enum Network {
+    /// To the servers that they name.
+    #[default]
+    Real,
+    /// To a script, for tests.
+    Scripted(Arc<dyn Replies>),
+}
+
+/// Answers the requests of a call in place of the network.
+pub trait Replies: Send + Sync {
+    /// The answer to `request`. Called on the guests' threads, and must not block.
+    fn reply(&self, request: HttpRequest) -> HttpReply;
+}
+
+/// A request of a guest, as it would go out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// Upper case.
+    pub method: String,
+    /// With scheme, host, path and query.
+    pub url: String,
+    /// Names in lower case; values that are no UTF-8 have replacement characters.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// What a script answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpReply {
+    Response {
+        status: u16,
+        headers: Vec<(String, String)>,
+        body: Vec<u8>,
+    },
+    /// Nobody listens there.
+    Refused,
+}
+
 /// What the guest's HTTP requests pass through.
 pub(super) struct HttpGate {
     pub(super) grants: Arc<Grants>,
     pub(super) stop: StopSignal,
     pub(super) denial: Denial,
+    pub(super) exceeded: Denial,
+    pub(super) network: Network,
+    pub(super) effects: Effects,
+    pub(super) requests: Gauge,
     /// Of one response body.
-    pub(super) response_bytes_max: u64,
-    /// For the first byte of a response, and between two parts of its body.
+    pub(super) response_bytes: Gauge,
+    /// For the head of a response, and between two parts of its body.
     pub(super) wait_max: Duration,
 }
 
@@ -49,16 +99,34 @@ impl WasiHttpHooks for HttpGate {
         options: Option<RequestOptions>,
         _: Driver,
     ) -> Box<dyn Future<Output = Result<Exchanged>> + Send> {
-        match self.admit(&request) {
-            Ok((destination, reach)) => Box::new(exchange(
+        let (destination, reach) = match self.admit(&request) {
+            Ok(admitted) => admitted,
+            Err(error) => return Box::new(std::future::ready(Err(error))),
+        };
+        let tell = || format!("wasi:http: {} {}", request.method(), request.uri());
+        let effect = match self.effects.begin(tell) {
+            Ok(effect) => effect,
+            Err(Crash) => return Box::new(crashed(self.stop.clone())),
+        };
+        let answer: Answering = match &self.network {
+            Network::Real => Box::pin(exchange(
                 request,
                 destination,
                 reach,
                 self.denial.clone(),
                 self.waits(options.unwrap_or_default()),
-                self.response_bytes_max,
+                self.response_bytes.clone(),
             )),
-            Err(error) => Box::new(std::future::ready(Err(error))),
+            Network::Scripted(script) => Box::pin(ask(Arc::clone(script), request)),
+        };
+        match self.effects.are_watched() {
+            false => Box::new(answer),
+            true => Box::new(watched(
+                answer,
+                effect,
+                self.effects.clone(),
+                self.stop.clone(),
+            )),
         }
     }
 
@@ -67,19 +135,46 @@ impl WasiHttpHooks for HttpGate {
     }
 }
 
+type Answering = Pin<Box<dyn Future<Output = Result<Exchanged>> + Send>>;
+
+/// Tell the end of `effect` when its answer is there.
+async fn watched(
+    answer: Answering,
+    effect: Begun,
+    effects: Effects,
+    stop: StopSignal,
+) -> Result<Exchanged> {
+    let answer = answer.await;
+    match effects.end(effect) {
+        Ok(()) => answer,
+        Err(Crash) => crashed(stop).await,
+    }
+}
+
+/// A request has no way to stop its call, other than never to be answered while the call is dropped.
+async fn crashed(stop: StopSignal) -> Result<Exchanged> {
+    stop.drop_now();
+    std::future::pending().await
+}
+
 impl HttpGate {
     fn admit(&self, request: &Request<WasiBody>) -> Result<(Destination, Reach)> {
         if self.stop.is_dropped() {
             return Err(Error::HttpRequestDenied);
         }
         let destination = Destination::of(request).ok_or(Error::HttpRequestUriInvalid)?;
-        match reach(&self.grants.http, &destination) {
-            Some(reach) => Ok((destination, reach)),
-            None => {
-                self.denial.record(destination.refusal());
-                Err(Error::HttpRequestDenied)
-            }
+        let Some(reach) = reach(&self.grants.http, &destination) else {
+            self.denial.record(destination.refusal());
+            return Err(Error::HttpRequestDenied);
+        };
+        if !self.requests.take(1) {
+            self.exceeded.record(format!(
+                "the task has made {} HTTP requests, its limit; raise `http_requests` among the limits of the package's sidecar file",
+                self.requests.limit
+            ));
+            return Err(Error::HttpRequestDenied);
         }
+        Ok((destination, reach))
     }
 
     fn waits(&self, options: RequestOptions) -> Waits {
@@ -99,51 +194,143 @@ struct Waits {
 }
 
 async fn exchange(
-    mut request: Request<WasiBody>,
+    request: Request<WasiBody>,
     destination: Destination,
     reach: Reach,
     denial: Denial,
     waits: Waits,
-    response_bytes_max: u64,
+    response_bytes: Gauge,
 ) -> Result<Exchanged> {
-    let (mut sender, connection) = timeout(waits.connect, async {
-        let stream = connect(&destination, reach, &denial).await?;
-        let greeted = http1::Builder::new()
-            .max_buf_size(READ_BUFFER_BYTES_MAX)
-            .handshake(TokioIo::new(stream))
-            .await;
-        greeted.map_err(protocol_error)
+    let (sender, driver) = timeout(waits.connect, async {
+        greet(connect(&destination, reach, &denial).await?).await
     })
     .await
     .map_err(|_| Error::ConnectionTimeout)??;
-    // Ends when the guest drops the exchange.
-    let connection = AbortOnDropJoinHandle::from(tokio::spawn(connection));
-
-    // To the server itself a request names only the path; its host is in the header.
-    let path = request.uri().path_and_query().cloned();
-    *request.uri_mut() = match path {
-        Some(path) => Uri::from(path),
-        None => Uri::from_static("/"),
-    };
-    let response = timeout(waits.first_byte, sender.send_request(request))
+    let response = timeout(waits.first_byte, sender.send(request))
         .await
         .map_err(|_| Error::HttpResponseTimeout)?
         .map_err(protocol_error)?;
     let response = response.map(|incoming| {
         BoundedBody {
             incoming,
-            bytes_left: response_bytes_max,
-            bytes_max: response_bytes_max,
+            bytes: 0,
+            bytes_most: response_bytes,
             wait: waits.between_bytes,
             patience: Box::pin(tokio::time::sleep(waits.between_bytes)),
         }
         .boxed_unsync()
     });
-    // What goes wrong on the connection is told by the body, so nobody needs it here a second time.
-    let driver: Driver = Box::new(async move {
+    Ok((response, driver))
+}
+
+/// A connection that a request can be sent on.
+enum Sender {
+    Http1(http1::SendRequest<WasiBody>),
+    Http2(http2::SendRequest<WasiBody>),
+}
+
+/// Begin to speak HTTP, in the version that was agreed upon.
+async fn greet(connection: Connection) -> Result<(Sender, Driver)> {
+    let stream = TokioIo::new(connection.stream);
+    if connection.is_http2 {
+        let greeted = http2::Builder::new(Spawn)
+            .max_header_list_size(READ_BUFFER_BYTES_MAX as u32)
+            .handshake(stream)
+            .await;
+        let (sender, connection) = greeted.map_err(protocol_error)?;
+        Ok((Sender::Http2(sender), drive(connection)))
+    } else {
+        let greeted = http1::Builder::new()
+            .max_buf_size(READ_BUFFER_BYTES_MAX)
+            .handshake(stream)
+            .await;
+        let (sender, connection) = greeted.map_err(protocol_error)?;
+        Ok((Sender::Http1(sender), drive(connection)))
+    }
+}
+
+/// Keep a connection moving until the guest drops the exchange.
+fn drive(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Driver {
+    let connection = AbortOnDropJoinHandle::from(tokio::spawn(connection));
+    // What goes wrong on it is told by the body, so nobody needs it here a second time.
+    Box::new(async move {
         let _ = connection.await;
         Ok(())
+    })
+}
+
+impl Sender {
+    async fn send(self, mut request: Request<WasiBody>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Sender::Http1(mut sender) => {
+                // To the server itself a request names only the path; its host is in the header.
+                let path = request.uri().path_and_query().cloned();
+                *request.uri_mut() = match path {
+                    Some(path) => Uri::from(path),
+                    None => Uri::from_static("/"),
+                };
+                sender.send_request(request).await
+            }
+            Sender::Http2(mut sender) => {
+                // The host is part of the address there, and a connection's own headers are errors.
+                for name in [HOST, CONNECTION, TRANSFER_ENCODING] {
+                    request.headers_mut().remove(name);
+                }
+                *request.version_mut() = Version::HTTP_2;
+                sender.send_request(request).await
+            }
+        }
+    }
+}
+
+/// Runs what HTTP/2 has to do beside a request.
+#[derive(Clone, Copy)]
+struct Spawn;
+
+impl<F> hyper::rt::Executor<F> for Spawn
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::spawn(future);
+    }
+}
+
+/// The answer of a script.
+async fn ask(script: Arc<dyn Replies>, request: Request<WasiBody>) -> Result<Exchanged> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, SCRIPTED_BODY_BYTES_MAX);
+    let body = body
+        .collect()
+        .await
+        .map_err(|_| Error::HttpRequestBodySize(None))?;
+    let headers = head.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
     });
+    let reply = script.reply(HttpRequest {
+        method: head.method.as_str().to_owned(),
+        url: head.uri.to_string(),
+        headers: headers.collect(),
+        body: body.to_bytes().to_vec(),
+    });
+    let HttpReply::Response {
+        status,
+        headers,
+        body,
+    } = reply
+    else {
+        return Err(Error::ConnectionRefused);
+    };
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(name, value);
+    }
+    let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+    let response = response
+        .body(body.boxed_unsync())
+        .map_err(|_| Error::HttpProtocolError)?;
+    let driver: Driver = Box::new(std::future::ready(Ok(())));
     Ok((response, driver))
 }
 
@@ -161,8 +348,8 @@ fn protocol_error(error: hyper::Error) -> Error {
 /// A response body that ends in an error when it grows too large or pauses too long.
 struct BoundedBody {
     incoming: Incoming,
-    bytes_left: u64,
-    bytes_max: u64,
+    bytes: u64,
+    bytes_most: Gauge,
     wait: Duration,
     patience: Pin<Box<Sleep>>,
 }
@@ -189,13 +376,12 @@ impl Body for BoundedBody {
             Some(Err(error)) => return Poll::Ready(Some(Err(protocol_error(error)))),
             Some(Ok(frame)) => frame,
         };
-        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-        match self.bytes_left.checked_sub(bytes) {
-            Some(left) => {
-                self.bytes_left = left;
-                Poll::Ready(Some(Ok(frame)))
-            }
-            None => Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(self.bytes_max))))),
+        self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        self.bytes_most.reach(self.bytes);
+        let most = self.bytes_most.limit;
+        match self.bytes > most {
+            true => Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(most))))),
+            false => Poll::Ready(Some(Ok(frame))),
         }
     }
 
@@ -215,9 +401,15 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::wasm::HttpGrant;
+    use crate::wasm::gauges::Gauges;
+    use crate::wasm::{HttpGrant, Limits};
 
     fn gate(host: &str, port: u16) -> HttpGate {
+        let gauges = Gauges::new(&Limits {
+            http_response_bytes_max: 1000,
+            http_requests_max: 3,
+            ..Limits::default()
+        });
         HttpGate {
             grants: Arc::new(Grants {
                 http: vec![HttpGrant::get(host, port)],
@@ -225,7 +417,11 @@ mod tests {
             }),
             stop: StopSignal::default(),
             denial: Denial::default(),
-            response_bytes_max: 1000,
+            exceeded: Denial::default(),
+            network: Network::Real,
+            effects: Effects::default(),
+            requests: gauges.http_requests,
+            response_bytes: gauges.http_response,
             wait_max: Duration::from_millis(300),
         }
     }

@@ -1,4 +1,4 @@
-//! What a guest may import: the host's facts, logging, configuration, and all of WASI 0.2 with wasi:http.
+//! What a guest may import: the host's facts, logging, configuration, buckets, and all of WASI 0.2 with wasi:http.
 //!
 //! Everything is always defined and refused inside: the runtimes of many languages import sockets or HTTP
 //! that they never use.
@@ -9,11 +9,13 @@ use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi_http::WasiHttpView as _;
 use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Method};
 
-use super::directories::hold_opening;
+use super::directories::hold_files;
+use super::random::hold_random;
 use super::store::HostState;
 use crate::clock::Timestamp;
 use bindings::campanile::task::{run_info, types};
 use bindings::wasi::config::store as config;
+use bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use bindings::wasi::logging::logging;
 
 /// The contract of `wit/` in Rust.
@@ -21,7 +23,13 @@ pub(super) mod bindings {
     wasmtime::component::bindgen!({
         path: "../wit",
         world: "campanile:task/described-package",
+        imports: {
+            "wasi:keyvalue/store": async | trappable,
+            "wasi:keyvalue/atomics": async | trappable,
+            "wasi:keyvalue/batch": async | trappable,
+        },
         exports: { default: async },
+        with: { "wasi:keyvalue/store.bucket": crate::wasm::keyvalue::Bucket },
     });
 }
 
@@ -43,10 +51,14 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     run_info::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     logging::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     config::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
+    keyvalue::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
+    atomics::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
+    batch::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     // What of WASI is held tighter than wasmtime holds it.
     linker.allow_shadowing(true);
     preopens::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
-    hold_opening(&mut linker)?;
+    hold_files(&mut linker)?;
+    hold_random(&mut linker)?;
     hold_addresses(&mut linker)?;
     Ok(linker)
 }
@@ -118,6 +130,12 @@ pub(super) fn is_provided(interface: &str) -> bool {
         || interface.starts_with("campanile:task/run-info@0.1.")
         || interface == "wasi:logging/logging@0.1.0-draft"
         || interface == "wasi:config/store@0.2.0-rc.1"
+        || matches!(
+            interface,
+            "wasi:keyvalue/store@0.2.0-draft"
+                | "wasi:keyvalue/atomics@0.2.0-draft"
+                | "wasi:keyvalue/batch@0.2.0-draft"
+        )
 }
 
 impl types::Host for HostState {}
@@ -186,9 +204,15 @@ impl logging::Host for HostState {
 
 impl config::Host for HostState {
     fn get(&mut self, key: String) -> Result<Option<String>, config::Error> {
+        if self.grants.secrets.contains(&key)
+            && let Some(secret) = self.secrets.get(&key)
+        {
+            return Ok(Some(secret.reveal().to_owned()));
+        }
         Ok(self.grants.config.get(&key).cloned())
     }
 
+    /// Without the secrets: they are for those who ask for them by name.
     fn get_all(&mut self) -> Result<Vec<(String, String)>, config::Error> {
         let pairs = self.grants.config.iter();
         Ok(pairs.map(|(k, v)| (k.clone(), v.clone())).collect())
@@ -223,13 +247,15 @@ mod tests {
             "wasi:cli/stdout@0.2.0",
             "campanile:task/run-info@0.1.7",
             "wasi:logging/logging@0.1.0-draft",
+            "wasi:keyvalue/batch@0.2.0-draft",
         ] {
             assert!(is_provided(provided), "{provided}");
         }
         for foreign in [
             "wasi:http/types@0.3.0",
             "wasi:http/incoming-handler@0.2.3",
-            "wasi:keyvalue/store@0.2.0-draft",
+            "wasi:keyvalue/watcher@0.2.0-draft",
+            "wasi:keyvalue/store@0.2.0-draft2",
             "wasi:logging/logging@0.2.0",
             "campanile:task/run-info@0.2.0",
             "env",

@@ -52,6 +52,15 @@ impl Logs {
         });
     }
 
+    /// What was kept counts, and that there was more.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = match self.dropped_lines {
+            0 => self.bytes,
+            _ => self.bytes_max.max(1),
+        };
+        bytes as u64
+    }
+
     /// The lines, and a last one that tells how many were dropped or cut, if any were.
     pub(super) fn into_lines(mut self) -> Vec<LogLine> {
         if let Some(at) = self.last_dropped {

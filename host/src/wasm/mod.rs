@@ -12,20 +12,25 @@ mod connect;
 mod cpu;
 mod describe;
 mod directories;
+mod effects;
 mod effort;
 mod engine;
+mod gauges;
 mod grants;
 mod http;
 mod imports;
+mod keyvalue;
 mod logs;
+mod random;
 mod recognise;
 mod run;
+mod secrets;
 mod stdio;
 mod stop;
 mod store;
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,6 +45,10 @@ use crate::clock::{Clock, Timestamp};
 use crate::ids::{ArtifactDigest, LaunchId, RunId};
 use crate::words::words;
 
+pub use effects::{Crash, Witness};
+pub use http::{HttpReply, HttpRequest, Network, Replies};
+pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
+pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
 
 /// The version of wasmtime built in. A test holds it to `Cargo.lock`.
@@ -105,8 +114,53 @@ pub struct LogLine {
     pub message: String,
 }
 
+words! {
+    /// What a call uses up to a limit, by the name of the limit.
+    Resource {
+        /// Wall-clock time, in milliseconds.
+        Timeout => "timeout",
+        /// Time on a processor, in milliseconds.
+        Cpu => "cpu",
+        /// The greatest sum of the linear memories, in bytes.
+        Memory => "memory",
+        /// The greatest sum of the tables' elements.
+        TableElements => "table_elements",
+        /// Of the result or of the returned context, whichever is larger, in bytes.
+        Output => "output",
+        /// Of all log lines, in bytes.
+        Log => "log",
+        /// Of stdout or of stderr, whichever is larger, in bytes.
+        Stdio => "stdio",
+        /// Random bytes.
+        Random => "random",
+        /// The most files and directories open at once.
+        OpenFiles => "open_files",
+        /// HTTP requests.
+        HttpRequests => "http_requests",
+        /// The largest body of an HTTP response, in bytes.
+        HttpResponse => "http_response",
+        /// The largest that a bucket was after a change, in bytes.
+        Keyvalue => "keyvalue",
+    }
+}
+
+/// How much of a resource a call used, and how much it may; in the unit of [`Resource`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    pub resource: Resource,
+    pub used: u64,
+    pub limit: u64,
+}
+
+impl Share {
+    /// Whether at least 80 % of the limit was used: time to raise it, or to use less.
+    pub fn is_close(&self) -> bool {
+        self.used.saturating_mul(5) >= self.limit.saturating_mul(4) && self.used > 0
+    }
+}
+
 /// What a call used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// From the start of instantiation to the end of the call, in milliseconds.
     pub wall_ms: f64,
@@ -114,6 +168,8 @@ pub struct Usage {
     pub cpu_ms: f64,
     /// The greatest sum of the guest's linear memories, in bytes.
     pub memory_peak_bytes: u64,
+    /// Of each resource that has a limit and of which anything was used.
+    pub shares: Vec<Share>,
 }
 
 /// Everything a call left behind.
@@ -136,6 +192,8 @@ pub struct Report {
 pub struct Limits {
     /// Wall-clock time for the whole call, CPU loops and blocked host calls alike.
     pub timeout: Duration,
+    /// Time on a processor, looked at every 10 ms; none is as much as the time-out lets.
+    pub cpu: Option<Duration>,
     /// All linear memories together.
     pub memory_bytes_max: u64,
     /// Elements of all tables together.
@@ -146,20 +204,45 @@ pub struct Limits {
     pub log_bytes_max: usize,
     /// Of the output and of the returned context, each; more is `invalid_output`.
     pub output_bytes_max: usize,
+    /// What crosses between guest and host in one call of either.
+    pub host_call_bytes_max: usize,
+    /// Files, streams, requests and the like that the guest holds at once.
+    pub handles_max: usize,
+    /// Random bytes over the whole call.
+    pub random_bytes_max: u64,
+    /// Files and directories open at once.
+    pub open_files_max: u64,
+    /// Over the whole call. The host follows no redirects: where one leads is asked for by a request of its own.
+    pub http_requests_max: u64,
+    /// For the head of a response, and between two parts of its body.
+    pub http_wait: Duration,
     /// Of one HTTP response body.
     pub http_response_bytes_max: u64,
+    /// Of all entries of one bucket.
+    pub keyvalue_bytes_max: u64,
+    /// Of one value in a bucket.
+    pub keyvalue_value_bytes_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             timeout: Duration::from_secs(5 * 60),
+            cpu: None,
             memory_bytes_max: 64 << 20,
             table_elements_max: 100_000,
             stdio_bytes_max: 64 << 10,
             log_bytes_max: 256 << 10,
             output_bytes_max: 1 << 20,
+            host_call_bytes_max: 16 << 20,
+            handles_max: 1_000,
+            random_bytes_max: 16 << 20,
+            open_files_max: 256,
+            http_requests_max: 1_000,
+            http_wait: Duration::from_secs(5 * 60),
             http_response_bytes_max: 16 << 20,
+            keyvalue_bytes_max: 64 << 20,
+            keyvalue_value_bytes_max: 1 << 20,
         }
     }
 }
@@ -200,6 +283,16 @@ impl HttpGrant {
     }
 }
 
+/// A bucket of `wasi:keyvalue` that a task may open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketGrant {
+    /// The name by which the task opens it.
+    pub bucket: String,
+    /// The name under which it is kept; packages that are granted the same one share it.
+    pub namespace: String,
+    pub writable: bool,
+}
+
 /// All that a task may do beyond computing. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
@@ -208,6 +301,19 @@ pub struct Grants {
     pub http: Vec<HttpGrant>,
     /// What `wasi:config/store` answers.
     pub config: BTreeMap<String, String>,
+    pub keyvalue: Vec<BucketGrant>,
+    /// Names of secrets that `wasi:config/store` answers when it is asked for one by its name.
+    pub secrets: BTreeSet<String>,
+    /// Variables whose values are secrets: the variable, and the secret's name.
+    pub secret_env: BTreeMap<String, String>,
+}
+
+impl Grants {
+    /// The names of all secrets in it.
+    pub fn secret_names(&self) -> BTreeSet<&str> {
+        let named = self.secrets.iter().chain(self.secret_env.values());
+        named.map(String::as_str).collect()
+    }
 }
 
 /// What the imported interface `run-info` tells the task.
@@ -230,8 +336,36 @@ pub struct Call {
     pub context: String,
     pub facts: RunFacts,
     pub grants: Arc<Grants>,
+    /// The values of the secrets that are granted.
+    pub secrets: Arc<Secrets>,
     pub limits: Limits,
+    pub world: World,
     pub stop: StopSignal,
+}
+
+/// What a call meets outside of the sandbox.
+#[derive(Clone)]
+pub struct World {
+    /// Where its buckets are kept.
+    pub buckets: Arc<dyn Buckets>,
+    /// Where its HTTP requests go.
+    pub network: Network,
+    /// What its wall clock says at the beginning; none is the machine's time.
+    pub now: Option<Timestamp>,
+    /// Who watches what it does to the outside.
+    pub witness: Option<Arc<dyn Witness>>,
+}
+
+impl World {
+    /// The real network and time, and `buckets`.
+    pub fn real(buckets: Arc<dyn Buckets>) -> World {
+        World {
+            buckets,
+            network: Network::Real,
+            now: None,
+            witness: None,
+        }
+    }
 }
 
 /// A compiled package, ready to be called any number of times.
@@ -269,6 +403,8 @@ pub struct SandboxSettings {
     pub cache_dir: Option<PathBuf>,
     /// The greatest memory limit any call may be given; sizes the pool's memories.
     pub memory_bytes_max: u64,
+    /// Of a guest's own stack: deeper recursion is a trap.
+    pub stack_bytes_max: usize,
 }
 
 /// The engine and what every call shares.

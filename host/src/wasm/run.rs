@@ -9,9 +9,11 @@ use wasmtime_wasi::I32Exit;
 use super::artifact::Linked;
 use super::cpu::metered;
 use super::directories::{self, Unopened};
+use super::effects::Crash;
 use super::imports::bindings::campanile::task::types;
+use super::secrets::Redaction;
 use super::store::{self, HostState, Opening};
-use super::{Call, Failure, Limits, Outcome, Report, StopSignal, Usage};
+use super::{Call, Failure, Limits, Outcome, Report, Resource, Share, StopSignal, Usage};
 use crate::clock::Clock;
 
 /// Of a message that goes on the record.
@@ -26,7 +28,9 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
         task: call.task,
         facts: call.facts,
         grants: call.grants,
+        secrets: call.secrets,
         limits: &call.limits,
+        world: call.world,
         stop: call.stop.clone(),
         clock,
     };
@@ -35,12 +39,16 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
     let mut cpu = Duration::ZERO;
     let ended = {
         let calling = call_task(&mut store, linked, call.context);
-        bounded(metered(calling, &mut cpu), call.limits.timeout, &call.stop).await
+        let metered = metered(calling, &mut cpu, call.limits.cpu);
+        bounded(metered, call.limits.timeout, &call.stop).await
     };
     let wall = started.elapsed();
     let state = store.into_data();
-    let verdict = judge(ended, &state, &call.limits);
-    report(verdict, state, wall, cpu)
+    let verdict = match state.effects.have_crashed() {
+        true => Err(failure(Outcome::Cancelled, Crash.to_string())),
+        false => judge(ended, &state, &call.limits),
+    };
+    report(verdict, state, &call.limits, wall, cpu)
 }
 
 async fn call_task(
@@ -60,16 +68,19 @@ async fn call_task(
 pub(super) enum Ended<T> {
     Returned(T),
     Broke(wasmtime::Error),
+    /// It was on a processor for as long as it may.
+    Spent,
     TimedOut,
     Dropped,
 }
 
-/// Await a guest's function, but no longer than `timeout` and not after `stop` says to drop it.
+/// Await a guest's function, but no longer than `timeout` and not after `stop` says to drop it. It gives none when its
+/// time on a processor is spent.
 ///
 /// A guest that computes yields at every tick of the epoch, one that waits is suspended in the host; either way
 /// control comes back here, and dropping the future ends it.
 pub(super) async fn bounded<T>(
-    calling: impl Future<Output = wasmtime::Result<T>>,
+    calling: impl Future<Output = Option<wasmtime::Result<T>>>,
     timeout: Duration,
     stop: &StopSignal,
 ) -> Ended<T> {
@@ -78,8 +89,9 @@ pub(super) async fn bounded<T>(
         // for those no timer is set.
         biased;
         returned = calling => match returned {
-            Ok(value) => Ended::Returned(value),
-            Err(error) => Ended::Broke(error),
+            Some(Ok(value)) => Ended::Returned(value),
+            Some(Err(error)) => Ended::Broke(error),
+            None => Ended::Spent,
         },
         () = stop.dropped() => Ended::Dropped,
         () = tokio::time::sleep(timeout) => Ended::TimedOut,
@@ -89,9 +101,11 @@ pub(super) async fn bounded<T>(
 /// What a call came to.
 type Verdict = Result<Success, Failure>;
 
+/// What a task gave back, each with its bytes as the task wrote it.
+#[derive(Default)]
 struct Success {
-    output: Option<Value>,
-    context: Option<Map<String, Value>>,
+    output: Option<(Value, usize)>,
+    context: Option<(Map<String, Value>, usize)>,
 }
 
 fn judge(
@@ -110,6 +124,13 @@ fn judge(
                 humantime::format_duration(limits.timeout)
             ),
         )),
+        Ended::Spent => Err(failure(
+            Outcome::TimedOut,
+            format!(
+                "the task was stopped after {} on a processor, its limit `cpu`",
+                humantime::format_duration(limits.cpu.unwrap_or(limits.timeout))
+            ),
+        )),
         Ended::Dropped => Err(failure(
             Outcome::Cancelled,
             "the host dropped the call before it ended".to_owned(),
@@ -118,7 +139,7 @@ fn judge(
 }
 
 fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
-    let parse = |name: &str, text: Option<String>| -> Result<Option<Value>, Failure> {
+    let parse = |name: &str, text: Option<String>| -> Result<Option<(Value, usize)>, Failure> {
         let Some(text) = text else { return Ok(None) };
         let invalid = |trouble| {
             failure(
@@ -133,13 +154,15 @@ fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
                 limits.output_bytes_max
             )));
         }
-        let value = serde_json::from_str(&text);
-        value.map_err(|error| invalid(format!("is not JSON: {error}")))
+        match serde_json::from_str(&text) {
+            Ok(value) => Ok(Some((value, text.len()))),
+            Err(error) => Err(invalid(format!("is not JSON: {error}"))),
+        }
     };
     let output = parse("output", completion.output)?;
     let context = match parse("context", completion.context)? {
         None => None,
-        Some(Value::Object(keys)) => Some(keys),
+        Some((Value::Object(keys), bytes)) => Some((keys, bytes)),
         Some(_) => {
             return Err(failure(
                 Outcome::InvalidOutput,
@@ -172,7 +195,8 @@ fn failed(said: types::Failure, state: &HostState, limits: &Limits) -> Failure {
             with_reason(Some(message), said.message),
         )
     } else {
-        (Outcome::Failed, said.message)
+        let exceeded = state.exceeded.message();
+        (Outcome::Failed, with_reason(exceeded, said.message))
     };
     let retryable = match kind {
         Outcome::Failed => said.retryable,
@@ -331,26 +355,106 @@ fn short(mut message: String) -> String {
     message
 }
 
-fn report(verdict: Verdict, state: HostState, wall: Duration, cpu: Duration) -> Report {
+fn report(
+    verdict: Verdict,
+    state: HostState,
+    limits: &Limits,
+    wall: Duration,
+    cpu: Duration,
+) -> Report {
+    let shares = [
+        duration_share(Resource::Timeout, wall, Some(limits.timeout)),
+        duration_share(Resource::Cpu, cpu, limits.cpu),
+        output_share(&verdict, limits),
+        share(Resource::Log, state.logs.bytes(), limits.log_bytes_max),
+        share(
+            Resource::Stdio,
+            state.stdout.bytes().max(state.stderr.bytes()),
+            limits.stdio_bytes_max,
+        ),
+    ];
+    let shares = shares
+        .into_iter()
+        .flatten()
+        .chain(state.meter.shares())
+        .chain(state.gauges.shares());
     let usage = Usage {
         wall_ms: wall.as_secs_f64() * 1e3,
         cpu_ms: cpu.as_secs_f64() * 1e3,
         memory_peak_bytes: state.meter.memory_peak_bytes(),
+        shares: shares.filter(|share| share.used > 0).collect(),
     };
-    let (outcome, output, context, failure) = match verdict {
-        Ok(success) => (Outcome::Succeeded, success.output, success.context, None),
-        Err(failure) => (failure.kind, None, None, Some(failure)),
+    let (outcome, success, failure) = match verdict {
+        Ok(success) => (Outcome::Succeeded, success, None),
+        Err(failure) => (failure.kind, Success::default(), Some(failure)),
     };
-    Report {
+    let report = Report {
         outcome,
-        output,
-        context,
+        output: success.output.map(|(output, _)| output),
+        context: success.context.map(|(context, _)| context),
         failure,
         stdout: state.stdout.text(),
         stderr: state.stderr.text(),
         logs: state.logs.into_lines(),
         usage,
+    };
+    match state.secrets.is_empty() {
+        true => report,
+        false => redacted(report, &Redaction::of(&state.secrets)),
     }
+}
+
+fn share(resource: Resource, used: u64, limit: usize) -> Option<Share> {
+    Some(Share {
+        resource,
+        used,
+        limit: limit as u64,
+    })
+}
+
+/// Whole milliseconds, of those that have a limit.
+fn duration_share(resource: Resource, used: Duration, limit: Option<Duration>) -> Option<Share> {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Some(Share {
+        resource,
+        used: millis(used),
+        limit: millis(limit?),
+    })
+}
+
+fn output_share(verdict: &Verdict, limits: &Limits) -> Option<Share> {
+    let success = verdict.as_ref().ok()?;
+    let output = success.output.as_ref().map_or(0, |(_, bytes)| *bytes);
+    let context = success.context.as_ref().map_or(0, |(_, bytes)| *bytes);
+    let used = output.max(context) as u64;
+    share(Resource::Output, used, limits.output_bytes_max)
+}
+
+/// The report without the values of secrets, wherever the task put them.
+fn redacted(mut report: Report, redaction: &Redaction) -> Report {
+    if let Some(output) = &mut report.output {
+        redaction.json(output);
+    }
+    if let Some(context) = report.context.take() {
+        let mut context = Value::Object(context);
+        redaction.json(&mut context);
+        if let Value::Object(context) = context {
+            report.context = Some(context);
+        }
+    }
+    if let Some(failure) = &mut report.failure {
+        redaction.text(&mut failure.message);
+        if let Some(details) = &mut failure.details {
+            redaction.json(details);
+        }
+    }
+    redaction.text(&mut report.stdout);
+    redaction.text(&mut report.stderr);
+    for line in &mut report.logs {
+        redaction.text(&mut line.context);
+        redaction.text(&mut line.message);
+    }
+    report
 }
 
 impl Report {

@@ -55,6 +55,12 @@ impl Capture {
         text
     }
 
+    /// All that was written, kept or dropped.
+    pub(super) fn bytes(&self) -> u64 {
+        let kept = self.lock();
+        kept.head.len() as u64 + kept.dropped_bytes
+    }
+
     fn write(&self, bytes: &[u8]) {
         let mut kept = self.lock();
         let room = kept.bytes_max.saturating_sub(kept.head.len());

@@ -8,21 +8,14 @@ use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::effects::Effects;
+use super::gauges::Gauges;
 use super::grants::{self, Denial};
 use super::http::HttpGate;
 use super::logs::Logs;
 use super::stdio::Capture;
-use super::{Grants, Limits, RunFacts, StopSignal};
+use super::{Buckets, Grants, Limits, Resource, RunFacts, Secrets, Share, StopSignal, World};
 use crate::clock::{Clock, Timestamp};
-
-/// What crosses between guest and host in one call of either, at least; an output may be larger.
-const HOSTCALL_BYTES_MIN: usize = 16 << 20;
-
-/// Open files, streams, requests and the like; a file is also one of the few that the process may have.
-///
-/// It also bounds what a guest can make the host keep: the most behind one handle is a request that was never sent,
-/// about 60 KiB with its headers, its address (`imports.rs`) and the part of its body that waits.
-const HANDLES_MAX: usize = 1_000;
 
 /// Of the headers of one request; servers commonly refuse more than 8 or 16 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -40,6 +33,16 @@ pub(super) struct HostState {
     pub(super) stderr: Capture,
     pub(super) denial: Denial,
     pub(super) meter: Meter,
+    pub(super) gauges: Gauges,
+    /// The first limit that something was refused for, other than those of the meter.
+    pub(super) exceeded: Denial,
+    pub(super) files_open: u64,
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) buckets: Arc<dyn Buckets>,
+    pub(super) effects: Effects,
+    pub(super) host_call_bytes_max: usize,
+    pub(super) keyvalue_bytes_max: u64,
+    pub(super) keyvalue_value_bytes_max: u64,
     /// Empty until they are opened.
     pub(super) directories: Vec<(Dir, String)>,
     wasi: WasiCtx,
@@ -53,7 +56,9 @@ pub(super) struct Opening<'a> {
     pub(super) task: String,
     pub(super) facts: RunFacts,
     pub(super) grants: Arc<Grants>,
+    pub(super) secrets: Arc<Secrets>,
     pub(super) limits: &'a Limits,
+    pub(super) world: World,
     pub(super) stop: StopSignal,
     pub(super) clock: Clock,
 }
@@ -64,24 +69,33 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         task,
         facts,
         grants,
+        secrets,
         limits,
+        world,
         stop,
         clock,
     } = opening;
     let stdout = Capture::new(limits.stdio_bytes_max);
     let stderr = Capture::new(limits.stdio_bytes_max);
     let denial = Denial::default();
-    let wasi = grants::wasi_context(&grants, &stdout, &stderr);
+    let gauges = Gauges::new(limits);
+    let exceeded = Denial::default();
+    let effects = Effects::new(world.witness);
+    let wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.now);
     let mut resources = ResourceTable::new();
-    resources.set_max_capacity(HANDLES_MAX);
+    resources.set_max_capacity(limits.handles_max);
     let mut http = WasiHttpCtx::new();
     http.set_field_size_limit(HEADER_BYTES_MAX);
     let gate = HttpGate {
         grants: grants.clone(),
         stop: stop.clone(),
         denial: denial.clone(),
-        response_bytes_max: limits.http_response_bytes_max,
-        wait_max: limits.timeout,
+        exceeded: exceeded.clone(),
+        network: world.network,
+        effects: effects.clone(),
+        requests: gauges.http_requests.clone(),
+        response_bytes: gauges.http_response.clone(),
+        wait_max: limits.http_wait.min(limits.timeout),
     };
     let state = HostState {
         task,
@@ -95,6 +109,15 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         stderr,
         denial,
         meter: Meter::new(limits),
+        gauges,
+        exceeded,
+        files_open: 0,
+        secrets,
+        buckets: world.buckets,
+        effects,
+        host_call_bytes_max: limits.host_call_bytes_max,
+        keyvalue_bytes_max: limits.keyvalue_bytes_max,
+        keyvalue_value_bytes_max: limits.keyvalue_value_bytes_max,
         directories: Vec::new(),
         wasi,
         resources,
@@ -103,8 +126,10 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     };
     let mut store = Store::new(engine, state);
     store.limiter(|state| &mut state.meter);
-    store.set_hostcall_fuel(HOSTCALL_BYTES_MIN.max(limits.output_bytes_max.saturating_mul(4)));
-    store.set_max_component_handles(HANDLES_MAX);
+    // An output that is somewhat too large is to be told as that.
+    let output_bytes = limits.output_bytes_max.saturating_mul(4);
+    store.set_hostcall_fuel(limits.host_call_bytes_max.max(output_bytes));
+    store.set_max_component_handles(limits.handles_max);
     store.set_epoch_deadline(1);
     // Whoever awaits the call looks at its deadline and its stop signal each time the guest yields.
     store.epoch_deadline_callback(|_| {
@@ -137,11 +162,11 @@ impl WasiHttpView for HostState {
 
 /// Counts what a guest holds, over all its memories and tables, and refuses what is too much.
 pub(super) struct Meter {
-    memory: Gauge,
-    tables: Gauge,
+    memory: Growth,
+    tables: Growth,
 }
 
-struct Gauge {
+struct Growth {
     used: u64,
     peak: u64,
     max: u64,
@@ -152,7 +177,7 @@ struct Gauge {
 
 impl Meter {
     fn new(limits: &Limits) -> Meter {
-        let gauge = |max| Gauge {
+        let growth = |max| Growth {
             used: 0,
             peak: 0,
             max,
@@ -160,8 +185,8 @@ impl Meter {
             refused: None,
         };
         Meter {
-            memory: gauge(limits.memory_bytes_max),
-            tables: gauge(limits.table_elements_max),
+            memory: growth(limits.memory_bytes_max),
+            tables: growth(limits.table_elements_max),
         }
     }
 
@@ -170,11 +195,24 @@ impl Meter {
         self.memory.peak
     }
 
+    /// Of memory and of tables.
+    pub(super) fn shares(&self) -> [Share; 2] {
+        let share = |resource, growth: &Growth| Share {
+            resource,
+            used: growth.peak,
+            limit: growth.max,
+        };
+        [
+            share(Resource::Memory, &self.memory),
+            share(Resource::TableElements, &self.tables),
+        ]
+    }
+
     /// What was refused, as one sentence, if anything was.
     pub(super) fn refusal(&self) -> Option<String> {
         if let Some(wanted) = self.memory.refused {
             return Some(format!(
-                "the task wanted {} of memory and its limit is {}; raise `memory` in the package's sidecar file or use less",
+                "the task wanted {} of memory and its limit is {}; raise `memory` among the limits of the package's sidecar file, or use less",
                 size(wanted),
                 size(self.memory.max),
             ));
@@ -192,7 +230,7 @@ fn size(bytes: u64) -> bytesize::Display {
     bytesize::ByteSize(bytes).display().iec()
 }
 
-impl Gauge {
+impl Growth {
     fn grow(&mut self, current: usize, desired: usize) -> bool {
         let more = desired.saturating_sub(current) as u64;
         let wanted = self.used.saturating_add(more);

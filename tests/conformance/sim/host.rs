@@ -37,6 +37,7 @@ pub fn settings() -> Settings {
         recovery_interval: Duration::from_secs(5),
         audit_interval: Duration::from_secs(60),
         drain: Duration::from_secs(1),
+        secrets: Default::default(),
     }
 }
 

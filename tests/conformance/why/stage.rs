@@ -49,6 +49,7 @@ impl Stage {
             // Compiled once for all of these tests.
             cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
             memory_bytes_max,
+            stack_bytes_max: 1 << 20,
         };
         let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
         let plugins = test.place.folder.path().join("plugins");
@@ -59,6 +60,7 @@ impl Stage {
             memory_bytes_most: memory_bytes_max,
             env: |_| None,
             own_paths: Vec::new(),
+            secrets: Default::default(),
         };
         let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
         let settings = Settings {
@@ -74,6 +76,7 @@ impl Stage {
             recovery_interval: Duration::from_secs(10),
             audit_interval: Duration::from_secs(600),
             drain: Duration::from_secs(1),
+            secrets: Default::default(),
         };
         let (engine, lock) = Engine::start(
             test.db.clone(),

@@ -57,6 +57,7 @@ impl Scene {
             memory_bytes_most: 1 << 30,
             env: |_| None,
             own_paths: Vec::new(),
+            secrets: BTreeSet::new(),
         };
         let mut folder =
             Folder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
@@ -543,6 +544,7 @@ fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
         memory_bytes_most: 0,
         env: |_| None,
         own_paths: Vec::new(),
+        secrets: BTreeSet::new(),
     };
     let open = |name: &str| {
         Folder::open(

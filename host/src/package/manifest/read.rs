@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, Task};
+use super::{BucketRequest, DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, Task};
 use crate::clock::Timestamp;
 use crate::package::context;
 use crate::package::fields::Fields;
@@ -257,15 +257,7 @@ fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests
         if let Some(fault) = guest_path_fault(&guest) {
             return Err(directory.error("guest", fault));
         }
-        let writable = match directory.text("access")?.as_deref() {
-            Some("read") | None => false,
-            Some("write") => true,
-            Some(other) => {
-                return Err(
-                    directory.error("access", format!("is {other:?}, not \"read\" or \"write\""))
-                );
-            }
-        };
+        let writable = access(&mut directory)?;
         let reason = directory.text("reason")?;
         directory.finish(warnings);
         requests.directories.push(DirectoryRequest {
@@ -287,8 +279,35 @@ fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests
     }
     requests.env = names(&mut fields, "env")?;
     requests.config = names(&mut fields, "config")?;
+    for mut bucket in bounded(fields.list("keyvalue")?, "requests.keyvalue")? {
+        let name = bucket
+            .text("bucket")?
+            .ok_or_else(|| bucket.error("bucket", "is missing"))?;
+        if name.contains(char::is_control) {
+            return Err(bucket.error("bucket", format!("is {name:?}, which is no name")));
+        }
+        let writable = access(&mut bucket)?;
+        let reason = bucket.text("reason")?;
+        bucket.finish(warnings);
+        requests.keyvalue.push(BucketRequest {
+            bucket: name,
+            writable,
+            reason,
+        });
+    }
     fields.finish(warnings);
     Ok(requests)
+}
+
+/// Whether more than reading is asked for.
+fn access(fields: &mut Fields<'_>) -> Read<bool> {
+    match fields.text("access")?.as_deref() {
+        Some("read") | None => Ok(false),
+        Some("write") => Ok(true),
+        Some(other) => {
+            Err(fields.error("access", format!("is {other:?}, not \"read\" or \"write\"")))
+        }
+    }
 }
 
 /// Names that a sidecar can grant: they are shown, and written into its lines, as they are.

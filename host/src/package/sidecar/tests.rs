@@ -21,6 +21,7 @@ fn rules(own_paths: Vec<PathBuf>) -> Rules {
         memory_bytes_most: 1 << 30,
         env,
         own_paths,
+        secrets: ["db".to_owned()].into(),
     }
 }
 

@@ -228,6 +228,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
         guest_threads: 2,
         cache_dir: None,
         memory_bytes_max: 64 << 20,
+        stack_bytes_max: 1 << 20,
     };
     Sandbox::new(settings, clock).unwrap()
 }
@@ -247,7 +248,9 @@ pub fn call(artifact: &Arc<Artifact>) -> Call {
             original_scheduled_time: Timestamp::EPOCH,
         },
         grants: Arc::new(Grants::default()),
+        secrets: Arc::default(),
         limits: Limits::default(),
+        world: World::real(Arc::new(MemoryBuckets::default())),
         stop: StopSignal::default(),
     }
 }

@@ -39,6 +39,7 @@ async fn guests_that_compute_do_not_hold_up_the_others() {
             guest_threads: 1,
             cache_dir: None,
             memory_bytes_max: 64 << 20,
+            stack_bytes_max: 1 << 20,
         },
         Clock::system(),
     )
@@ -98,7 +99,7 @@ async fn two_memories_share_one_limit() {
     let said = failure(&report, Outcome::MemoryExceeded);
     assert_eq!(
         said.message,
-        "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `memory` in the package's sidecar file or use less"
+        "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `memory` among the limits of the package's sidecar file, or use less"
     );
     assert_eq!(report.usage.memory_peak_bytes, 16 * 65_536);
 }

@@ -175,6 +175,7 @@ fn compiled_code_is_kept_between_starts() {
         guest_threads: 1,
         cache_dir: Some(dir.path().join("code")),
         memory_bytes_max: 64 << 20,
+        stack_bytes_max: 1 << 20,
     };
     let component = guest("").component();
     let files = || walk(&dir.path().join("code"));
@@ -243,6 +244,7 @@ async fn a_sandbox_that_cannot_start_says_why() {
         guest_threads: 0,
         cache_dir: Some(file.path().join("below/a/file")),
         memory_bytes_max: 0,
+        stack_bytes_max: 1 << 20,
     };
     let error = Sandbox::new(settings, Clock::system()).err().unwrap();
     assert!(

@@ -1,0 +1,255 @@
+//! Where the values of secrets come from: the environment, a file, or a command.
+//!
+//! A value is read when a call needs it, and kept nowhere but in that call; what a command gave is kept for a minute,
+//! because password managers are slow. No value is ever logged or put on the record.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+
+use crate::wasm::{Secret, Secrets};
+
+/// Of one value.
+const VALUE_BYTES_MAX: u64 = 64 << 10;
+/// For a command to answer.
+const COMMAND_WAIT_MAX: Duration = Duration::from_secs(10);
+/// For which the answer of a command is used again.
+const COMMAND_KEPT: Duration = Duration::from_secs(60);
+
+/// Where one secret comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A variable of the host's environment, and what it held when the host started.
+    Env {
+        variable: String,
+        value: Option<Secret>,
+    },
+    /// A file, read anew for each call: its content without the last end of line.
+    File(PathBuf),
+    /// What a command prints, without the last end of line: its name and arguments, without a shell.
+    Command(Vec<String>),
+}
+
+/// `env NAME`, `file PATH` or `command NAME ARGUMENTS`; never a value.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Env { variable, .. } => write!(f, "env {variable}"),
+            Source::File(path) => write!(f, "file {}", path.display()),
+            Source::Command(words) => write!(f, "command {}", words.join(" ")),
+        }
+    }
+}
+
+/// The secrets of a host, by name.
+#[derive(Debug, Default)]
+pub struct Vault {
+    sources: BTreeMap<String, Source>,
+    kept: Mutex<BTreeMap<String, (Instant, Secret)>>,
+}
+
+/// Why a secret's value cannot be had; says where from, and never what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the secret `{name}` cannot be had from its {source_text}: {why}")]
+pub struct SecretError {
+    name: String,
+    source_text: String,
+    why: String,
+}
+
+impl Vault {
+    /// Secrets from `sources`.
+    pub fn new(sources: BTreeMap<String, Source>) -> Vault {
+        Vault {
+            sources,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The values of `names`.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be had now.
+    pub async fn values(
+        &self,
+        names: impl IntoIterator<Item = &str>,
+    ) -> Result<Secrets, SecretError> {
+        let mut secrets = Secrets::new();
+        for name in names {
+            secrets.insert(name.to_owned(), self.value(name).await?);
+        }
+        Ok(secrets)
+    }
+
+    async fn value(&self, name: &str) -> Result<Secret, SecretError> {
+        let Some(source) = self.sources.get(name) else {
+            return Err(SecretError {
+                name: name.to_owned(),
+                source_text: "configuration".to_owned(),
+                why: "it is not there any more; say where it comes from at `[secrets]` in the host's configuration".to_owned(),
+            });
+        };
+        let value = match source {
+            Source::Env { value, .. } => value.clone().ok_or_else(|| {
+                "it was not set when the host started; set it and start the host again".to_owned()
+            }),
+            Source::File(path) => match tokio::fs::File::open(path).await {
+                Ok(file) => read(file).await,
+                Err(error) => Err(error.to_string()),
+            },
+            Source::Command(words) => self.asked(name, words).await,
+        };
+        value.map_err(|why| SecretError {
+            name: name.to_owned(),
+            source_text: source.to_string(),
+            why,
+        })
+    }
+
+    async fn asked(&self, name: &str, words: &[String]) -> Result<Secret, String> {
+        if let Some((at, secret)) = self.kept().get(name)
+            && at.elapsed() < COMMAND_KEPT
+        {
+            return Ok(secret.clone());
+        }
+        let secret = ask(words).await?;
+        self.kept()
+            .insert(name.to_owned(), (Instant::now(), secret.clone()));
+        Ok(secret)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Instant, Secret)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Run a command and read what it prints. What it says on stderr goes to the host's own.
+async fn ask(words: &[String]) -> Result<Secret, String> {
+    let Some((program, arguments)) = words.split_first() else {
+        return Err("it names no command".to_owned());
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let Some(stdout) = child.stdout.take() else {
+        return Err("its output cannot be read".to_owned());
+    };
+    let answered = tokio::time::timeout(COMMAND_WAIT_MAX, async {
+        let printed = read(stdout).await;
+        let status = child.wait().await.map_err(|error| error.to_string())?;
+        match status.success() {
+            true => printed,
+            // Also that of a command whose output was not read to its end.
+            false => Err(format!("it ended with {status}")),
+        }
+    });
+    answered.await.unwrap_or_else(|_| {
+        Err(format!(
+            "it did not end within {}",
+            humantime::format_duration(COMMAND_WAIT_MAX)
+        ))
+    })
+}
+
+async fn read(source: impl AsyncRead + Unpin) -> Result<Secret, String> {
+    let mut text = String::new();
+    source
+        .take(VALUE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .await
+        .map_err(|error| error.to_string())?;
+    if text.len() as u64 > VALUE_BYTES_MAX {
+        return Err(format!("it has more than {VALUE_BYTES_MAX} bytes"));
+    }
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let value = line.strip_suffix('\r').unwrap_or(line);
+    match value.is_empty() {
+        true => Err("it is empty".to_owned()),
+        false => Ok(Secret::new(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn value(source: Source) -> Result<Secret, String> {
+        let vault = Vault::new(BTreeMap::from([("s".to_owned(), source)]));
+        let found = vault.values(["s"]).await;
+        found
+            .map(|secrets| secrets["s"].clone())
+            .map_err(|error| error.to_string())
+    }
+
+    fn command(words: &[&str]) -> Source {
+        Source::Command(words.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    #[tokio::test]
+    async fn each_source_gives_its_value_without_the_last_end_of_line() {
+        let secret = Secret::new("hunter2");
+        let env = Source::Env {
+            variable: "V".to_owned(),
+            value: Some(secret.clone()),
+        };
+        assert_eq!(value(env).await, Ok(secret.clone()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "hunter2\r\n").unwrap();
+        assert_eq!(value(Source::File(path)).await, Ok(secret.clone()));
+        let printed = command(&["printf", "hunter2\\n"]);
+        assert_eq!(value(printed).await, Ok(secret));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_had_says_where_it_was_looked_for() {
+        let env = Source::Env {
+            variable: "V".to_owned(),
+            value: None,
+        };
+        assert_eq!(
+            value(env).await.unwrap_err(),
+            "the secret `s` cannot be had from its env V: it was not set when the host started; set it and start the host again"
+        );
+        let missing = value(Source::File("/no/such/file".into())).await;
+        assert!(missing.unwrap_err().contains("file /no/such/file"));
+        let failed = value(command(&["false"])).await.unwrap_err();
+        assert!(failed.contains("it ended with exit status: 1"), "{failed}");
+        let empty = value(command(&["true"])).await.unwrap_err();
+        assert!(empty.ends_with("it is empty"), "{empty}");
+        let flood = value(command(&["head", "-c", "70000", "/dev/zero"])).await;
+        assert!(flood.is_err());
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(path.path(), [b'x'; 70_000]).unwrap();
+        let long = value(Source::File(path.path().into())).await.unwrap_err();
+        assert!(long.contains("more than 65536 bytes"), "{long}");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_anew_and_a_command_is_not_asked_again_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let text = path.display().to_string();
+        let vault = Vault::new(BTreeMap::from([
+            ("file".to_owned(), Source::File(path.clone())),
+            ("command".to_owned(), command(&["cat", &text])),
+        ]));
+        for (content, by_file, by_command) in [("one", "one", "one"), ("two", "two", "one")] {
+            std::fs::write(&path, content).unwrap();
+            let found = vault.values(["file", "command"]).await.unwrap();
+            assert_eq!(found["file"], Secret::new(by_file));
+            assert_eq!(found["command"], Secret::new(by_command));
+        }
+    }
+}
