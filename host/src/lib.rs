@@ -84,6 +84,7 @@ pub mod schedule;
 pub mod secrets;
 pub mod strict;
 pub mod telemetry;
+pub mod trial;
 pub mod wasm;
 pub mod watch;
 pub mod words;

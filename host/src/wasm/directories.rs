@@ -16,6 +16,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
+use super::files::{opening, tell_effects};
 use super::store::HostState;
 use super::{DirectoryGrant, Grants};
 
@@ -102,6 +103,9 @@ impl preopens::Host for HostState {
         self.opened(directories.len() as u64);
         let handles = directories.into_iter().map(|(directory, guest)| {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
+            if self.effects.are_watched() {
+                self.paths.insert(handle.rep(), guest.clone());
+            }
             Ok((handle, guest))
         });
         handles.collect()
@@ -112,7 +116,8 @@ impl preopens::Host for HostState {
 pub(super) fn hold_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     let mut files = linker.instance(FILESYSTEM)?;
     hold_opening(&mut files)?;
-    count_closing(&mut files)
+    count_closing(&mut files)?;
+    tell_effects(&mut files)
 }
 
 /// Put checks before `open-at`: opening a pipe waits for its other end, in a thread that nothing can stop; and a
@@ -133,9 +138,23 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
                 if !state.may_open() {
                     return Ok((Err(ErrorCode::Quota),));
                 }
-                match open_at(state.filesystem(), directory, follow, path, how, wanted).await {
+                let watched = state.effects.are_watched();
+                let seen = watched.then(|| state.path_in(&directory, &path));
+                let effect = match opening(state, &directory, &path, how).filter(|_| watched) {
+                    Some(words) => Some(state.effects.begin(|| words)?),
+                    None => None,
+                };
+                let opened =
+                    open_at(state.filesystem(), directory, follow, path, how, wanted).await;
+                if let Some(effect) = effect {
+                    state.effects.end(effect)?;
+                }
+                match opened {
                     Ok(opened) => {
                         state.opened(1);
+                        if let Some(seen) = seen {
+                            state.paths.insert(opened.rep(), seen);
+                        }
                         Ok((Ok(opened),))
                     }
                     Err(error) => Ok((Err(error.downcast()?),)),

@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtx, WasiCtxBuilder};
 
 use super::stdio::Capture;
-use super::{Grants, HttpGrant, Secrets};
+use super::{Grants, HttpGrant, Secrets, Time};
 use crate::clock::Timestamp;
 
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
+
+/// The random bytes of calls that are to be the same: those of a hash map's seed want some variety.
+const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower, always the same";
 
 /// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
 /// each of which would be one of the files that the process may have open.
@@ -23,7 +26,7 @@ pub(super) fn wasi_context(
     secrets: &Secrets,
     stdout: &Capture,
     stderr: &Capture,
-    now: Option<Timestamp>,
+    time: Time,
 ) -> WasiCtx {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
@@ -40,8 +43,14 @@ pub(super) fn wasi_context(
             wasi.env(variable, secret.reveal());
         }
     }
-    if let Some(now) = now {
-        wasi.wall_clock(SetClock::to(now));
+    if let Some(now) = time.beginning() {
+        wasi.wall_clock(SetClock::to(now, time));
+    }
+    if let Time::Still(_) = time {
+        let same = || Deterministic::new(ALWAYS_THE_SAME.to_vec());
+        wasi.secure_random(same())
+            .insecure_random(same())
+            .insecure_random_seed(0);
     }
     wasi.build()
 }
@@ -49,15 +58,16 @@ pub(super) fn wasi_context(
 /// A wall clock that was set to another time, and goes on from there.
 struct SetClock {
     to: Duration,
-    at: Instant,
+    /// None when it stands still.
+    at: Option<Instant>,
 }
 
 impl SetClock {
-    fn to(now: Timestamp) -> SetClock {
+    fn to(now: Timestamp, time: Time) -> SetClock {
         SetClock {
             // What WASI tells has no times before 1970.
             to: Duration::from_micros(u64::try_from(now.micros()).unwrap_or(0)),
-            at: Instant::now(),
+            at: matches!(time, Time::From(_)).then(Instant::now),
         }
     }
 }
@@ -68,7 +78,7 @@ impl HostWallClock for SetClock {
     }
 
     fn now(&self) -> Duration {
-        self.to + self.at.elapsed()
+        self.to + self.at.map_or(Duration::ZERO, |at| at.elapsed())
     }
 }
 

@@ -156,6 +156,20 @@ impl MemoryBucket {
 }
 
 impl MemoryBuckets {
+    /// Buckets that hold `all`: namespace, key, value.
+    pub fn holding(all: &BTreeMap<String, BTreeMap<String, Vec<u8>>>) -> MemoryBuckets {
+        let kept = all.iter().map(|(namespace, entries)| {
+            let mut bucket = MemoryBucket::default();
+            for (key, value) in entries {
+                bucket.apply(&[(key.clone(), Some(value.clone()))]);
+            }
+            (namespace.clone(), bucket)
+        });
+        MemoryBuckets {
+            kept: Mutex::new(kept.collect()),
+        }
+    }
+
     /// Everything there is: namespace, key, value.
     pub fn all(&self) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,6 +15,7 @@ mod directories;
 mod effects;
 mod effort;
 mod engine;
+mod files;
 mod gauges;
 mod grants;
 mod http;
@@ -350,10 +351,32 @@ pub struct World {
     pub buckets: Arc<dyn Buckets>,
     /// Where its HTTP requests go.
     pub network: Network,
-    /// What its wall clock says at the beginning; none is the machine's time.
-    pub now: Option<Timestamp>,
+    /// What its wall clock says.
+    pub time: Time,
     /// Who watches what it does to the outside.
     pub witness: Option<Arc<dyn Witness>>,
+}
+
+/// What a call's wall clock says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The machine's time.
+    #[default]
+    Real,
+    /// It begins here and goes on.
+    From(Timestamp),
+    /// It stands still, and random bytes are the same in every call: two calls in the same world do the same.
+    Still(Timestamp),
+}
+
+impl Time {
+    /// What it says at the beginning; none is the machine's time.
+    pub fn beginning(self) -> Option<Timestamp> {
+        match self {
+            Time::Real => None,
+            Time::From(now) | Time::Still(now) => Some(now),
+        }
+    }
 }
 
 impl World {
@@ -362,7 +385,7 @@ impl World {
         World {
             buckets,
             network: Network::Real,
-            now: None,
+            time: Time::Real,
             witness: None,
         }
     }

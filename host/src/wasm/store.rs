@@ -1,5 +1,6 @@
 //! The state of one call on the host's side, and its limits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
@@ -37,6 +38,8 @@ pub(super) struct HostState {
     /// The first limit that something was refused for, other than those of the meter.
     pub(super) exceeded: Denial,
     pub(super) files_open: u64,
+    /// Of each open file and directory, the guest's path; kept only while somebody watches.
+    pub(super) paths: HashMap<u32, String>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) buckets: Arc<dyn Buckets>,
     pub(super) effects: Effects,
@@ -81,7 +84,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let gauges = Gauges::new(limits);
     let exceeded = Denial::default();
     let effects = Effects::new(world.witness);
-    let wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.now);
+    let wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time);
     let mut resources = ResourceTable::new();
     resources.set_max_capacity(limits.handles_max);
     let mut http = WasiHttpCtx::new();
@@ -112,6 +115,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         gauges,
         exceeded,
         files_open: 0,
+        paths: HashMap::new(),
         secrets,
         buckets: world.buckets,
         effects,

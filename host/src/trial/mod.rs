@@ -1,0 +1,279 @@
+//! One call of a task in a world that is made for it: the real sandbox, and around it buckets in memory, HTTP by script,
+//! copies of directories and a clock that was set. Crate `campanile-testkit` and `campanile task` stand on it.
+//!
+//! `mod.rs` sets a [`Stage`] up and makes one call on it; `crash.rs` makes many, each crashed at another effect, and
+//! compares what they leave behind; `world.rs` is what they leave.
+//!
+//! Knows no database and no schedules. Nothing here is granted unless the stage says so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+use crate::clock::{Clock, Timestamp};
+use crate::engine::context::{self, Facts};
+use crate::engine::workflow;
+use crate::ids::RunId;
+use crate::wasm::{
+    Artifact, Call, DirectoryGrant, Grants, HttpReply, HttpRequest, Limits, MemoryBuckets, Network,
+    Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, Witness, World,
+};
+
+mod crash;
+mod world;
+
+pub use crash::{Crashed, Idempotence, Undisturbed, check};
+pub use world::{Difference, Left};
+
+/// Everything that a call meets. The default grants nothing, and answers no request.
+#[derive(Clone, Default)]
+pub struct Stage {
+    pub task: String,
+    /// The user's keys; the reserved ones are the host's.
+    pub context: Map<String, Value>,
+    /// Without directories, which are [`Stage::directories`].
+    pub grants: Grants,
+    pub directories: Vec<Directory>,
+    pub secrets: Secrets,
+    pub limits: Limits,
+    /// What the buckets hold before the call: namespace, key, value.
+    pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// Who answers the requests that are granted; nobody is the real network.
+    pub replies: Option<Arc<dyn Replies>>,
+    pub time: Time,
+    /// The slot; none is the present.
+    pub slot: Option<Timestamp>,
+    /// 1 for the first call.
+    pub attempt: i64,
+    pub is_recovery: bool,
+}
+
+/// A directory that the task sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Where the task sees it, such as `/source`.
+    pub guest: String,
+    /// What it holds before the call.
+    pub host: PathBuf,
+    pub access: Access,
+}
+
+/// What a task may do with a directory, and to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    /// To the directory itself.
+    Write,
+    /// To a copy, which is gone after the call.
+    WriteToCopy,
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub struct Trial {
+    pub report: Report,
+    /// The requests that a script answered, in their order.
+    pub requests: Vec<HttpRequest>,
+    /// What it left behind; of directories, those that it may write to.
+    pub left: Left,
+}
+
+/// Make the call that `stage` is set up for.
+///
+/// # Errors
+///
+/// When a directory cannot be copied or read.
+pub async fn run(
+    sandbox: &Sandbox,
+    artifact: &Arc<Artifact>,
+    stage: &Stage,
+    clock: &Clock,
+) -> io::Result<Trial> {
+    let scene = Scene::set(stage, false).await?;
+    let facts = facts(stage, clock.now());
+    let report = scene.call(sandbox, artifact, stage, facts, None).await;
+    scene.trial(report).await
+}
+
+/// What the host tells the task.
+fn facts(stage: &Stage, now: Timestamp) -> Facts {
+    let now = stage.time.beginning().unwrap_or(now);
+    let slot = stage.slot.unwrap_or(now);
+    Facts {
+        is_recovery: stage.is_recovery,
+        recovery_attempt_time: stage.is_recovery.then_some(now),
+        attempt: stage.attempt.max(1),
+        ..Facts::by_hand(slot)
+    }
+}
+
+/// A stage with its properties: what one call after the other changes.
+struct Scene {
+    buckets: Arc<MemoryBuckets>,
+    script: Option<Arc<Script>>,
+    directories: Vec<DirectoryGrant>,
+    /// Holds the copies; removed with it.
+    copies: Option<TempDir>,
+}
+
+impl Scene {
+    /// Set `stage` up; `apart` lets no call reach anything but copies.
+    async fn set(stage: &Stage, apart: bool) -> io::Result<Scene> {
+        let buckets = MemoryBuckets::holding(&stage.buckets);
+        let script = stage.replies.clone().map(Script::new);
+        let is_copied = |directory: &&Directory| match directory.access {
+            Access::Read => false,
+            Access::Write => apart,
+            Access::WriteToCopy => true,
+        };
+        let copies = match stage
+            .directories
+            .iter()
+            .any(|directory| is_copied(&directory))
+        {
+            true => Some(TempDir::new()?),
+            false => None,
+        };
+        let mut directories = Vec::new();
+        for (number, directory) in stage.directories.iter().enumerate() {
+            let mut host = directory.host.canonicalize()?;
+            if let Some(copies) = copies.as_ref().filter(|_| is_copied(&directory)) {
+                let copy = copies.path().canonicalize()?.join(number.to_string());
+                world::copy(&host, &copy)?;
+                host = copy;
+            }
+            directories.push(DirectoryGrant {
+                host,
+                guest: directory.guest.clone(),
+                writable: directory.access != Access::Read,
+            });
+        }
+        Ok(Scene {
+            buckets: Arc::new(buckets),
+            script,
+            directories,
+            copies,
+        })
+    }
+
+    async fn call(
+        &self,
+        sandbox: &Sandbox,
+        artifact: &Arc<Artifact>,
+        stage: &Stage,
+        facts: Facts,
+        witness: Option<Arc<dyn Witness>>,
+    ) -> Report {
+        let mut grants = stage.grants.clone();
+        grants.directories.clone_from(&self.directories);
+        let network = match &self.script {
+            Some(script) => Network::Scripted(Arc::clone(script) as Arc<dyn Replies>),
+            None => Network::Real,
+        };
+        let scheduled_for = facts.original_scheduled_time;
+        let report = sandbox
+            .run(Call {
+                artifact: Arc::clone(artifact),
+                task: stage.task.clone(),
+                context: context::of_call(stage.context.clone(), &facts),
+                facts: facts.of_run(scheduled_for),
+                grants: Arc::new(grants),
+                secrets: Arc::new(stage.secrets.clone()),
+                limits: stage.limits.clone(),
+                world: World {
+                    buckets: Arc::clone(&self.buckets) as Arc<dyn crate::wasm::Buckets>,
+                    network,
+                    time: stage.time,
+                    witness,
+                },
+                stop: StopSignal::default(),
+            })
+            .await;
+        as_a_launch(report)
+    }
+
+    async fn trial(self, report: Report) -> io::Result<Trial> {
+        let left = self.left()?;
+        let requests = self.script.map(|script| script.seen()).unwrap_or_default();
+        // Removing copies may take a while.
+        let copies = self.copies;
+        tokio::task::spawn_blocking(move || drop(copies));
+        Ok(Trial {
+            report,
+            requests,
+            left,
+        })
+    }
+
+    fn left(&self) -> io::Result<Left> {
+        let requests = self.script.as_ref().map(|script| script.seen());
+        let writable = self
+            .directories
+            .iter()
+            .filter(|directory| directory.writable);
+        Left::of(
+            self.buckets.all(),
+            writable.map(|directory| (directory.guest.as_str(), directory.host.as_path())),
+            &requests.unwrap_or_default(),
+        )
+    }
+}
+
+/// A report judged as a host judges it: what may not be passed on to later tasks is invalid here too.
+fn as_a_launch(report: Report) -> Report {
+    let passed = report.context.as_ref();
+    match passed.and_then(workflow::refuse_reserved) {
+        None => report,
+        Some(refusal) => Report {
+            outcome: Outcome::InvalidOutput,
+            output: None,
+            context: None,
+            failure: Report::without_call(Outcome::InvalidOutput, refusal).failure,
+            ..report
+        },
+    }
+}
+
+/// Answers requests, and remembers them.
+struct Script {
+    replies: Arc<dyn Replies>,
+    seen: Mutex<Vec<HttpRequest>>,
+}
+
+impl Script {
+    fn new(replies: Arc<dyn Replies>) -> Arc<Script> {
+        Arc::new(Script {
+            replies,
+            seen: Mutex::default(),
+        })
+    }
+
+    fn seen(&self) -> Vec<HttpRequest> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+}
+
+impl Replies for Script {
+    fn reply(&self, request: HttpRequest) -> HttpReply {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.push(request.clone());
+        drop(seen);
+        self.replies.reply(request)
+    }
+}
+
+/// The facts of the run that recovers a crashed one.
+fn recovered(facts: &Facts) -> Facts {
+    Facts {
+        is_recovery: true,
+        recovery_attempt_time: Some(facts.original_scheduled_time),
+        run_id: RunId::new(facts.original_scheduled_time),
+        attempt: facts.attempt + 1,
+        ..facts.clone()
+    }
+}

@@ -1,0 +1,254 @@
+//! What calls leave behind, and how two worlds differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::wasm::HttpRequest;
+
+/// What the copies of directories may hold together.
+const COPIED_BYTES_MAX: u64 = 1 << 30;
+const COPIED_ENTRIES_MAX: usize = 100_000;
+
+/// Of a value in the text of a difference.
+const SHOWN_BYTES_MAX: usize = 60;
+
+/// What a call left behind in buckets and directories, and whom it wrote to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Namespace, key, value.
+    pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// The guest's path, and what is there.
+    pub files: BTreeMap<String, Entry>,
+    /// The requests that change something, and how often each was made. Two with the same `Idempotency-Key` to the
+    /// same address are one: their server knows.
+    pub requests: BTreeMap<String, usize>,
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Directory,
+    File(Vec<u8>),
+    Link(String),
+}
+
+/// One thing that is not the same in two worlds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// `bucket "default": count` and the like.
+    pub what: String,
+    /// As it is in a world that nothing disturbed; none when it is not there.
+    pub undisturbed: Option<String>,
+    /// As it is after a crash and a recovery; none when it is not there.
+    pub recovered: Option<String>,
+}
+
+/// `bucket "app/default": "count" is "2" after the recovery, and "1" undisturbed`
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_absent =
+            |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
+        write!(
+            f,
+            "{} is {} after the recovery, and {} undisturbed",
+            self.what,
+            or_absent(&self.recovered),
+            or_absent(&self.undisturbed)
+        )
+    }
+}
+
+impl Left {
+    /// What is in `buckets`, in directories, each with the guest's path of it, and in `requests`.
+    pub(super) fn of<'a>(
+        mut buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+        directories: impl Iterator<Item = (&'a str, &'a Path)>,
+        requests: &[HttpRequest],
+    ) -> io::Result<Left> {
+        buckets.retain(|_, entries| !entries.is_empty());
+        let mut files = BTreeMap::new();
+        for (guest, host) in directories {
+            read(host, guest.trim_end_matches('/'), &mut files)?;
+        }
+        Ok(Left {
+            buckets,
+            files,
+            requests: outward(requests),
+        })
+    }
+
+    /// Where `recovered` is not what this is.
+    pub(super) fn differences(&self, recovered: &Left) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let namespaces: BTreeSet<&String> = self
+            .buckets
+            .keys()
+            .chain(recovered.buckets.keys())
+            .collect();
+        let empty = BTreeMap::new();
+        for namespace in namespaces {
+            let entries = |left: &'_ Left| left.buckets.get(namespace).cloned();
+            compare(
+                &entries(self).unwrap_or_else(|| empty.clone()),
+                &entries(recovered).unwrap_or_else(|| empty.clone()),
+                |key| format!("bucket {namespace:?}: {key:?}"),
+                |value| shown(value),
+                &mut found,
+            );
+        }
+        compare(
+            &self.files,
+            &recovered.files,
+            |path| format!("the file {path}"),
+            Entry::shown,
+            &mut found,
+        );
+        compare(
+            &self.requests,
+            &recovered.requests,
+            |request| format!("the request {request}"),
+            |times| format!("made {times} times"),
+            &mut found,
+        );
+        found
+    }
+}
+
+fn compare<V: PartialEq>(
+    undisturbed: &BTreeMap<String, V>,
+    recovered: &BTreeMap<String, V>,
+    name: impl Fn(&str) -> String,
+    show: impl Fn(&V) -> String,
+    found: &mut Vec<Difference>,
+) {
+    let keys: BTreeSet<&String> = undisturbed.keys().chain(recovered.keys()).collect();
+    for key in keys {
+        let (before, after) = (undisturbed.get(key), recovered.get(key));
+        if before != after {
+            found.push(Difference {
+                what: name(key),
+                undisturbed: before.map(&show),
+                recovered: after.map(&show),
+            });
+        }
+    }
+}
+
+impl Entry {
+    fn shown(&self) -> String {
+        match self {
+            Entry::Directory => "a directory".to_owned(),
+            Entry::File(bytes) => shown(bytes),
+            Entry::Link(target) => format!("a link to {target}"),
+        }
+    }
+}
+
+/// A value as text, if it is short and is one.
+fn shown(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.len() <= SHOWN_BYTES_MAX => format!("{text:?}"),
+        _ => format!("{} bytes", bytes.len()),
+    }
+}
+
+/// Those of `requests` that are meant to change something.
+fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
+    let mut times = BTreeMap::new();
+    for request in requests {
+        if matches!(
+            request.method.as_str(),
+            "GET" | "HEAD" | "OPTIONS" | "TRACE"
+        ) {
+            continue;
+        }
+        let key = request
+            .headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
+        let address = format!("{} {}", request.method, request.url);
+        match key {
+            Some((_, key)) => {
+                times.insert(format!("{address} with the key {key:?}"), 1);
+            }
+            None => *times.entry(address).or_insert(0) += 1,
+        }
+    }
+    times
+}
+
+fn read(host: &Path, guest: &str, files: &mut BTreeMap<String, Entry>) -> io::Result<()> {
+    for entry in fs::read_dir(host)? {
+        let entry = entry?;
+        let path = format!("{guest}/{}", entry.file_name().to_string_lossy());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            files.insert(path.clone(), Entry::Directory);
+            read(&entry.path(), &path, files)?;
+        } else if kind.is_symlink() {
+            let target = fs::read_link(entry.path())?;
+            files.insert(path, Entry::Link(target.to_string_lossy().into_owned()));
+        } else if kind.is_file() {
+            files.insert(path, Entry::File(fs::read(entry.path())?));
+        }
+    }
+    Ok(())
+}
+
+/// Copy what is in the directory `from` to `to`, which is made.
+pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut budget = Budget {
+        bytes: COPIED_BYTES_MAX,
+        entries: COPIED_ENTRIES_MAX,
+        from,
+    };
+    budget.copy(from, to)
+}
+
+/// What may still be copied.
+struct Budget<'a> {
+    bytes: u64,
+    entries: usize,
+    from: &'a Path,
+}
+
+impl Budget<'_> {
+    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let bytes = match kind.is_file() {
+                true => entry.metadata()?.len(),
+                false => 0,
+            };
+            self.spend(bytes)?;
+            let target = to.join(entry.file_name());
+            if kind.is_dir() {
+                self.copy(&entry.path(), &target)?;
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(entry.path())?, target)?;
+            } else if kind.is_file() {
+                fs::copy(entry.path(), target)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self, bytes: u64) -> io::Result<()> {
+        let left = (self.entries.checked_sub(1), self.bytes.checked_sub(bytes));
+        let (Some(entries), Some(bytes)) = left else {
+            return Err(io::Error::other(format!(
+                "{} is too large to copy: it has more than {COPIED_ENTRIES_MAX} files or {} GiB; try the task on a smaller one",
+                self.from.display(),
+                COPIED_BYTES_MAX >> 30
+            )));
+        };
+        self.entries = entries;
+        self.bytes = bytes;
+        Ok(())
+    }
+}

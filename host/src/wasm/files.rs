@@ -1,0 +1,231 @@
+//! What a task does to files, told to whoever watches its effects.
+//!
+//! Each function stands before wasmtime's own of the same name. Nothing is told of a call that nobody watches.
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{LinkerInstance, Resource};
+use wasmtime_wasi::WasiView as _;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemView as _};
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    ErrorCode, Filesize, HostDescriptor as _, NewTimestamp, OpenFlags, PathFlags,
+};
+use wasmtime_wasi::p2::{
+    DynOutputStream, FsResult, OutputStream, Pollable, StreamError, StreamResult,
+};
+
+use hyper::body::Bytes;
+
+use super::effects::{Begun, Crash, Effects};
+use super::store::HostState;
+
+type Fd = Resource<Descriptor>;
+
+/// Stand before one function of `descriptor`: what it does in words, and then wasmtime's own doing.
+macro_rules! tell {
+    ($files:ident, $name:ident, $function:literal, ($($argument:ident: $type:ty),*), $words:expr) => {
+        $files.func_wrap_async(
+            concat!("[method]descriptor.", $function),
+            |mut store: StoreContextMut<'_, HostState>, ($($argument,)*): ($($type,)*)| {
+                Box::new(async move {
+                    let state = store.data_mut();
+                    let words: fn(&HostState, ($(&$type,)*)) -> String = $words;
+                    let effect = state.effects.begin(|| words(state, ($(&$argument,)*)))?;
+                    let done = state.filesystem().$name($($argument),*).await;
+                    state.effects.end(effect)?;
+                    Ok((as_wasi(done)?,))
+                })
+            },
+        )?;
+    };
+}
+
+/// Put them before all functions that change files, other than `open-at`.
+pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    tell!(files, set_size, "set-size", (fd: Fd, size: Filesize), |state, (fd, size)| {
+        format!("wasi:filesystem: cut {} to {size} bytes", state.path_of(fd))
+    });
+    tell!(files, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |state, (fd, _, _)| {
+        format!("wasi:filesystem: set the times of {}", state.path_of(fd))
+    });
+    tell!(files, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), |state, (fd, bytes, offset)| {
+        let path = state.path_of(fd);
+        format!("wasi:filesystem: write {} bytes at {offset} to {path}", bytes.len())
+    });
+    tell!(files, create_directory_at, "create-directory-at", (fd: Fd, path: String), |state, (fd, path)| {
+        format!("wasi:filesystem: create the directory {}", state.path_in(fd, path))
+    });
+    tell!(files, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), |state, (fd, path)| {
+        format!("wasi:filesystem: remove the directory {}", state.path_in(fd, path))
+    });
+    tell!(files, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), |state, (fd, path)| {
+        format!("wasi:filesystem: remove {}", state.path_in(fd, path))
+    });
+    tell!(files, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), |state, (fd, target, path)| {
+        format!("wasi:filesystem: link {} to {target}", state.path_in(fd, path))
+    });
+    tell!(files, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), |state, (fd, old, new_fd, new)| {
+        let new = state.path_in(new_fd, new);
+        format!("wasi:filesystem: rename {} to {new}", state.path_in(fd, old))
+    });
+    tell!(
+        files,
+        link_at,
+        "link-at",
+        (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String),
+        |state, (fd, _, old, new_fd, new)| {
+            let new = state.path_in(new_fd, new);
+            format!("wasi:filesystem: link {new} to {}", state.path_in(fd, old))
+        }
+    );
+    tell!(
+        files,
+        set_times_at,
+        "set-times-at",
+        (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp),
+        |state, (fd, _, path, _, _)| {
+            format!("wasi:filesystem: set the times of {}", state.path_in(fd, path))
+        }
+    );
+    files.func_wrap(
+        "[method]descriptor.write-via-stream",
+        |mut store: StoreContextMut<'_, HostState>, (fd, offset): (Fd, Filesize)| {
+            let state = store.data_mut();
+            let path = state.path_of(&fd);
+            let stream = state.filesystem().write_via_stream(fd, offset);
+            Ok((as_wasi(
+                stream.and_then(|stream| watched(state, stream, path)),
+            )?,))
+        },
+    )?;
+    files.func_wrap(
+        "[method]descriptor.append-via-stream",
+        |mut store: StoreContextMut<'_, HostState>, (fd,): (Fd,)| {
+            let state = store.data_mut();
+            let path = state.path_of(&fd);
+            let stream = state.filesystem().append_via_stream(fd);
+            Ok((as_wasi(
+                stream.and_then(|stream| watched(state, stream, path)),
+            )?,))
+        },
+    )
+}
+
+/// Whether opening with these flags changes a file, in words.
+pub(super) fn opening(state: &HostState, fd: &Fd, path: &str, how: OpenFlags) -> Option<String> {
+    let path = state.path_in(fd, path);
+    if how.contains(OpenFlags::TRUNCATE) {
+        Some(format!("wasi:filesystem: open {path}, emptying it"))
+    } else if how.contains(OpenFlags::CREATE) {
+        Some(format!("wasi:filesystem: open {path}, creating it"))
+    } else {
+        None
+    }
+}
+
+impl HostState {
+    /// The path by which the guest opened it; empty when nobody watches.
+    fn path_of(&self, fd: &Fd) -> String {
+        self.paths.get(&fd.rep()).cloned().unwrap_or_default()
+    }
+
+    /// A path from an open directory.
+    pub(super) fn path_in(&self, fd: &Fd, path: &str) -> String {
+        format!("{}/{path}", self.path_of(fd).trim_end_matches('/'))
+    }
+}
+
+fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorCode>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) => Ok(Err(error.downcast()?)),
+    }
+}
+
+/// Put a witness before a stream that writes to a file, if there is one.
+fn watched(
+    state: &mut HostState,
+    stream: Resource<DynOutputStream>,
+    path: String,
+) -> FsResult<Resource<DynOutputStream>> {
+    if !state.effects.are_watched() {
+        return Ok(stream);
+    }
+    let effects = state.effects.clone();
+    let table = state.ctx().table;
+    let stream = table.delete(stream)?;
+    let watched: DynOutputStream = Box::new(WatchedStream {
+        stream,
+        path,
+        effects,
+        begun: None,
+        crashed: false,
+    });
+    Ok(table.push(watched)?)
+}
+
+/// A stream into a file, whose every writing is an effect.
+struct WatchedStream {
+    stream: DynOutputStream,
+    path: String,
+    effects: Effects,
+    /// A writing that has begun and is not known to have ended.
+    begun: Option<Begun>,
+    crashed: bool,
+}
+
+impl WatchedStream {
+    fn begin(&self, bytes: usize) -> Result<Begun, Crash> {
+        let path = &self.path;
+        self.effects
+            .begin(|| format!("wasi:filesystem: write {bytes} bytes to {path}"))
+    }
+}
+
+fn trap(crash: Crash) -> StreamError {
+    StreamError::Trap(crash.into())
+}
+
+#[async_trait]
+impl Pollable for WatchedStream {
+    async fn ready(&mut self) {
+        self.stream.ready().await;
+        if let Some(begun) = self.begun.take() {
+            self.crashed = self.effects.end(begun).is_err();
+        }
+    }
+}
+
+#[async_trait]
+impl OutputStream for WatchedStream {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        let begun = self.begin(bytes.len()).map_err(trap)?;
+        self.begun = Some(begun);
+        self.stream.write(bytes)
+    }
+
+    async fn blocking_write_and_flush(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.ready().await;
+        let begun = self.begin(bytes.len()).map_err(trap)?;
+        let written = self.stream.blocking_write_and_flush(bytes).await;
+        self.effects.end(begun).map_err(trap)?;
+        written
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        self.stream.flush()
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        match self.crashed {
+            true => Err(trap(Crash)),
+            // What has begun is told to have ended when it is waited for.
+            false if self.begun.is_some() => Ok(0),
+            false => self.stream.check_write(),
+        }
+    }
+
+    async fn cancel(&mut self) {
+        self.stream.cancel().await;
+    }
+}
