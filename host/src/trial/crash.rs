@@ -11,20 +11,23 @@
 //! that two worlds differ for no other reason; a run id is of one run, and a world that holds it differs.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::world::Difference;
-use super::{Scene, Stage, facts, recovered};
+use super::{Scene, Stage, Subject, facts, recovered};
 use crate::clock::Clock;
-use crate::wasm::{Artifact, Crash, Outcome, Report, Sandbox, Time, Witness};
+use crate::wasm::{Crash, Outcome, Report, Sandbox, Time, Witness};
 
 /// The most effects at which a task is crashed; of those beyond, every so many-th.
 const CRASHES_MAX: usize = 200;
 
 /// What the check found.
+///
+/// Shown, it names each effect that makes the difference, and the difference.
 #[derive(Debug)]
 pub struct Idempotence {
     pub undisturbed: Undisturbed,
@@ -73,6 +76,65 @@ impl Idempotence {
     }
 }
 
+impl fmt::Display for Idempotence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let undisturbed = &self.undisturbed;
+        if let Some(failure) = &undisturbed.report.failure {
+            return write!(
+                f,
+                "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
+                failure.kind, failure.message
+            );
+        }
+        if let Some(unlike) = undisturbed.unlike.first() {
+            let what = &unlike.what;
+            return write!(
+                f,
+                "two undisturbed runs leave different worlds, so that nothing can be said of crashes: {what} is not the same in both"
+            );
+        }
+        let effects = undisturbed.effects.len();
+        if self.broken.is_empty() {
+            return write!(
+                f,
+                "idempotent: {} crashes at {effects} effects, and each recovery left the same world",
+                self.crashes
+            );
+        }
+        write!(f, "not idempotent, at {effects} effects:")?;
+        for crashed in &self.broken {
+            write!(f, "\n{crashed}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `crashed after effect 1 of 1, "wasi:keyvalue: …": …`
+impl fmt::Display for Crashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = match self.moment {
+            Moment::Before => "before",
+            Moment::After => "after",
+        };
+        write!(
+            f,
+            "crashed {moment} effect {}, {}",
+            self.number, self.effect
+        )?;
+        if let Some(failure) = &self.report.failure {
+            write!(
+                f,
+                "\n  the recovery ended as {}: {}",
+                failure.kind, failure.message
+            )?;
+        }
+        for difference in &self.differences {
+            write!(f, "\n  {difference}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Crash the task of `stage` at each of its effects, run it again, and compare what it leaves with an undisturbed run.
 ///
 /// Nothing outside is touched: directories are copied, buckets are in memory, and requests go to the stage's script,
@@ -83,7 +145,7 @@ impl Idempotence {
 /// When a directory cannot be copied or read.
 pub async fn check(
     sandbox: &Sandbox,
-    artifact: &Arc<Artifact>,
+    subject: &Subject,
     stage: &Stage,
     clock: &Clock,
 ) -> io::Result<Idempotence> {
@@ -99,7 +161,7 @@ pub async fn check(
         let scene = Scene::set(&stage, true).await?;
         let tape = Arc::new(Tape::default());
         let report = scene
-            .call(sandbox, artifact, &stage, facts.clone(), Some(tape.clone()))
+            .call(sandbox, subject, &stage, facts.clone(), Some(tape.clone()))
             .await;
         let trial = scene.trial(report).await?;
         worlds.push(trial.left);
@@ -129,11 +191,11 @@ pub async fn check(
                 crash_at: Some((number, moment)),
                 ..Tape::default()
             });
-            let call = scene.call(sandbox, artifact, &stage, facts.clone(), Some(tape.clone()));
+            let call = scene.call(sandbox, subject, &stage, facts.clone(), Some(tape.clone()));
             call.await;
             let effect = tape.effects().pop().unwrap_or_default();
             let again = scene
-                .call(sandbox, artifact, &stage, recovered(&facts), None)
+                .call(sandbox, subject, &stage, recovered(&facts), None)
                 .await;
             let trial = scene.trial(again).await?;
             found.crashes += 1;

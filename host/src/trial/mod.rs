@@ -18,6 +18,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::engine::context::{self, Facts};
 use crate::engine::workflow;
 use crate::ids::RunId;
+use crate::package::Manifest;
 use crate::wasm::{
     Artifact, Call, DirectoryGrant, Grants, HttpReply, HttpRequest, Limits, MemoryBuckets, Network,
     Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, Witness, World,
@@ -26,8 +27,8 @@ use crate::wasm::{
 mod crash;
 mod world;
 
-pub use crash::{Crashed, Idempotence, Undisturbed, check};
-pub use world::{Difference, Left};
+pub use crash::{Crashed, Idempotence, Moment, Undisturbed, check};
+pub use world::{Difference, Entry, Left};
 
 /// Everything that a call meets. The default grants nothing, and answers no request.
 #[derive(Clone, Default)]
@@ -72,6 +73,29 @@ pub enum Access {
     WriteToCopy,
 }
 
+/// The package that is tried.
+#[derive(Clone)]
+pub struct Subject {
+    pub artifact: Arc<Artifact>,
+    pub manifest: Arc<Manifest>,
+}
+
+impl Subject {
+    /// What the package asks for and the stage does not grant, one sentence each: a host would not call it.
+    pub fn missing_grants(&self, stage: &Stage) -> Vec<String> {
+        let mut grants = stage.grants.clone();
+        let directories = stage.directories.iter();
+        grants.directories = directories
+            .map(|directory| DirectoryGrant {
+                host: directory.host.clone(),
+                guest: directory.guest.clone(),
+                writable: directory.access != Access::Read,
+            })
+            .collect();
+        self.manifest.missing_grants(&grants)
+    }
+}
+
 /// What a call came to.
 #[derive(Debug)]
 pub struct Trial {
@@ -82,20 +106,20 @@ pub struct Trial {
     pub left: Left,
 }
 
-/// Make the call that `stage` is set up for.
+/// Make the call that `stage` is set up for, unless it lacks what the package asks for: then it is denied, as a host would.
 ///
 /// # Errors
 ///
 /// When a directory cannot be copied or read.
 pub async fn run(
     sandbox: &Sandbox,
-    artifact: &Arc<Artifact>,
+    subject: &Subject,
     stage: &Stage,
     clock: &Clock,
 ) -> io::Result<Trial> {
     let scene = Scene::set(stage, false).await?;
     let facts = facts(stage, clock.now());
-    let report = scene.call(sandbox, artifact, stage, facts, None).await;
+    let report = scene.call(sandbox, subject, stage, facts, None).await;
     scene.trial(report).await
 }
 
@@ -163,11 +187,15 @@ impl Scene {
     async fn call(
         &self,
         sandbox: &Sandbox,
-        artifact: &Arc<Artifact>,
+        subject: &Subject,
         stage: &Stage,
         facts: Facts,
         witness: Option<Arc<dyn Witness>>,
     ) -> Report {
+        let missing = subject.missing_grants(stage);
+        if !missing.is_empty() {
+            return Report::without_call(Outcome::Denied, missing.join("; "));
+        }
         let mut grants = stage.grants.clone();
         grants.directories.clone_from(&self.directories);
         let network = match &self.script {
@@ -177,7 +205,7 @@ impl Scene {
         let scheduled_for = facts.original_scheduled_time;
         let report = sandbox
             .run(Call {
-                artifact: Arc::clone(artifact),
+                artifact: Arc::clone(&subject.artifact),
                 task: stage.task.clone(),
                 context: context::of_call(stage.context.clone(), &facts),
                 facts: facts.of_run(scheduled_for),

@@ -1,0 +1,128 @@
+//! Requests by script.
+
+use std::sync::Arc;
+
+use campanile::wasm::{HttpGrant, HttpReply, HttpRequest, Replies};
+use serde_json::Value;
+
+/// What a test answers to a request.
+///
+/// ```
+/// use campanile_testkit::Reply;
+/// use serde_json::json;
+///
+/// Reply::json(200, json!({"id": 7})).header("etag", "\"7\"");
+/// Reply::text(503, "come back later");
+/// Reply::refused();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Reply(HttpReply);
+
+impl Reply {
+    /// A response with a body of bytes.
+    pub fn bytes(status: u16, body: impl Into<Vec<u8>>) -> Reply {
+        Reply(HttpReply::Response {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+        })
+    }
+
+    /// A response with a body of text.
+    pub fn text(status: u16, body: impl Into<String>) -> Reply {
+        Reply::bytes(status, body.into()).header("content-type", "text/plain; charset=utf-8")
+    }
+
+    /// A response with a body of JSON.
+    pub fn json(status: u16, body: Value) -> Reply {
+        Reply::bytes(status, body.to_string()).header("content-type", "application/json")
+    }
+
+    /// The connection is refused: nobody listens there.
+    pub fn refused() -> Reply {
+        Reply(HttpReply::Refused)
+    }
+
+    /// One more header of the response.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Reply {
+        if let HttpReply::Response { headers, .. } = &mut self.0 {
+            headers.push((name.into(), value.into()));
+        }
+        self
+    }
+}
+
+type Answer = Box<dyn Fn(&HttpRequest) -> Reply + Send + Sync>;
+
+/// Who answers which requests.
+#[derive(Clone, Default)]
+pub(crate) struct Routes(Vec<(String, Arc<Answer>)>);
+
+impl Routes {
+    pub(crate) fn add(&mut self, address: String, answer: Answer) {
+        self.0.push((address, Arc::new(answer)));
+    }
+}
+
+impl Replies for Routes {
+    /// The one with the longest address that the request begins with; nobody else listens.
+    fn reply(&self, request: HttpRequest) -> HttpReply {
+        let matching = self
+            .0
+            .iter()
+            .filter(|(address, _)| request.url.starts_with(address.as_str()))
+            .max_by_key(|(address, _)| address.len());
+        match matching {
+            Some((_, answer)) => answer(&request).0,
+            None => HttpReply::Refused,
+        }
+    }
+}
+
+/// The grant that lets requests to `address` go out; the error says what is wrong with it.
+pub(crate) fn grant(address: &str) -> Result<HttpGrant, String> {
+    let wrong =
+        || format!("{address:?} is no address: write one such as \"https://api.example.com/v1\"");
+    let (scheme, rest) = address.split_once("://").ok_or_else(wrong)?;
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        // The colons of an IPv6 address are within its brackets.
+        Some((host, port)) if !port.contains(']') => {
+            (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
+        }
+        _ => (authority, None),
+    };
+    if host.is_empty() || !matches!(scheme, "http" | "https") {
+        return Err(wrong());
+    }
+    Ok(HttpGrant {
+        scheme: scheme.to_owned(),
+        host: host.trim_matches(['[', ']']).to_ascii_lowercase(),
+        port,
+        methods: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_grants_its_host_and_port() {
+        let granted = |address| {
+            let grant = grant(address).unwrap();
+            (grant.scheme, grant.host, grant.port)
+        };
+        let https = |host: &str, port| ("https".to_owned(), host.to_owned(), port);
+        assert_eq!(
+            granted("https://A.example.com/v1?x"),
+            https("a.example.com", None)
+        );
+        assert_eq!(granted("https://[::1]:8443"), https("::1", Some(8443)));
+        assert_eq!(granted("https://[::1]/"), https("::1", None));
+        for wrong in ["api.example.com", "ftp://a", "https://", "https://a:b"] {
+            assert!(grant(wrong).is_err(), "{wrong}");
+        }
+    }
+}

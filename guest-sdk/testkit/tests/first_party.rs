@@ -1,0 +1,199 @@
+//! The kit on real packages: what it grants, what it refuses, and what it finds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use campanile_testkit::{Error, Moment, Outcome, Reply, TaskTest};
+use serde_json::json;
+
+fn package(path: &str) -> TaskTest {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    TaskTest::load(root.join(path)).unwrap()
+}
+
+const NOTHING: [(&str, &str); 0] = [];
+
+#[test]
+fn a_task_is_called_with_its_context_and_gives_its_output() {
+    let report = package("plugins/hello.wasm")
+        .context(json!({"name": "Ada"}))
+        .slot("2026-11-21T02:00:00Z")
+        .run()
+        .unwrap();
+    assert!(report.succeeded(), "{report}");
+    assert!(
+        report.output().unwrap().to_string().contains("Ada"),
+        "{report}"
+    );
+    assert!(!report.logs().is_empty());
+}
+
+#[test]
+fn a_request_is_denied_until_its_address_is_given() {
+    let context = json!({"urls": ["https://status.example.com/health"]});
+    let denied = package("plugins/http-check.wasm")
+        .context(context.clone())
+        .run()
+        .unwrap();
+    assert_eq!(denied.outcome(), Outcome::Denied, "{denied}");
+    assert!(
+        denied.message().contains("https://status.example.com"),
+        "{denied}"
+    );
+    let mut granted = package("plugins/http-check.wasm").context(context).http(
+        "https://status.example.com/health",
+        |request| {
+            assert_eq!(request.method, "GET");
+            Reply::text(200, "fine")
+        },
+    );
+    // The same test twice: the world is made anew.
+    for _ in 0..2 {
+        let report = granted.run().unwrap();
+        assert!(report.succeeded(), "{report}");
+        assert_eq!(report.requests().len(), 1);
+        assert_eq!(
+            report.requests()[0].url,
+            "https://status.example.com/health"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_is_down_is_a_failure_of_the_task() {
+    let report = package("plugins/http-check.wasm")
+        .context(json!({"urls": ["https://status.example.com/"]}))
+        .http("https://status.example.com", |_| Reply::refused())
+        .run()
+        .unwrap();
+    assert_eq!(report.outcome(), Outcome::Failed, "{report}");
+}
+
+#[test]
+fn a_package_that_lacks_what_it_asks_for_is_not_called() {
+    let report = package("plugins/backup.wasm").run().unwrap();
+    assert_eq!(report.outcome(), Outcome::Denied);
+    assert!(report.message().contains("/snapshots"), "{report}");
+}
+
+#[test]
+fn files_are_given_and_seen_afterwards() {
+    let report = package("plugins/backup.wasm")
+        .files("/source", [("a.txt", "one"), ("b/c.txt", "two")])
+        .writable_files("/snapshots", NOTHING)
+        .slot("2026-11-21T02:00:00Z")
+        .run()
+        .unwrap();
+    assert!(report.succeeded(), "{report}");
+    assert_eq!(
+        report.file("/snapshots/2026-11-21/b/c.txt"),
+        Some(&b"two"[..])
+    );
+    assert_eq!(report.files().len(), 2, "{:?}", report.files());
+}
+
+#[test]
+fn a_backup_is_the_same_wherever_it_was_interrupted() {
+    let found = package("plugins/backup.wasm")
+        .files(
+            "/source",
+            [("a.txt", "one"), ("b/c.txt", "two"), ("d.txt", "three")],
+        )
+        .writable_files(
+            "/snapshots",
+            [("2026-11-01/old.txt", "old"), ("2026-11-02/old.txt", "old")],
+        )
+        .context(json!({"keep": 2}))
+        .slot("2026-11-21T02:00:00Z")
+        .check_idempotent()
+        .unwrap();
+    assert!(found.holds(), "{found}");
+    let effects = &found.undisturbed.effects;
+    assert!(effects.len() >= 8, "{effects:#?}");
+    assert_eq!(found.crashes, 2 * effects.len());
+    assert!(
+        effects
+            .iter()
+            .any(|effect| effect
+                .starts_with("wasi:filesystem: rename /snapshots/.partial-2026-11-21")),
+        "{effects:#?}"
+    );
+}
+
+#[test]
+fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
+    let found = package("tests/guests/append.wasm")
+        .writable_files("/out", NOTHING)
+        .slot("2026-11-21T02:00:00Z")
+        .check_idempotent()
+        .unwrap();
+    assert!(!found.holds());
+    // Opening the file, even making it, does no harm; the writing is what must not happen twice.
+    let effects = &found.undisturbed.effects;
+    let writing = effects
+        .iter()
+        .position(|effect| effect.contains("bytes to /out/effects.log"));
+    let broken: Vec<_> = found
+        .broken
+        .iter()
+        .map(|crashed| (crashed.number, crashed.moment))
+        .collect();
+    let number = writing.unwrap() + 1;
+    assert!(broken.contains(&(number, Moment::After)), "{found}");
+    assert!(
+        found
+            .to_string()
+            .contains("after effect 2, wasi:filesystem: write"),
+        "{found}"
+    );
+}
+
+#[test]
+fn limits_and_time_are_those_of_the_test() {
+    let report = package("tests/guests/endless.wasm")
+        .timeout(Duration::from_millis(100))
+        .run()
+        .unwrap();
+    assert_eq!(report.outcome(), Outcome::TimedOut, "{report}");
+    let report = package("tests/guests/endless.wasm")
+        .limits(|limits| limits.cpu = Some(Duration::from_millis(50)))
+        .run()
+        .unwrap();
+    assert_eq!(report.outcome(), Outcome::TimedOut, "{report}");
+    assert!(report.message().contains("on a processor"), "{report}");
+}
+
+#[test]
+fn a_test_that_is_wrong_says_so() {
+    let wrong = |test: &mut TaskTest| match test.run() {
+        Err(Error::Test(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let hello = || package("plugins/hello.wasm");
+    let no_object = wrong(&mut hello().context(json!([1])));
+    assert!(no_object.contains("must be a JSON object"), "{no_object}");
+    let reserved = wrong(&mut hello().context(json!({"attempt": 1})));
+    assert!(reserved.contains("attempt"), "{reserved}");
+    let unknown = wrong(&mut hello().task("helo"));
+    assert!(unknown.contains("choose one of hello"), "{unknown}");
+    let time = wrong(&mut hello().now("yesterday"));
+    assert!(time.contains("now is \"yesterday\""), "{time}");
+    let address = wrong(&mut hello().http("example.com", |_| Reply::refused()));
+    assert!(address.contains("is no address"), "{address}");
+}
+
+#[test]
+fn a_file_that_is_no_package_is_refused_with_the_reason() {
+    let folder =
+        std::env::temp_dir().join(format!("campanile-testkit-{}.wasm", std::process::id()));
+    std::fs::write(&folder, "(module)").unwrap();
+    let refused = TaskTest::load(&folder).err().map(|error| error.to_string());
+    std::fs::remove_file(&folder).unwrap();
+    assert!(refused.unwrap().contains("WebAssembly text"));
+}
+
+#[tokio::test]
+async fn a_test_may_be_async() {
+    let report = package("plugins/hello.wasm").run().unwrap();
+    assert!(report.succeeded(), "{report}");
+}
