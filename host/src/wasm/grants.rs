@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::WasiCtxBuilder;
 
 use super::stdio::Capture;
 use super::{Grants, HttpGrant};
@@ -19,7 +19,7 @@ const SHOWN_HOST_BYTES_MAX: usize = 253;
 
 /// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
 /// each of which would be one of the files that the process may have open.
-pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtx {
+pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
@@ -29,7 +29,7 @@ pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) 
     for (name, value) in &grants.env {
         wasi.env(name, value);
     }
-    wasi.build()
+    wasi
 }
 
 /// The first thing that was refused to a call, shared between the store and the requests under way.
