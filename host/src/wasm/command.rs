@@ -10,12 +10,10 @@ use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
 use super::imports::bindings::campanile::task::types::Failure;
+use super::nowhere::Missed;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Limits, RunFacts};
 use crate::clock::Timestamp;
-
-/// How Rust's library begins to say that no directory it was given holds a path; the path follows in quotes.
-const NO_DIRECTORY: &str = "failed to find a pre-opened file descriptor through which ";
 
 /// What a program is told at its start.
 pub(super) struct Program {
@@ -26,8 +24,6 @@ pub(super) struct Program {
 impl Program {
     /// Put the context on stdin, with a line's end after it, and the facts in variables; the name of the task is the
     /// program's own.
-    ///
-    /// Variables that are the host's come last, where no grant can be in their place.
     pub(super) fn tell(
         self,
         wasi: &mut WasiCtxBuilder,
@@ -107,20 +103,14 @@ pub(super) fn exited(code: i32, stderr: &Capture) -> Failure {
     }
 }
 
-/// The sentence that refuses a path, when the program said that it lies in no directory it was given.
-///
-/// A program looks for the directory itself and asks the host nothing, so all there is to go by is what it printed.
-pub(super) fn denied_path(stderr: &Capture) -> Option<String> {
-    let (bytes, _) = stderr.bytes();
-    let said = String::from_utf8_lossy(&bytes);
-    let (_, after) = said.split_once(NO_DIRECTORY)?;
-    // An error that was printed for programmers has its quotes escaped.
-    let quotes = ['"', '\\'];
-    let (path, _) = after.trim_start_matches(quotes).split_once(quotes)?;
+/// The sentence that refuses a path for whose sake the program gave up, if it did.
+pub(super) fn denied_path(missed: &Missed, stderr: &Capture) -> Option<String> {
+    let (said, _) = stderr.bytes();
+    let path = missed.blamed(&String::from_utf8_lossy(&said))?.to_owned();
     Some(format!(
         "{path} lies in no directory that is granted; to allow it, add `[[grants.directories]] host = \"/a/directory/of/this/host\" \
-         guest = \"{}\" access = \"read\"` to the package's sidecar file",
-        parent(path)
+         guest = {:?} access = \"read\"` to the package's sidecar file",
+        parent(&path)
     ))
 }
 
@@ -201,17 +191,15 @@ mod tests {
 
     #[test]
     fn a_path_that_lies_nowhere_is_denied_by_name() {
-        let limits = Limits::default();
-        for quote in ["\"", "\\\""] {
-            let said = format!("Error: {NO_DIRECTORY}{quote}/data/a.txt{quote} could be opened\n");
-            let denied = denied_path(&capture(&said, &limits)).unwrap();
-            assert!(
-                denied.starts_with("/data/a.txt lies in no directory"),
-                "{denied}"
-            );
-            assert!(denied.contains("guest = \"/data\""), "{denied}");
-        }
-        assert_eq!(denied_path(&capture("no such file", &limits)), None);
+        let mut missed = Missed::default();
+        missed.add("data/a.txt");
+        let stderr = capture("No such file or directory\n", &Limits::default());
+        let denied = denied_path(&missed, &stderr).unwrap();
+        assert!(
+            denied.starts_with("/data/a.txt lies in no directory"),
+            "{denied}"
+        );
+        assert!(denied.contains("guest = \"/data\""), "{denied}");
         assert_eq!(parent("/a"), "/a");
     }
 }

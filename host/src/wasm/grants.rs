@@ -9,7 +9,7 @@ use hyper::http::uri::Scheme;
 use wasmtime_wasi::WasiCtxBuilder;
 
 use super::stdio::Capture;
-use super::{Grants, HttpGrant};
+use super::{ENV_PREFIX, Grants, HttpGrant};
 
 /// Random bytes that a guest may ask for at once.
 const RANDOM_BYTES_MAX: u64 = 1 << 20;
@@ -27,7 +27,10 @@ pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) 
         .allow_tcp(false)
         .allow_udp(false);
     for (name, value) in &grants.env {
-        wasi.env(name, value);
+        // What begins like this is the host's word.
+        if !name.starts_with(ENV_PREFIX) {
+            wasi.env(name, value);
+        }
     }
     wasi
 }

@@ -22,6 +22,7 @@ mod grants;
 mod http;
 mod imports;
 mod logs;
+mod nowhere;
 mod outline;
 mod recognise;
 mod run;

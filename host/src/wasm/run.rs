@@ -135,12 +135,13 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
         Ended::Returned(Gave::Failure(failure)) => Err(failed(failure, state, limits)),
         Ended::Returned(Gave::Exit(0)) => printed(state, limits),
         Ended::Returned(Gave::Exit(code)) => {
-            if let Some(message) = command::denied_path(&state.stderr) {
-                state.denial.record(message);
-            }
+            deny_missed(state);
             Err(failed(command::exited(code, &state.stderr), state, limits))
         }
-        Ended::Broke(error) => Err(broke(&error, state, limits)),
+        Ended::Broke(error) => {
+            deny_missed(state);
+            Err(broke(&error, state, limits))
+        }
         Ended::TimedOut => Err(failure(
             Outcome::TimedOut,
             format!(
@@ -152,6 +153,14 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
             Outcome::Cancelled,
             "the host dropped the call before it ended".to_owned(),
         )),
+    }
+}
+
+/// Remember as refused what a program wanted of directories that were not granted, if it gave up for that.
+fn deny_missed(state: &HostState) {
+    let missed = state.missed.as_ref();
+    if let Some(message) = missed.and_then(|missed| command::denied_path(missed, &state.stderr)) {
+        state.denial.record(message);
     }
 }
 

@@ -12,6 +12,7 @@ use super::command::Program;
 use super::grants::{self, Denial};
 use super::http::HttpGate;
 use super::logs::Logs;
+use super::nowhere::Missed;
 use super::stdio::Capture;
 use super::{Grants, Limits, RunFacts, StopSignal};
 use crate::clock::{Clock, Timestamp};
@@ -43,6 +44,8 @@ pub(super) struct HostState {
     pub(super) meter: Meter,
     /// Empty until they are opened.
     pub(super) directories: Vec<(Dir, String)>,
+    /// What a program wanted of directories that were not granted; none for a call of a function.
+    pub(super) missed: Option<Missed>,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -79,6 +82,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     };
     let stderr = Capture::new(limits.stdio_bytes_max);
     let denial = Denial::default();
+    let missed = program.is_some().then(Missed::default);
     let mut wasi = grants::wasi_context(&grants, &stdout, &stderr);
     if let Some(program) = program {
         program.tell(&mut wasi, &task, &facts, deadline);
@@ -107,6 +111,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         denial,
         meter: Meter::new(limits),
         directories: Vec::new(),
+        missed,
         wasi: wasi.build(),
         resources,
         http,
