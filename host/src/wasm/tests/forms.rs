@@ -331,6 +331,22 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
     );
 }
 
+#[test]
+fn a_refusal_is_one_line_whatever_names_are_in_the_file() {
+    let name = "\\n\\u{1b}[31m".repeat(5_000);
+    let text = format!("(module (import \"bells\" \"{name}\" (func)) (func (export \"_start\")))");
+    let refusal = sandbox()
+        .load(&wat::parse_str(text).unwrap())
+        .err()
+        .unwrap();
+    assert!(
+        refusal.message.starts_with("this module imports `bells."),
+        "{refusal}"
+    );
+    assert!(!refusal.message.contains(char::is_control), "{refusal}");
+    assert!(refusal.message.len() <= 2 << 10);
+}
+
 #[tokio::test]
 async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
     let sandbox = sandbox();
@@ -348,7 +364,8 @@ async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
     );
     for (name, _) in PROGRAMS {
         let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
-        println!("{name}: {:?}", sandbox.describe(&artifact).await);
+        let says = sandbox.describe(&artifact).await.unwrap().unwrap();
+        assert_eq!(says["language"], "Rust, C11", "{name}");
     }
     let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
     let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
