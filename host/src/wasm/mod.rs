@@ -29,6 +29,7 @@ mod run;
 mod stdio;
 mod stop;
 mod store;
+mod trap;
 
 use std::any::Any;
 use std::collections::BTreeMap;

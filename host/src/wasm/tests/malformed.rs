@@ -36,7 +36,11 @@ fn twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory() 
     if std::env::var_os(INSIDE).is_some() {
         return look_at_all();
     }
-    let own = std::thread::current().name().unwrap().to_owned();
+    // The name of a test is without that of its crate.
+    let (_, room) = module_path!().split_once("::").unwrap();
+    let own = format!(
+        "{room}::twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory"
+    );
     let inside = Command::new(std::env::current_exe().unwrap())
         .args([&own, "--exact", "--nocapture"])
         .env(INSIDE, "1")
