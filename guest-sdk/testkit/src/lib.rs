@@ -370,13 +370,15 @@ fn sandbox() -> Result<Arc<Sandbox>, Error> {
 
 /// Await `work`, on a thread of its own: the test may be in an async context, which must not be blocked from inside.
 fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| runtime.block_on(work));
-        thread
-            .join()
-            .map_err(|_| Error::Test("the host panicked".to_owned()))
-    })
+    let awaited = || -> io::Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(runtime.block_on(work))
+    };
+    let joined = std::thread::scope(|scope| scope.spawn(awaited).join());
+    match joined {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Error::Test("the host panicked".to_owned())),
+    }
 }

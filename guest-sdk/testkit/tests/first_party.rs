@@ -150,12 +150,14 @@ fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
 
 #[test]
 fn limits_and_time_are_those_of_the_test() {
-    let report = package("tests/guests/endless.wasm")
+    let report = package("tests/guests/guests.wasm")
+        .task("spin")
         .timeout(Duration::from_millis(100))
         .run()
         .unwrap();
     assert_eq!(report.outcome(), Outcome::TimedOut, "{report}");
-    let report = package("tests/guests/endless.wasm")
+    let report = package("tests/guests/guests.wasm")
+        .task("spin")
         .limits(|limits| limits.cpu = Some(Duration::from_millis(50)))
         .run()
         .unwrap();

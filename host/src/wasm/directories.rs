@@ -17,6 +17,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
 use super::files::{opening, tell_effects};
+use super::nowhere;
 use super::store::HostState;
 use super::{DirectoryGrant, Grants};
 
@@ -99,7 +100,11 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 
 impl preopens::Host for HostState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-        let directories = self.directories.clone();
+        let mut directories = self.directories.clone();
+        let grants_all = directories.iter().any(|(_, guest)| guest == "/");
+        if self.missed.is_some() && !grants_all {
+            directories.extend(nowhere::directory().map(|nowhere| (nowhere, "/".to_owned())));
+        }
         self.opened(directories.len() as u64);
         let handles = directories.into_iter().map(|(directory, guest)| {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
@@ -114,6 +119,8 @@ impl preopens::Host for HostState {
 
 /// Put checks before what opens files, and tell effects.
 pub(super) fn hold_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    // Now, because no call should wait for it.
+    nowhere::directory();
     let mut files = linker.instance(FILESYSTEM)?;
     hold_opening(&mut files)?;
     count_closing(&mut files)?;
@@ -135,6 +142,9 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
         )| {
             Box::new(async move {
                 let state = store.data_mut();
+                if state.misses(&directory, &path)? {
+                    return Ok((Err(ErrorCode::NoEntry),));
+                }
                 if !state.may_open() {
                     return Ok((Err(ErrorCode::Quota),));
                 }
@@ -199,6 +209,18 @@ impl HostState {
 
     fn closed(&mut self) {
         self.files_open = self.files_open.saturating_sub(1);
+    }
+
+    /// Whether `path` lies in no directory that is granted; it is remembered then.
+    fn misses(&mut self, directory: &Resource<Descriptor>, path: &str) -> wasmtime::Result<bool> {
+        let is_nowhere = nowhere::is_nowhere(self.ctx().table.get(directory)?);
+        match &mut self.missed {
+            Some(missed) if is_nowhere && !matches!(path, "" | ".") => {
+                missed.add(path);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtxBuilder};
 
 use super::stdio::Capture;
-use super::{Grants, HttpGrant, Secrets, Time};
+use super::{ENV_PREFIX, Grants, HttpGrant, Secrets, Time};
 use crate::clock::Timestamp;
 
 /// Of a host name in a message; a guest may ask for a longer one.
@@ -27,7 +27,7 @@ pub(super) fn wasi_context(
     stdout: &Capture,
     stderr: &Capture,
     time: Time,
-) -> WasiCtx {
+) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
@@ -36,7 +36,10 @@ pub(super) fn wasi_context(
         .allow_tcp(false)
         .allow_udp(false);
     for (name, value) in &grants.env {
-        wasi.env(name, value);
+        // What begins like this is the host's word.
+        if !name.starts_with(ENV_PREFIX) {
+            wasi.env(name, value);
+        }
     }
     for (variable, name) in &grants.secret_env {
         if let Some(secret) = secrets.get(name) {
@@ -52,7 +55,7 @@ pub(super) fn wasi_context(
             .insecure_random(same())
             .insecure_random_seed(0);
     }
-    wasi.build()
+    wasi
 }
 
 /// A wall clock that was set to another time, and goes on from there.

@@ -3,27 +3,39 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use wasmtime::{Store, Trap, WasmBacktrace};
+use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::artifact::Linked;
+use super::artifact::{Entry, Linked};
+use super::command::{self, Printed, Program};
 use super::cpu::metered;
 use super::directories::{self, Unopened};
 use super::effects::Crash;
 use super::imports::bindings::campanile::task::types;
 use super::secrets::Redaction;
 use super::store::{self, HostState, Opening};
+use super::trap::trap_message;
 use super::{Call, Failure, Limits, Outcome, Report, Resource, Share, StopSignal, Usage};
 use crate::clock::Clock;
 
 /// Of a message that goes on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-const PUT_ELSEWHERE: &str = "put large results in a file or a database and return where they are";
+const PUT_ELSEWHERE: &str =
+    "put large results in a file or a database and give back where they are";
 
 /// Carry `call` out. Whatever happens is in the report.
 pub(super) async fn run(call: Call, clock: Clock) -> Report {
     let started = Instant::now();
+    let (context, program) = match call.artifact.form.is_command() {
+        true => (
+            String::new(),
+            Some(Program {
+                context: call.context,
+            }),
+        ),
+        false => (call.context, None),
+    };
     let opening = Opening {
         task: call.task,
         facts: call.facts,
@@ -33,12 +45,13 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
         world: call.world,
         stop: call.stop.clone(),
         clock,
+        program,
     };
     let linked = &call.artifact.linked;
     let mut store = store::open(linked.instance.engine(), opening);
     let mut cpu = Duration::ZERO;
     let ended = {
-        let calling = call_task(&mut store, linked, call.context);
+        let calling = call_entry(&mut store, linked, context);
         let metered = metered(calling, &mut cpu, call.limits.cpu);
         bounded(metered, call.limits.timeout, &call.stop).await
     };
@@ -51,17 +64,40 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
     report(verdict, state, &call.limits, wall, cpu)
 }
 
-async fn call_task(
+/// What came back from the guest.
+enum Gave {
+    Completion(types::Completion),
+    Failure(types::Failure),
+    /// The code that a program ended with.
+    Exit(i32),
+}
+
+async fn call_entry(
     store: &mut Store<HostState>,
     linked: &Linked,
     context: String,
-) -> wasmtime::Result<Result<types::Completion, types::Failure>> {
+) -> wasmtime::Result<Gave> {
     let grants = store.data().grants.clone();
     store.data_mut().directories = directories::open(&grants).await?;
     let instance = linked.instance.instantiate_async(&mut *store).await?;
-    let guest = linked.task.load(&mut *store, &instance)?;
-    let task = store.data().task.clone();
-    guest.call_run(store, &task, &context).await
+    match &linked.entry {
+        Entry::Task(task) => {
+            let guest = task.load(&mut *store, &instance)?;
+            let task = store.data().task.clone();
+            let returned = guest.call_run(store, &task, &context).await?;
+            Ok(returned.map_or_else(Gave::Failure, Gave::Completion))
+        }
+        Entry::Command(command) => {
+            let guest = command.load(&mut *store, &instance)?;
+            match guest.call_run(store).await {
+                Ok(returned) => Ok(Gave::Exit(returned.is_err().into())),
+                Err(error) => match error.downcast_ref::<I32Exit>() {
+                    Some(exit) => Ok(Gave::Exit(exit.0)),
+                    None => Err(error),
+                },
+            }
+        }
+    }
 }
 
 /// How a guest's function ended.
@@ -108,15 +144,19 @@ struct Success {
     context: Option<(Map<String, Value>, usize)>,
 }
 
-fn judge(
-    ended: Ended<Result<types::Completion, types::Failure>>,
-    state: &HostState,
-    limits: &Limits,
-) -> Verdict {
+fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     match ended {
-        Ended::Returned(Ok(completion)) => completed(completion, limits),
-        Ended::Returned(Err(failure)) => Err(failed(failure, state, limits)),
-        Ended::Broke(error) => Err(broke(&error, state, limits)),
+        Ended::Returned(Gave::Completion(completion)) => completed(completion, limits),
+        Ended::Returned(Gave::Failure(failure)) => Err(failed(failure, state, limits)),
+        Ended::Returned(Gave::Exit(0)) => printed(state, limits),
+        Ended::Returned(Gave::Exit(code)) => {
+            deny_missed(state);
+            Err(failed(command::exited(code, &state.stderr), state, limits))
+        }
+        Ended::Broke(error) => {
+            deny_missed(state);
+            Err(broke(&error, state, limits))
+        }
         Ended::TimedOut => Err(failure(
             Outcome::TimedOut,
             format!(
@@ -136,6 +176,36 @@ fn judge(
             "the host dropped the call before it ended".to_owned(),
         )),
     }
+}
+
+/// Remember as refused what a program wanted of directories that were not granted, if it gave up for that.
+fn deny_missed(state: &HostState) {
+    let missed = state.missed.as_ref();
+    if let Some(message) = missed.and_then(|missed| command::denied_path(missed, &state.stderr)) {
+        state.denial.record(message);
+    }
+}
+
+/// A program has ended well: what it printed may be its output.
+fn printed(state: &HostState, limits: &Limits) -> Verdict {
+    let bytes = usize::try_from(state.stdout.written_bytes()).unwrap_or(usize::MAX);
+    let output = match command::printed(&state.stdout, limits) {
+        Printed::Output(value) => Some((value, bytes)),
+        Printed::Text => None,
+        Printed::TooLong(bytes) => {
+            return Err(failure(
+                Outcome::InvalidOutput,
+                format!(
+                    "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {PUT_ELSEWHERE}",
+                    limits.output_bytes_max
+                ),
+            ));
+        }
+    };
+    Ok(Success {
+        output,
+        context: None,
+    })
 }
 
 fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
@@ -255,71 +325,6 @@ fn is_giant_result(error: &wasmtime::Error) -> bool {
     text.starts_with("too much data is being copied") && !error.is::<WasmBacktrace>()
 }
 
-/// What went wrong in a guest, and where: a few names rather than a wall of text.
-pub(super) fn trap_message(error: &wasmtime::Error, stderr: &str) -> String {
-    let cause = if let Some(exit) = error.downcast_ref::<I32Exit>() {
-        format!("the task called exit({}) instead of returning", exit.0)
-    } else if let Some(panic) = panic_message(stderr) {
-        format!("the task panicked: {panic}")
-    } else if let Some(trap) = error.downcast_ref::<Trap>() {
-        format!(
-            "the task's code trapped: {}",
-            trap.to_string().trim_start_matches("wasm trap: ")
-        )
-    } else {
-        format!("the task's code was stopped: {}", error.root_cause())
-    };
-    let place = error.downcast_ref::<WasmBacktrace>().map(function_names);
-    match place.filter(|names| !names.is_empty()) {
-        Some(names) => format!("{cause} (in {})", names.join(", called by ")),
-        None => cause,
-    }
-}
-
-/// What a panic of a Rust guest said, and where it was: the last that it printed.
-fn panic_message(stderr: &str) -> Option<String> {
-    let mut lines = stderr.lines().rev().peekable();
-    let mut after = None;
-    for line in lines.by_ref() {
-        if let Some((_, place)) = line.split_once(" panicked at ") {
-            let place = place.trim_end_matches(':');
-            return Some(match after {
-                Some(message) => format!("{message}, at {place}"),
-                None => format!("at {place}"),
-            });
-        }
-        after = Some(line);
-    }
-    None
-}
-
-/// The guest's innermost functions that have names, without those that only carry a panic out.
-fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
-    const SHOWN: usize = 5;
-    const SHOWN_BYTES: usize = 80;
-    const SAY_NOTHING: [&str; 6] = [
-        "<wasm function",
-        "std::",
-        "core::",
-        "__rust",
-        "rust_",
-        "abort",
-    ];
-    // The engine's text is the only place where names are demangled: `  0: 0x1f - module!function`.
-    let text = backtrace.to_string();
-    let mut names: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.split_once(" - "))
-        .map(|(_, name)| name.split_once('!').map_or(name, |(_, function)| function))
-        .filter(|name| !SAY_NOTHING.iter().any(|prefix| name.starts_with(prefix)))
-        .map(|name| name[..name.floor_char_boundary(SHOWN_BYTES)].to_owned())
-        .collect();
-    // One name for a recursion, however deep.
-    names.dedup();
-    names.truncate(SHOWN);
-    names
-}
-
 fn failure(kind: Outcome, message: String) -> Failure {
     Failure {
         kind,
@@ -369,7 +374,10 @@ fn report(
         share(Resource::Log, state.logs.bytes(), limits.log_bytes_max),
         share(
             Resource::Stdio,
-            state.stdout.bytes().max(state.stderr.bytes()),
+            state
+                .stdout
+                .written_bytes()
+                .max(state.stderr.written_bytes()),
             limits.stdio_bytes_max,
         ),
     ];
@@ -476,16 +484,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_rust_panic_is_told_in_one_line() {
-        let stderr = "hello\n\nthread 'main' (1) panicked at src/lib.rs:10:5:\nno such key: a\nnote: run with `RUST_BACKTRACE=1`\n";
-        assert_eq!(
-            panic_message(stderr).unwrap(),
-            "no such key: a, at src/lib.rs:10:5"
-        );
-        assert_eq!(panic_message("all is well\n"), None);
-    }
 
     #[test]
     fn a_message_is_cut_at_a_character() {

@@ -9,11 +9,13 @@ use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::command::Program;
 use super::effects::Effects;
 use super::gauges::Gauges;
 use super::grants::{self, Denial};
 use super::http::HttpGate;
 use super::logs::Logs;
+use super::nowhere::Missed;
 use super::stdio::Capture;
 use super::{Buckets, Grants, Limits, Resource, RunFacts, Secrets, Share, StopSignal, World};
 use crate::clock::{Clock, Timestamp};
@@ -48,6 +50,8 @@ pub(super) struct HostState {
     pub(super) keyvalue_value_bytes_max: u64,
     /// Empty until they are opened.
     pub(super) directories: Vec<(Dir, String)>,
+    /// What a program wanted of directories that were not granted; none for a call of a function.
+    pub(super) missed: Option<Missed>,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -64,6 +68,8 @@ pub(super) struct Opening<'a> {
     pub(super) world: World,
     pub(super) stop: StopSignal,
     pub(super) clock: Clock,
+    /// None for a call of a function, which gets its context as an argument.
+    pub(super) program: Option<Program>,
 }
 
 /// A store for one call, with every limit set. Its directories are still to be opened, which takes time.
@@ -77,14 +83,23 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         world,
         stop,
         clock,
+        program,
     } = opening;
-    let stdout = Capture::new(limits.stdio_bytes_max);
+    let deadline = clock.now().plus(limits.timeout);
+    let stdout = match &program {
+        Some(_) => Capture::of_program(limits.stdio_bytes_max, limits.output_bytes_max),
+        None => Capture::new(limits.stdio_bytes_max),
+    };
     let stderr = Capture::new(limits.stdio_bytes_max);
     let denial = Denial::default();
     let gauges = Gauges::new(limits);
     let exceeded = Denial::default();
     let effects = Effects::new(world.witness);
-    let wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time);
+    let missed = program.is_some().then(Missed::default);
+    let mut wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time);
+    if let Some(program) = program {
+        program.tell(&mut wasi, &task, &facts, deadline);
+    }
     let mut resources = ResourceTable::new();
     resources.set_max_capacity(limits.handles_max);
     let mut http = WasiHttpCtx::new();
@@ -103,7 +118,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let state = HostState {
         task,
         facts,
-        deadline: clock.now().plus(limits.timeout),
+        deadline,
         grants,
         stop,
         clock,
@@ -123,7 +138,8 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         keyvalue_bytes_max: limits.keyvalue_bytes_max,
         keyvalue_value_bytes_max: limits.keyvalue_value_bytes_max,
         directories: Vec::new(),
-        wasi,
+        missed,
+        wasi: wasi.build(),
         resources,
         http,
         gate,

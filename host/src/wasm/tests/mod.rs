@@ -1,8 +1,10 @@
 //! The whole sandbox, driven with guests written for the purpose.
 
 mod capabilities;
+mod forms;
 mod guests;
 mod hostile;
 mod limits;
+mod malformed;
 mod outcomes;
 mod packages;
