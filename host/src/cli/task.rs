@@ -1,12 +1,12 @@
-//! `campanile task`: run a task once in the real sandbox, without a database.
+//! `campanile task`: run a task in the real sandbox, once or crashed at every effect, without a database.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::output::{self, Failure};
 use super::run::close_to_limit;
@@ -14,25 +14,29 @@ use super::schedule::read_context;
 use super::{Common, serve};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
-use crate::engine::context::{self, Facts};
-use crate::engine::workflow;
 use crate::package::limits::{self, MEMORY_BYTES_LEAST};
 use crate::package::{self, Manifest, Package, Refused};
-use crate::secrets::Vault;
+use crate::secrets::{SecretError, Vault};
 use crate::strict;
 use crate::telemetry::printable;
-use crate::wasm::{
-    Call, Limits, MemoryBuckets, Outcome, Report, Sandbox, Secrets, StopSignal, World,
-};
+use crate::trial::{self, Access, Directory, Stage, Subject};
+use crate::wasm::{Grants, Limits, Outcome, Report, Sandbox, Time};
+
+mod check;
+
+pub(super) use check::Check;
 
 #[derive(Subcommand)]
 pub(super) enum Task {
     /// Run one task of a .wasm file, with what the sidecar beside it grants
     Run(Run),
+    /// Tell what a .wasm file imports, asks for and is granted, and crash its task at every effect
+    Check(Check),
 }
 
+/// Which task is called, and with what.
 #[derive(Args)]
-pub(super) struct Run {
+struct Given {
     /// The .wasm file
     file: PathBuf,
     /// Which task, when the package has several
@@ -47,21 +51,82 @@ pub(super) struct Run {
     /// Limit of all memories together, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
     #[arg(long, value_name = "SIZE", value_parser = strict::size)]
     memory: Option<u64>,
+    /// The slot of the run, an RFC 3339 time [default: now]
+    #[arg(long, value_name = "TIME")]
+    slot: Option<Timestamp>,
+    /// What the task's clock says when it begins, an RFC 3339 time [default: now]
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
+    /// Which call of the task for its launch this is
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
+    attempt: i64,
+    /// Tell the task that an earlier run was lost with its host
+    #[arg(long)]
+    recovery: bool,
+}
+
+#[derive(Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    given: Given,
 }
 
 impl Task {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let Task::Run(run) = self;
         let config = common.config()?;
-        run.run(common, &config).await
+        match self {
+            Task::Run(run) => run.run(common, &config).await,
+            Task::Check(check) => check.run(common, &config).await,
+        }
     }
 }
 
 impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
-        let own = read_context(self.context.as_deref())?.unwrap_or_default();
-        package::context::check(&own)
-            .map_err(|error| Failure::refused(format!("--context: {error}")))?;
+        let opened = match self.given.open(config).await? {
+            Ok(opened) => opened,
+            Err(refused) => return print_refused(common, &self.given.file, refused),
+        };
+        let stage = self.given.stage(&opened.package, config).await;
+        let report = match stage? {
+            Ok(stage) => {
+                let subject = opened.subject();
+                let trial = trial::run(&opened.sandbox, &subject, &stage, &opened.clock);
+                trial.await.map_err(io_failure)?.report
+            }
+            Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
+        };
+        print(common, &report, of(&opened.package))?;
+        Ok(match report.outcome {
+            Outcome::Succeeded => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+}
+
+/// A package, and what it is called in.
+struct Opened {
+    sandbox: Arc<Sandbox>,
+    clock: Clock,
+    package: Package,
+}
+
+impl Opened {
+    fn subject(&self) -> Subject {
+        Subject {
+            artifact: Arc::clone(&self.package.artifact),
+            manifest: Arc::clone(&self.package.manifest),
+        }
+    }
+}
+
+fn io_failure(error: std::io::Error) -> Failure {
+    Failure::failed(format!("a granted directory cannot be used: {error}"))
+}
+
+impl Given {
+    /// The package in the file, as a host would take it.
+    async fn open(&self, config: &Config) -> Result<Result<Opened, Refused>, Failure> {
         std::fs::metadata(&self.file)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.file.display())))?;
         let clock = Clock::system();
@@ -70,47 +135,54 @@ impl Run {
         let sandbox = Sandbox::new(settings, clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
-        let package = match package::open(&sandbox, &self.file, &serve::rules(config)).await {
-            Ok(package) => package,
-            Err(Refused { digest, message }) => {
-                let report = Report::without_call(Outcome::Refused, message);
-                let of = json!({
-                    "name": package::name_of(&self.file),
-                    "digest": digest,
-                    "form": null,
-                    "manifest": null,
-                });
-                print(common, &report, of)?;
-                return Ok(ExitCode::from(2));
-            }
-        };
+        let package = package::open(&sandbox, &self.file, &serve::rules(config)).await;
+        Ok(package.map(|package| Opened {
+            sandbox,
+            clock,
+            package,
+        }))
+    }
+
+    /// What the call meets: the grants of the sidecar, and buckets that are empty and in memory.
+    async fn stage(
+        &self,
+        package: &Package,
+        config: &Config,
+    ) -> Result<Result<Stage, SecretError>, Failure> {
+        let own = read_context(self.context.as_deref())?.unwrap_or_default();
+        package::context::check(&own)
+            .map_err(|error| Failure::refused(format!("--context: {error}")))?;
         let task = self.task(&package.manifest)?;
-        let limits = self.limits(&package, &task, config)?;
-        let missing = package.manifest.missing_grants(&package.sidecar.grants);
-        let report = if missing.is_empty() {
-            let vault = Vault::new(config.secrets.clone());
-            match vault.values(package.sidecar.grants.secret_names()).await {
-                Ok(secrets) => {
-                    let now = clock.now();
-                    let call = call(&package, task, own, Arc::new(secrets), limits, now);
-                    as_a_launch(sandbox.run(call).await)
-                }
-                Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
-            }
-        } else {
-            Report::without_call(Outcome::Denied, missing.join("; "))
+        let limits = self.limits(package, &task, config)?;
+        let sidecar = &package.sidecar;
+        let vault = Vault::new(config.secrets.clone());
+        let secrets = match vault.values(sidecar.grants.secret_names()).await {
+            Ok(secrets) => secrets,
+            Err(error) => return Ok(Err(error)),
         };
-        let of = json!({
-            "name": package.name,
-            "digest": package.digest,
-            "form": package.artifact.form,
-            "manifest": package.manifest.description,
+        let mut grants = Grants::clone(&sidecar.grants);
+        let directories = std::mem::take(&mut grants.directories);
+        let directories = directories.into_iter().map(|granted| Directory {
+            guest: granted.guest,
+            host: granted.host,
+            access: match granted.writable {
+                true => Access::Write,
+                false => Access::Read,
+            },
         });
-        print(common, &report, of)?;
-        Ok(match report.outcome {
-            Outcome::Succeeded => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        })
+        Ok(Ok(Stage {
+            task,
+            context: package::context::merge(&sidecar.context, &own),
+            grants,
+            directories: directories.collect(),
+            secrets,
+            limits,
+            time: self.now.map_or(Time::Real, Time::From),
+            slot: self.slot,
+            attempt: self.attempt,
+            is_recovery: self.recovery,
+            ..Stage::default()
+        }))
     }
 
     /// The task to run: the one named, or the only one there is.
@@ -168,43 +240,28 @@ impl Run {
     }
 }
 
-/// A report judged as a host judges it: what may not be passed on to later tasks is invalid here too.
-fn as_a_launch(report: Report) -> Report {
-    let passed = report.context.as_ref();
-    match passed.and_then(workflow::refuse_reserved) {
-        None => report,
-        Some(refusal) => Report {
-            outcome: Outcome::InvalidOutput,
-            output: None,
-            context: None,
-            failure: Report::without_call(Outcome::InvalidOutput, refusal).failure,
-            ..report
-        },
-    }
+/// Of which package a report is.
+fn of(package: &Package) -> Value {
+    json!({
+        "name": package.name,
+        "digest": package.digest,
+        "form": package.artifact.form,
+        "manifest": package.manifest.description,
+    })
 }
 
-/// The call that a manual launch at `now` would make.
-fn call(
-    package: &Package,
-    task: String,
-    own: Map<String, Value>,
-    secrets: Arc<Secrets>,
-    limits: Limits,
-    now: Timestamp,
-) -> Call {
-    let facts = Facts::by_hand(now);
-    let user = package::context::merge(&package.sidecar.context, &own);
-    Call {
-        artifact: Arc::clone(&package.artifact),
-        task,
-        context: context::of_call(user, &facts),
-        facts: facts.of_run(now),
-        grants: package.grants(),
-        secrets,
-        limits,
-        world: World::real(Arc::new(MemoryBuckets::default())),
-        stop: StopSignal::default(),
-    }
+/// Print the report of a file that is no package; exits with 2.
+fn print_refused(common: &Common, file: &Path, refused: Refused) -> Result<ExitCode, Failure> {
+    let Refused { digest, message } = refused;
+    let report = Report::without_call(Outcome::Refused, message);
+    let of = json!({
+        "name": package::name_of(file),
+        "digest": digest,
+        "form": null,
+        "manifest": null,
+    });
+    print(common, &report, of)?;
+    Ok(ExitCode::from(2))
 }
 
 /// Print a report; `of` says of which package.

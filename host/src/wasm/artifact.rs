@@ -74,7 +74,7 @@ fn link(workshop: &Workshop, component: &Component, form: Form) -> Result<Linked
         return Err(Refusal {
             message: format!(
                 "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \
-                 wasi:logging, wasi:config/store and campanile:task/run-info",
+                 wasi:logging, wasi:config/store, wasi:keyvalue and campanile:task/run-info",
                 listed(&missing)
             ),
         });

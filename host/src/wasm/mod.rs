@@ -443,6 +443,16 @@ struct Labels {
     language: Option<String>,
 }
 
+/// The interfaces that `bytes`, a package that could run once, import; of a core module, `module name` each.
+///
+/// # Errors
+///
+/// One sentence, when they are no WebAssembly.
+pub fn imports_of(bytes: &[u8]) -> Result<BTreeSet<String>, Refusal> {
+    let outline = outline::Outline::of(bytes)?;
+    Ok(outline.imports.into_iter().collect())
+}
+
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -1,0 +1,314 @@
+//! `campanile task check`: what a file imports, asks for and is granted, and whether its task may be run twice.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Given, Opened, io_failure, of, print_refused};
+use crate::cli::Common;
+use crate::cli::output::{self, Failure};
+use crate::config::Config;
+use crate::telemetry::printable;
+use crate::trial::{self, Access, Idempotence, Stage};
+use crate::wasm::{self, HttpReply, HttpRequest, Replies};
+
+/// Of a file of replies.
+const REPLIES_BYTES_MAX: u64 = 16 << 20;
+
+#[derive(Args)]
+pub(in crate::cli) struct Check {
+    #[command(flatten)]
+    given: Given,
+    /// What granted HTTP requests are answered: a JSON file with a list of
+    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: 200 and nothing]
+    #[arg(long, value_name = "FILE")]
+    replies: Option<PathBuf>,
+    /// Only tell, and do not call the task
+    #[arg(long, conflicts_with = "idempotent")]
+    no_call: bool,
+    /// Only crash the task, and tell where it is not idempotent
+    #[arg(long)]
+    idempotent: bool,
+}
+
+impl Check {
+    pub(super) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+        let replies = match &self.replies {
+            Some(path) => Script::read(path)?,
+            None => Script::default(),
+        };
+        let opened = match self.given.open(config).await? {
+            Ok(opened) => opened,
+            Err(refused) => return print_refused(common, &self.given.file, refused),
+        };
+        let stage = match self.given.stage(&opened.package, config).await? {
+            Ok(stage) => Stage {
+                replies: Some(Arc::new(replies)),
+                ..stage
+            },
+            Err(error) => return Err(Failure::failed(error.to_string())),
+        };
+        let subject = opened.subject();
+        let missing = subject.missing_grants(&stage);
+        let imports = imports(&self.given.file)?;
+        let found = match self.no_call || !missing.is_empty() {
+            true => None,
+            false => {
+                let check = trial::check(&opened.sandbox, &subject, &stage, &opened.clock);
+                Some(check.await.map_err(io_failure)?)
+            }
+        };
+        let told = Told {
+            opened: &opened,
+            stage: &stage,
+            imports: &imports,
+            missing: &missing,
+            found: found.as_ref(),
+        };
+        match (common.json, self.idempotent) {
+            (true, _) => output::json_out(&told.value())?,
+            (false, true) => told.crashes()?,
+            (false, false) => {
+                told.surface()?;
+                told.crashes()?;
+            }
+        }
+        let holds = found.as_ref().is_none_or(Idempotence::holds);
+        Ok(match holds && (missing.is_empty() || self.no_call) {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
+}
+
+/// The interfaces that the file imports.
+fn imports(file: &Path) -> Result<Vec<String>, Failure> {
+    let unread = |error: String| Failure::failed(format!("{}: {error}", file.display()));
+    let bytes = std::fs::read(file).map_err(|error| unread(error.to_string()))?;
+    let imports = wasm::imports_of(&bytes).map_err(|refusal| unread(refusal.to_string()))?;
+    Ok(imports.into_iter().collect())
+}
+
+/// Everything that is told of a package.
+struct Told<'a> {
+    opened: &'a Opened,
+    stage: &'a Stage,
+    imports: &'a [String],
+    missing: &'a [String],
+    found: Option<&'a Idempotence>,
+}
+
+impl Told<'_> {
+    fn value(&self) -> Value {
+        json!({
+            "package": of(&self.opened.package),
+            "imports": self.imports,
+            "granted": self.granted(),
+            "missing": self.missing,
+            "idempotence": self.found.map(found_value),
+        })
+    }
+
+    fn surface(&self) -> Result<(), Failure> {
+        let package = &self.opened.package;
+        let form = package.artifact.form;
+        output::line(&format!(
+            "package   {} {} ({form})",
+            package.name,
+            package.digest.short()
+        ))?;
+        section("imports", self.imports)?;
+        section("granted", &self.granted())?;
+        section("missing", self.missing)
+    }
+
+    /// What the sidecar grants, one line each.
+    fn granted(&self) -> Vec<String> {
+        let grants = &self.stage.grants;
+        let mut lines = Vec::new();
+        for directory in &self.stage.directories {
+            let access = match directory.access {
+                Access::Read => "read",
+                Access::Write | Access::WriteToCopy => "write",
+            };
+            let host = directory.host.display();
+            lines.push(format!(
+                "{access} the directory {} ({host})",
+                directory.guest
+            ));
+        }
+        for http in &grants.http {
+            let methods = match http.methods.is_empty() {
+                true => "any method".to_owned(),
+                false => http.methods.join(", "),
+            };
+            let port = http.port.map_or(String::new(), |port| format!(":{port}"));
+            lines.push(format!(
+                "HTTP to {}://{}{port} ({methods})",
+                http.scheme, http.host
+            ));
+        }
+        for bucket in &grants.keyvalue {
+            let access = if bucket.writable { "write" } else { "read" };
+            lines.push(format!("{access} the bucket {:?}", bucket.bucket));
+        }
+        lines.extend(grants.env.keys().map(|name| format!("the variable {name}")));
+        lines.extend(
+            grants
+                .secret_env
+                .iter()
+                .map(|(variable, name)| format!("the variable {variable} (the secret {name})")),
+        );
+        lines.extend(
+            grants
+                .config
+                .keys()
+                .map(|key| format!("the config key {key}")),
+        );
+        lines.extend(
+            grants
+                .secrets
+                .iter()
+                .map(|name| format!("the secret {name}")),
+        );
+        lines
+    }
+
+    fn crashes(&self) -> Result<(), Failure> {
+        match (self.found, self.missing.is_empty()) {
+            (Some(found), _) => output::line(&printable(&found.to_string())),
+            (None, true) => Ok(()),
+            (None, false) => {
+                output::talk("the task was not called: it would be denied for what is missing");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn section(name: &str, lines: &[String]) -> Result<(), Failure> {
+    if lines.is_empty() {
+        return output::line(&format!("{name:9} nothing"));
+    }
+    for (place, line) in lines.iter().enumerate() {
+        let name = if place == 0 { name } else { "" };
+        let line = printable(line).replace('\n', "\n          ");
+        output::line(&format!("{name:9} {line}"))?;
+    }
+    Ok(())
+}
+
+fn found_value(found: &Idempotence) -> Value {
+    let differences = |differences: &[trial::Difference]| -> Vec<Value> {
+        let one = |difference: &trial::Difference| {
+            json!({
+                "what": difference.what,
+                "undisturbed": difference.undisturbed,
+                "recovered": difference.recovered,
+            })
+        };
+        differences.iter().map(one).collect()
+    };
+    let broken = found.broken.iter().map(|crashed| {
+        json!({
+            "effect": crashed.effect,
+            "number": crashed.number,
+            "moment": crashed.moment,
+            "outcome": crashed.report.outcome,
+            "differences": differences(&crashed.differences),
+        })
+    });
+    let undisturbed = &found.undisturbed;
+    json!({
+        "holds": found.holds(),
+        "crashes": found.crashes,
+        "effects": undisturbed.effects,
+        "outcome": undisturbed.report.outcome,
+        "failure": undisturbed.report.failure,
+        "unlike": differences(&undisturbed.unlike),
+        "broken": broken.collect::<Vec<_>>(),
+    })
+}
+
+/// What granted requests are answered.
+#[derive(Default)]
+struct Script(Vec<Route>);
+
+/// One entry of a file of replies.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Route {
+    /// The method and the beginning of the address.
+    request: String,
+    #[serde(default = "ok")]
+    status: u16,
+    #[serde(default)]
+    headers: Map<String, Value>,
+    /// A text as it is, anything else as JSON.
+    #[serde(default)]
+    body: Value,
+}
+
+fn ok() -> u16 {
+    200
+}
+
+impl Script {
+    fn read(path: &Path) -> Result<Script, Failure> {
+        let wrong = |why: String| Failure::refused(format!("--replies {}: {why}", path.display()));
+        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+        if size.len() > REPLIES_BYTES_MAX {
+            return Err(wrong(format!("it has more than {REPLIES_BYTES_MAX} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let routes: Vec<Route> =
+            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        match routes
+            .iter()
+            .find(|route| !(100..=999).contains(&route.status))
+        {
+            Some(route) => Err(wrong(format!("{} is no HTTP status", route.status))),
+            None => Ok(Script(routes)),
+        }
+    }
+}
+
+impl Replies for Script {
+    fn reply(&self, request: HttpRequest) -> HttpReply {
+        let asked = format!("{} {}", request.method, request.url);
+        let matching = self
+            .0
+            .iter()
+            .filter(|route| asked.starts_with(&route.request));
+        let Some(route) = matching.max_by_key(|route| route.request.len()) else {
+            return match self.0.is_empty() {
+                true => HttpReply::Response {
+                    status: ok(),
+                    headers: Vec::new(),
+                    body: Vec::new(),
+                },
+                // Who says what is answered says all of it.
+                false => HttpReply::Refused,
+            };
+        };
+        let headers = route.headers.iter().map(|(name, value)| {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            (name.clone(), value)
+        });
+        HttpReply::Response {
+            status: route.status,
+            headers: headers.collect(),
+            body: match &route.body {
+                Value::Null => Vec::new(),
+                Value::String(text) => text.clone().into_bytes(),
+                other => other.to_string().into_bytes(),
+            },
+        }
+    }
+}
