@@ -8,6 +8,7 @@ use super::types::storable;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId};
+use crate::words::words;
 
 /// A package as the hosts have it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
@@ -33,6 +34,38 @@ pub struct PackageRow {
     /// Why the newest file cannot be used.
     pub rejection: Option<String>,
     pub rejected_at: Option<Timestamp>,
+}
+
+words! {
+    /// Where a package stands.
+    PackageState {
+        /// Its newest file is in force.
+        Active => "active",
+        /// Its newest file asks for more than it is granted: an older version is in force, until a person decides.
+        PendingApproval => "pending_approval",
+        /// A person put an older version in force, and the newest file is kept out.
+        RolledBack => "rolled_back",
+        /// Its newest file cannot be used, or a person decided against it: an older version is in force, or none.
+        Rejected => "rejected",
+        /// No live host has it.
+        Missing => "missing",
+    }
+}
+
+impl PackageRow {
+    /// Where it stands.
+    pub fn state(&self) -> PackageState {
+        let is_held = self.held_digest.is_some();
+        match self.held_decision {
+            _ if self.digest.is_none() => PackageState::Rejected,
+            _ if self.missing_since.is_some() => PackageState::Missing,
+            Some(VersionDecision::RolledBack) => PackageState::RolledBack,
+            Some(VersionDecision::Rejected) => PackageState::Rejected,
+            _ if is_held => PackageState::PendingApproval,
+            _ if self.rejection.is_some() => PackageState::Rejected,
+            _ => PackageState::Active,
+        }
+    }
 }
 
 /// A package that a host has loaded.

@@ -10,6 +10,8 @@
 //!
 //! Nothing here touches a folder. Hosts follow by the next scan, for which a decision wakes them (`held.rs`).
 
+pub mod diff;
+
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::package_versions::{self, Verdict, Version, VersionDecision};

@@ -124,11 +124,7 @@ impl Engine {
     }
 
     /// Put a package in force if it may be; gives whether it is, and none when its file changed meanwhile.
-    pub(super) async fn take_over(
-        &self,
-        new: &Package,
-        change: &Change,
-    ) -> Result<Option<bool>, EngineError> {
+    async fn take_over(&self, new: &Package, change: &Change) -> Result<Option<bool>, EngineError> {
         let Some(bytes) = self.bytes_of(new, change).await? else {
             return Ok(None);
         };
@@ -198,12 +194,22 @@ impl Engine {
             return Ok(());
         };
         tracing::warn!(package = %name, digest = digest.short(), "the version in force goes on, from the record");
-        let recorded = self.record_package(&new, None).await?;
-        self.packages.apply(&match old {
+        self.go_on(match old {
             Some(old) => Change::Updated { old, new },
             None => Change::Added(new),
-        });
-        if let Recorded::Taken(refusals) = recorded {
+        })
+        .await
+    }
+
+    /// Let the version in force be the live one, as the sidecar has it now: the record says already that it is in force.
+    pub(super) async fn go_on(&self, change: Change) -> Result<(), EngineError> {
+        let (Change::Added(new) | Change::Updated { new, .. }) = &change else {
+            return Ok(());
+        };
+        // Held, when a decision came between: the scan that it woke looks again.
+        if let Recorded::Taken(refusals) = self.record_package(new, None).await? {
+            self.packages.apply(&change);
+            tracing::info!("{change}");
             self.followed(&refusals);
         }
         Ok(())
@@ -258,7 +264,13 @@ impl Engine {
     ) -> Result<Recorded, ScheduleError> {
         let (name, digest) = (&package.name, &package.digest);
         let settings = settings_of(package);
+        // From here on nobody else decides about this package.
+        packages::claim(tx, name, now).await?;
+        let row = packages::find(tx, name).await?;
         let Some(News { bytes, said }) = news else {
+            if row.and_then(|row| row.digest).as_ref() != Some(digest) {
+                return Ok(Recorded::Held(None));
+            }
             packages::publish_host(tx, self.host, name, digest, settings).await?;
             let refusals = follow_schedules(tx, package, now).await?;
             return Ok(Recorded::Taken(refusals));
@@ -271,9 +283,6 @@ impl Engine {
             manifest: &package.manifest.description.to_string(),
             settings,
         };
-        // From here on nobody else decides about this package.
-        packages::claim(tx, name, now).await?;
-        let row = packages::find(tx, name).await?;
         let decision = package_versions::decision(tx, name, digest).await?;
         let entry = approval::entry(row.as_ref(), decision, package);
         if entry != Entry::Taken {

@@ -4,7 +4,7 @@
 //! the database, which is also how a decision, or a sidecar that was widened, lets it in.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use super::approval::{self, Entry};
 use super::{Engine, EngineError};
@@ -57,18 +57,11 @@ impl Engine {
         self.bring_back(folder, &new.name).await?;
         let old = self.packages.get(&new.name);
         let old = old.filter(|live| live.sidecar_hash != new.sidecar_hash);
-        let Some((old, new)) = old.and_then(|old| {
-            let new = folder.under_present_sidecar(&old)?;
-            Some((old, new))
-        }) else {
-            return Ok(());
-        };
-        let change = Change::Updated {
-            old,
-            new: Arc::clone(&new),
-        };
-        self.take_over(&new, &change).await?;
-        Ok(())
+        let again = old.and_then(|old| Some((folder.under_present_sidecar(&old)?, old)));
+        match again {
+            Some((new, old)) => self.go_on(Change::Updated { old, new }).await,
+            None => Ok(()),
+        }
     }
 
     /// Go on with the versions in force where a person decided against those that are live here.

@@ -33,6 +33,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// What tells it from others.
+    pub fn key(&self) -> (RequestKind, &str) {
+        (self.kind, &self.what)
+    }
+
     /// The sentence that says that it is needed and missing, with the lines to add to the sidecar.
     fn missing(&self, package: &str) -> String {
         let what = &self.what;

@@ -25,7 +25,7 @@ mod stop;
 mod store;
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -249,6 +249,15 @@ words! {
         /// A core module that carries WIT metadata, made a component on load.
         CoreModuleWithWit => "core_module_with_wit",
     }
+}
+
+/// The interfaces that `bytes`, a package that could run once, import; of a core module, `module name` each.
+///
+/// # Errors
+///
+/// One sentence, when they are no WebAssembly.
+pub fn imports_of(bytes: &[u8]) -> Result<BTreeSet<String>, Refusal> {
+    recognise::imports_of(bytes)
 }
 
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.

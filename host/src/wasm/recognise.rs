@@ -3,6 +3,7 @@
 //! Looks at names and sections only; nothing is compiled here.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
 use wasmtime::Engine;
@@ -32,6 +33,11 @@ pub(super) fn component_of(bytes: &[u8]) -> Result<(Form, Cow<'_, [u8]>), Refusa
             Ok((Form::CoreModuleWithWit, Cow::Owned(component)))
         }
     }
+}
+
+/// The names of what `bytes` import.
+pub(super) fn imports_of(bytes: &[u8]) -> Result<BTreeSet<String>, Refusal> {
+    Outline::of(bytes).map(|outline| BTreeSet::from_iter(outline.imports))
 }
 
 fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
