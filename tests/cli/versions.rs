@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use campanile::crash::PACKAGE_POINTS;
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -17,6 +18,7 @@ on_both_empty!(
     a_file_that_is_not_the_pinned_one_changes_nothing,
     orders_about_versions_that_make_no_sense_are_refused,
     a_run_records_what_it_goes_by,
+    a_host_that_dies_with_a_version_in_its_hands_leaves_nothing_half_done,
 );
 
 /// The package of the first version: a schedule, two tasks, and no wishes.
@@ -547,4 +549,40 @@ async fn a_run_records_what_it_goes_by(place: Place) {
     tower
         .run(["launch", "show", unknown])
         .refused(&["there is no launch", "launch list"]);
+}
+
+/// A host that dies while it puts a version on the record, or keeps one out, leaves all of it or nothing.
+async fn a_host_that_dies_with_a_version_in_its_hands_leaves_nothing_half_done(place: Place) {
+    let (tower, mut host) = chiming(place);
+    host.terminate();
+    assert!(host.wait_exit().success());
+    let crash = |point: &str| {
+        let mut crashing = tower.command(["serve"]);
+        let mut host = HostProcess::spawn(crashing.env("CAMPANILE_CRASH_AT", point));
+        assert!(!host.wait_exit().success(), "{point}");
+    };
+    let [before, after] = PACKAGE_POINTS;
+    // Kept out: while it was down the file became one that asks for more.
+    tower.drop_in(&second());
+    crash(before);
+    assert_eq!(list(tower.chimes()["versions"].clone()).len(), 1);
+    tower.stands("active", &first());
+    crash(after);
+    tower.stands("pending_approval", &first());
+    // Taken: one that asks for nothing.
+    tower.drop_in(&third());
+    crash(before);
+    tower.stands("pending_approval", &first());
+    assert_eq!(tower.schedule_names(), ["hourly"]);
+    crash(after);
+    tower.stands("active", &third());
+    assert_eq!(tower.schedule_names(), ["yearly"], "with its schedules");
+    // Rolled back while nobody serves, and followed by a host that dies of it first.
+    tower.ok(["package", "rollback", "chimes"]);
+    crash(before);
+    crash(after);
+    let _host = tower.serve();
+    tower.stands("rolled_back", &first());
+    tower.schedules_are(&["hourly"]);
+    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
 }

@@ -9,14 +9,13 @@ use std::time::Duration;
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages::{self, Loaded, Settings};
+use campanile::db::packages;
 use campanile::db::recovery::{self, Fate, Verdict};
 use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
 use campanile::db::schedules::{self, Advance, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
-use campanile::engine::approval::{self, Decided, Order, PackageError};
-use campanile::ids::{ArtifactDigest, HostId, LaunchKind, ScheduleId};
+use campanile::ids::{HostId, LaunchKind, ScheduleId};
 use campanile_tests::dump::dump;
 use campanile_tests::{Backend, TestDb, fresh_db};
 use rand::rngs::StdRng;
@@ -26,6 +25,8 @@ use uuid::Uuid;
 use crate::fixtures::{
     Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
 };
+
+mod versions;
 
 /// Operations in one list.
 const OPERATIONS: usize = 500;
@@ -139,7 +140,7 @@ async fn step(test: &TestDb, caller: &mut Caller) -> (&'static str, String) {
         75..78 => renew_or_record(&mut tx, caller, now).await,
         78..85 => recover(&mut tx, caller, now).await,
         85..91 => change_hosts(&mut tx, caller, now).await,
-        91..96 => change_packages(&mut tx, caller, now).await,
+        91..96 => versions::change(&mut tx, caller, now).await,
         _ => look(&mut tx, now).await,
     };
     // Now and then everything is for nothing. Not by dropping the transaction: Postgres
@@ -493,56 +494,6 @@ async fn change_hosts(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
         .unwrap();
     let living = hosts::live(tx).await;
     ("hosts", format!("{answer} {:?}", sorted(living)), true)
-}
-
-async fn change_packages(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let host = caller.host();
-    let name = caller.package();
-    let order = Order {
-        by: "ada",
-        note: None,
-    };
-    let said = |answer: Result<Decided, PackageError>| match answer {
-        Ok(decided) => format!("{decided:?}"),
-        Err(error) => error.to_string(),
-    };
-    let answer = match caller.random.random_range(0..14) {
-        10 => said(approval::approve(tx, name, None, order, now).await),
-        11 => said(approval::reject(tx, name, None, order, now).await),
-        12 => said(approval::roll_back(tx, name, None, order, now).await),
-        13 => keep_out(tx, name, caller.random.random_range(0..4), now).await,
-        0..5 => {
-            let bytes = [caller.random.random_range(0..4)];
-            publish(tx, host, name, &bytes, now).await;
-            "published".to_owned()
-        }
-        5 => text(&packages::reject(tx, name, "cracked", now).await),
-        6 => text(&packages::withdraw(tx, host, name).await),
-        7 => text(&packages::withdraw_ended(tx).await),
-        _ => text(&sorted(packages::mark_missing(tx, now).await)),
-    };
-    let all = packages::list(tx, None).await;
-    ("packages", format!("{answer} {}", text(&all)), true)
-}
-
-/// A host finds a version that is not to be in force.
-async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
-    let bytes = [byte];
-    let digest = ArtifactDigest::of(&bytes);
-    let row = packages::find(tx, name).await.unwrap();
-    let in_force = row.and_then(|row| row.digest);
-    if in_force.is_none_or(|in_force| in_force == digest) {
-        return "nothing to keep out".to_owned();
-    }
-    let loaded = Loaded {
-        name,
-        digest: &digest,
-        form: "typed_component",
-        bytes: &bytes,
-        manifest: "{}",
-        settings: Settings::default(),
-    };
-    text(&packages::hold(tx, &loaded, now).await)
 }
 
 async fn look(tx: &mut Tx, now: Timestamp) -> Done {

@@ -194,7 +194,7 @@ impl Engine {
             return Ok(());
         };
         tracing::warn!(package = %name, digest = digest.short(), "the version in force goes on, from the record");
-        self.go_on(match old {
+        self.stay_with(match old {
             Some(old) => Change::Updated { old, new },
             None => Change::Added(new),
         })
@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Let the version in force be the live one, as the sidecar has it now: the record says already that it is in force.
-    pub(super) async fn go_on(&self, change: Change) -> Result<(), EngineError> {
+    pub(super) async fn stay_with(&self, change: Change) -> Result<(), EngineError> {
         let (Change::Added(new) | Change::Updated { new, .. }) = &change else {
             return Ok(());
         };

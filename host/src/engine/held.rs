@@ -59,7 +59,7 @@ impl Engine {
         let old = old.filter(|live| live.sidecar_hash != new.sidecar_hash);
         let again = old.and_then(|old| Some((folder.under_present_sidecar(&old)?, old)));
         match again {
-            Some((new, old)) => self.go_on(Change::Updated { old, new }).await,
+            Some((new, old)) => self.stay_with(Change::Updated { old, new }).await,
             None => Ok(()),
         }
     }
