@@ -370,6 +370,7 @@ async fn a_rollback_is_followed_while_the_newest_file_is_broken(place: Place) {
     tower.ok(["package", "rollback", "chimes"]);
     host.wait_for_line("goes on, from the record");
     tower.schedules_are(&["hourly"]);
+    tower.stands("rejected", &first());
     assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
     host.terminate();
     assert!(host.wait_exit().success());

@@ -121,7 +121,8 @@ const REJECT: &str = "INSERT INTO package (name, manifest, loaded_at, missing_si
 const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
 // What nobody has any more is not kept out any more either.
 const LET_GO: &str = "UPDATE package SET held_digest = NULL, held_since = NULL
-    WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
+    WHERE name = $1 AND held_digest IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
 const WITHDRAW_ENDED: &str = "DELETE FROM package_host
     WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
 const MARK_MISSING: &str = "UPDATE package SET missing_since = $1

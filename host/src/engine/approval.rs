@@ -193,8 +193,12 @@ pub async fn roll_back(
     package_versions::keep_out_later(tx, &name, &digest, against, now).await?;
     let chosen = order.verdict(VersionDecision::Approved);
     package_versions::decide(tx, &name, &digest, chosen, now).await?;
-    let newest = row.held_digest.as_ref().unwrap_or(&before);
-    let held = (*newest != digest).then_some(newest);
+    // A file that cannot be used is still the newest one, and holds neither version.
+    let newest = match row.rejection {
+        Some(_) => None,
+        None => row.held_digest.as_ref().or(Some(&before)),
+    };
+    let held = newest.filter(|newest| **newest != digest);
     packages::put_in_force(tx, &name, &digest, held, now).await?;
     let said = order.said();
     let detail = format!("from {} to {}, {said}", before.short(), digest.short());

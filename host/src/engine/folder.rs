@@ -27,7 +27,7 @@ struct News<'a> {
 enum Recorded {
     /// It is in force, apart from these schedules of it.
     Taken(Refusals),
-    /// It is kept out; a sentence says why, if that is news.
+    /// It is kept out; a sentence says why, unless somebody decided meanwhile.
     Held(Option<String>),
 }
 

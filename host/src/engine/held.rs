@@ -79,7 +79,7 @@ impl Engine {
     }
 }
 
-/// Put on the record that the file in the folder is kept out; gives the sentence that says so, if it is news.
+/// Put on the record that the file in the folder is kept out, as an event if it is news; gives the sentence that says so.
 pub(super) async fn keep_out(
     tx: &mut Tx,
     loaded: &Loaded<'_>,
@@ -88,9 +88,7 @@ pub(super) async fn keep_out(
 ) -> Result<Option<String>, DbError> {
     let row = packages::find(tx, loaded.name).await?;
     packages::hold(tx, loaded, now).await?;
-    let Some(row) = row.filter(|row| row.held_digest.as_ref() != Some(loaded.digest)) else {
-        return Ok(None);
-    };
+    let Some(row) = row else { return Ok(None) };
     let name = loaded.name;
     let in_force = row.digest.as_ref().map_or("none", ArtifactDigest::short);
     let digest = loaded.digest.short();
@@ -116,6 +114,8 @@ pub(super) async fn keep_out(
             ),
         ),
     };
-    events::record(tx, now, kind, name, &said).await?;
+    if row.held_digest.as_ref() != Some(loaded.digest) {
+        events::record(tx, now, kind, name, &said).await?;
+    }
     Ok(Some(said))
 }
