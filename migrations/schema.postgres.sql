@@ -115,19 +115,45 @@ CREATE TABLE package (
     digest TEXT,
     manifest TEXT NOT NULL,
     loaded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    grants TEXT NOT NULL DEFAULT ''::text,
+    held_digest TEXT,
+    held_since TIMESTAMP WITH TIME ZONE,
     missing_since TIMESTAMP WITH TIME ZONE,
     rejection TEXT,
     rejected_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((held_digest IS NULL) = (held_since IS NULL))),
+    CHECK (((held_digest IS NULL) OR ((digest IS NOT NULL) AND (digest <> held_digest) AND (rejection IS NULL)))),
+    CHECK (((rejection IS NULL) = (rejected_at IS NULL))),
     FOREIGN KEY (digest) REFERENCES artifact(digest),
+    FOREIGN KEY (held_digest) REFERENCES artifact(digest),
     PRIMARY KEY (name)
 );
 CREATE TABLE package_host (
     package TEXT NOT NULL,
     host_id UUID NOT NULL,
     digest TEXT NOT NULL,
+    pin TEXT,
     FOREIGN KEY (host_id) REFERENCES host(id),
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, host_id)
+);
+CREATE TABLE package_version (
+    package TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    manifest TEXT NOT NULL,
+    first_seen_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    in_force_at TIMESTAMP WITH TIME ZONE,
+    decision TEXT,
+    decided_at TIMESTAMP WITH TIME ZONE,
+    decided_by TEXT,
+    note TEXT,
+    CHECK (((decision IS NOT NULL) OR (note IS NULL))),
+    CHECK (((decision IS NULL) = (decided_at IS NULL))),
+    CHECK (((decision IS NULL) = (decided_by IS NULL))),
+    CHECK ((decision = ANY (ARRAY['approved'::text, 'rejected'::text, 'rolled_back'::text]))),
+    FOREIGN KEY (digest) REFERENCES artifact(digest),
+    FOREIGN KEY (package) REFERENCES package(name),
+    PRIMARY KEY (package, digest)
 );
 CREATE TABLE run (
     id UUID NOT NULL,
@@ -136,6 +162,8 @@ CREATE TABLE run (
     state TEXT NOT NULL,
     is_recovery BOOLEAN NOT NULL,
     digest TEXT NOT NULL,
+    grants_hash TEXT,
+    context_hash TEXT,
     host_id UUID,
     token BIGINT NOT NULL,
     lease_until TIMESTAMP WITH TIME ZONE,

@@ -100,15 +100,37 @@ CREATE TABLE package (
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     loaded_at TEXT NOT NULL,
+    grants TEXT NOT NULL DEFAULT '',
+    held_digest TEXT REFERENCES artifact (digest),
+    held_since TEXT,
     missing_since TEXT,
     rejection TEXT,
-    rejected_at TEXT
+    rejected_at TEXT,
+    CHECK ((held_digest IS NULL) = (held_since IS NULL)),
+    CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
+    CHECK ((rejection IS NULL) = (rejected_at IS NULL))
 ) STRICT;
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id BLOB NOT NULL REFERENCES host (id),
     digest TEXT NOT NULL,
+    pin TEXT,
     PRIMARY KEY (package, host_id)
+) STRICT;
+CREATE TABLE package_version (
+    package TEXT NOT NULL REFERENCES package (name),
+    digest TEXT NOT NULL REFERENCES artifact (digest),
+    manifest TEXT NOT NULL,
+    first_seen_at TEXT NOT NULL,
+    in_force_at TEXT,
+    decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
+    decided_at TEXT,
+    decided_by TEXT,
+    note TEXT,
+    PRIMARY KEY (package, digest),
+    CHECK ((decision IS NULL) = (decided_at IS NULL)),
+    CHECK ((decision IS NULL) = (decided_by IS NULL)),
+    CHECK (decision IS NOT NULL OR note IS NULL)
 ) STRICT;
 CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
@@ -117,6 +139,8 @@ CREATE TABLE run (
     state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
+    grants_hash TEXT,
+    context_hash TEXT,
     host_id BLOB,
     token INTEGER NOT NULL,
     lease_until TEXT,

@@ -21,13 +21,16 @@ pub const POINTS: [&str; 9] = [
 /// The points of a backfill, beside that path.
 pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfill_commit"];
 
+/// The points at which a host puts a package on the record: in force, or kept out.
+pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_commit"];
+
 /// Die here, if this is the point that the environment names.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
     debug_assert!(
-        POINTS.contains(&name) || BACKFILL_POINTS.contains(&name),
+        POINTS.contains(&name) || BACKFILL_POINTS.contains(&name) || PACKAGE_POINTS.contains(&name),
         "{name} is not among the crash points"
     );
     if CRASH_AT.as_deref() == Some(name) {

@@ -166,6 +166,11 @@ impl LaunchId {
     }
 }
 
+/// The SHA-256 of `bytes`, in lower-case hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
 /// The SHA-256 of an artifact, in lower-case hexadecimal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -174,7 +179,7 @@ pub struct ArtifactDigest(String);
 impl ArtifactDigest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> ArtifactDigest {
-        ArtifactDigest(hex::encode(Sha256::digest(bytes)))
+        ArtifactDigest(sha256(bytes))
     }
 
     /// A digest read back from the database, where only [`ArtifactDigest::of`] put it.

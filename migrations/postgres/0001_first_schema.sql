@@ -43,11 +43,37 @@ CREATE TABLE package (
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     loaded_at TIMESTAMPTZ NOT NULL,
+    -- What the sidecar of the host that was heard last grants, one a line; without values.
+    grants TEXT NOT NULL DEFAULT '',
+    -- The version of the newest file, while that is kept out: it waits for approval, or a person decided against it.
+    held_digest TEXT REFERENCES artifact (digest),
+    held_since TIMESTAMPTZ,
     -- Set while no live host has the package in its folder.
     missing_since TIMESTAMPTZ,
-    -- Why the newest file was not taken, while an older version stays in force.
+    -- Why the newest file cannot be used, while an older version stays in force.
     rejection TEXT,
-    rejected_at TIMESTAMPTZ
+    rejected_at TIMESTAMPTZ,
+    CHECK ((held_digest IS NULL) = (held_since IS NULL)),
+    CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
+    CHECK ((rejection IS NULL) = (rejected_at IS NULL))
+);
+
+-- The versions of a package that were ever seen, and what a person decided about each. It holds for every host.
+CREATE TABLE package_version (
+    package TEXT NOT NULL REFERENCES package (name),
+    digest TEXT NOT NULL REFERENCES artifact (digest),
+    manifest TEXT NOT NULL,
+    first_seen_at TIMESTAMPTZ NOT NULL,
+    -- When it last came in force; none when it never did.
+    in_force_at TIMESTAMPTZ,
+    decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
+    decided_at TIMESTAMPTZ,
+    decided_by TEXT,
+    note TEXT,
+    PRIMARY KEY (package, digest),
+    CHECK ((decision IS NULL) = (decided_at IS NULL)),
+    CHECK ((decision IS NULL) = (decided_by IS NULL)),
+    CHECK (decision IS NOT NULL OR note IS NULL)
 );
 
 -- Which live host has which package: a run goes only where the operator put the package and its grants.
@@ -55,6 +81,8 @@ CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id UUID NOT NULL REFERENCES host (id),
     digest TEXT NOT NULL,
+    -- The only digest that its sidecar lets in.
+    pin TEXT,
     PRIMARY KEY (package, host_id)
 );
 
@@ -196,6 +224,9 @@ CREATE TABLE run (
     state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery BOOLEAN NOT NULL,
     digest TEXT NOT NULL,
+    -- The SHA-256 of what it was granted and of the context it was given, when a host took it last.
+    grants_hash TEXT,
+    context_hash TEXT,
     -- The host that holds the run, the fence that proves it, and until when.
     host_id UUID,
     token BIGINT NOT NULL,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
+use crate::guest::with_functions;
 use crate::tower::{Tower, eventually, keys, list, millis, package, text};
 
 on_both_empty!(
@@ -289,39 +290,7 @@ fn laborious() -> Vec<u8> {
         }
         functions.push(')');
     }
-    let types = r#"
-        (type $completion (record (field "output" (option string)) (field "context" (option string))))
-        (type $failure (record (field "message" string) (field "retryable" bool)
-            (field "retry-after-ms" (option u64)) (field "details" (option string))))"#;
-    let component = format!(
-        r#"(component
-            (core module $code
-                (memory (export "memory") 1)
-                (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
-                (func (export "run") (param i32 i32 i32 i32) (result i32) unreachable)
-                {functions})
-            (core instance $i (instantiate $code))
-            {types}
-            (alias core export $i "memory" (core memory $memory))
-            (alias core export $i "cabi_realloc" (core func $realloc))
-            (func $run (param "task" string) (param "context" string)
-                (result (result $completion (error $failure)))
-                (canon lift (core func $i "run") (memory $memory) (realloc (core func $realloc))))
-            (component $task
-                {types}
-                (import "completion" (type $c (eq $completion)))
-                (import "failure" (type $f (eq $failure)))
-                (import "run" (func $run (param "task" string) (param "context" string)
-                    (result (result $c (error $f)))))
-                (export $ec "completion" (type $c))
-                (export $ef "failure" (type $f))
-                (export "run" (func $run) (func (param "task" string) (param "context" string)
-                    (result (result $ec (error $ef))))))
-            (instance $t (instantiate $task (with "run" (func $run))
-                (with "completion" (type $completion)) (with "failure" (type $failure))))
-            (export "campanile:task/task@0.1.0" (instance $t)))"#
-    );
-    wat::parse_str(component).expect("WebAssembly")
+    with_functions(&functions)
 }
 
 async fn a_host_that_still_compiles_can_be_stopped(place: Place) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use campanile::clock::Timestamp;
 use campanile::db::hosts::{self, Host};
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages::{self, Loaded};
-use campanile::db::runs::{self, Finish, NewRun, RunEnd};
+use campanile::db::packages::{self, Loaded, Settings};
+use campanile::db::runs::{self, Finish, Hashes, NewRun, RunEnd};
 use campanile::db::schedules::{self, Pause, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{Decision, Origin, Tx};
@@ -73,6 +73,7 @@ pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: T
         form: "typed_component",
         bytes,
         manifest: "{}",
+        settings: Settings::default(),
     };
     packages::publish(tx, host, &loaded, now).await.unwrap();
 }
@@ -216,6 +217,7 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
             schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
+            hashes: Hashes::default(),
         })
         .collect();
     let lease_until = now.plus(Duration::from_secs(30));

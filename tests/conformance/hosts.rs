@@ -1,7 +1,7 @@
 //! Hosts' lives, the packages in their folders, and the lock that each of them holds.
 
 use campanile::db::hosts::{self, Buried, EndReason};
-use campanile::db::packages::{self, Loaded, PackageRow};
+use campanile::db::packages::{self, Loaded, PackageRow, Settings};
 use campanile::db::{Db, DbError, schedules};
 use campanile::ids::ArtifactDigest;
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
@@ -127,6 +127,10 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         form: "core_module_with_wit",
         bytes: b"newer bytes",
         manifest: r#"{"tasks":[]}"#,
+        settings: Settings {
+            grants: r#"["env","TOKEN"]"#,
+            pin: None,
+        },
     };
     packages::publish(&mut tx, host, &newer, at(5))
         .await
@@ -139,6 +143,10 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         size_bytes: Some(11),
         manifest: r#"{"tasks":[]}"#.to_owned(),
         loaded_at: at(5),
+        grants: r#"["env","TOKEN"]"#.to_owned(),
+        held_digest: None,
+        held_since: None,
+        held_decision: None,
         missing_since: None,
         rejection: None,
         rejected_at: None,
@@ -236,14 +244,14 @@ async fn a_version_on_the_record_is_found_again(test: TestDb) {
         .unwrap();
     packages::withdraw(&mut tx, host_1, PACKAGE).await.unwrap();
     packages::mark_missing(&mut tx, at(1)).await.unwrap();
-    packages::publish_host(&mut tx, host_2, PACKAGE, &digest())
+    packages::publish_host(&mut tx, host_2, PACKAGE, &digest(), Settings::default())
         .await
         .unwrap();
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.missing_since, row.loaded_at), (None, at(0)));
     let still = packages::mark_missing(&mut tx, at(2)).await.unwrap();
     assert_eq!(still, Vec::<String>::new());
-    packages::publish_host(&mut tx, host_2, PACKAGE, &digest())
+    packages::publish_host(&mut tx, host_2, PACKAGE, &digest(), Settings::default())
         .await
         .unwrap();
 }

@@ -21,4 +21,5 @@ mod sim;
 mod statements;
 mod texts;
 mod values;
+mod versions;
 mod why;

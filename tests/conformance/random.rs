@@ -11,7 +11,7 @@ use campanile::db::events::{self, EventKind};
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::packages;
 use campanile::db::recovery::{self, Fate, Verdict};
-use campanile::db::runs::{self, NewRun, RunEnd};
+use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
 use campanile::db::schedules::{self, Advance, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
@@ -25,6 +25,8 @@ use uuid::Uuid;
 use crate::fixtures::{
     Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
 };
+
+mod versions;
 
 /// Operations in one list.
 const OPERATIONS: usize = 500;
@@ -138,7 +140,7 @@ async fn step(test: &TestDb, caller: &mut Caller) -> (&'static str, String) {
         75..78 => renew_or_record(&mut tx, caller, now).await,
         78..85 => recover(&mut tx, caller, now).await,
         85..91 => change_hosts(&mut tx, caller, now).await,
-        91..96 => change_packages(&mut tx, caller, now).await,
+        91..96 => versions::change(&mut tx, caller, now).await,
         _ => look(&mut tx, now).await,
     };
     // Now and then everything is for nothing. Not by dropping the transaction: Postgres
@@ -318,6 +320,10 @@ async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
+            hashes: Hashes {
+                grants: Some(caller.next().to_string()),
+                context: None,
+            },
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
@@ -488,24 +494,6 @@ async fn change_hosts(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
         .unwrap();
     let living = hosts::live(tx).await;
     ("hosts", format!("{answer} {:?}", sorted(living)), true)
-}
-
-async fn change_packages(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let host = caller.host();
-    let name = caller.package();
-    let answer = match caller.random.random_range(0..10) {
-        0..5 => {
-            let bytes = [caller.random.random_range(0..4)];
-            publish(tx, host, name, &bytes, now).await;
-            "published".to_owned()
-        }
-        5 => text(&packages::reject(tx, name, "cracked", now).await),
-        6 => text(&packages::withdraw(tx, host, name).await),
-        7 => text(&packages::withdraw_ended(tx).await),
-        _ => text(&sorted(packages::mark_missing(tx, now).await)),
-    };
-    let all = packages::list(tx, None).await;
-    ("packages", format!("{answer} {}", text(&all)), true)
 }
 
 async fn look(tx: &mut Tx, now: Timestamp) -> Done {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile::db::hosts;
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::recovery;
-use campanile::db::runs::{self, NewRun, RunEnd};
+use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
 use campanile::db::task_runs;
 use campanile::db::{Db, FailureKind, LaunchStatus, RunState};
 use campanile::ids::{LaunchId, RunId};
@@ -49,6 +49,10 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
         schedule_id: open[0].schedule_id,
         is_recovery: false,
         digest: open[0].digest.clone(),
+        hashes: Hashes {
+            grants: Some("granted".to_owned()),
+            context: Some("given".to_owned()),
+        },
     };
     runs::begin(&mut tx, host, &[new], at(11), at(41))
         .await
@@ -66,6 +70,15 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
     assert_eq!((run.state, run.finished_at), (RunState::Running, None));
     assert_eq!(run.host.as_deref(), Some("tower-1"));
+    let versions = [run.host_version, run.wasmtime_version, run.tzdata_version];
+    assert_eq!(
+        versions.map(Option::unwrap),
+        ["0.1.0", "48", "2026a"],
+        "those of its host"
+    );
+    assert_eq!(run.schedule_revision, 1);
+    let hashes = (run.grants_hash.as_deref(), run.context_hash.as_deref());
+    assert_eq!(hashes, (Some("granted"), Some("given")));
 
     let held = Held {
         run_id: run_id(1),
@@ -196,6 +209,7 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
                             schedule_id: taken.schedule_id,
                             is_recovery: false,
                             digest: digest(),
+                            hashes: Hashes::default(),
                         })
                         .collect();
                     runs::begin(&mut tx, host_id(number), &new, at(1_000), at(1_030))

@@ -3,7 +3,7 @@
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::packages;
-use campanile::db::runs::{self, NewRun};
+use campanile::db::runs::{self, Hashes, NewRun};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::task_runs::{self, TaskRun};
 use campanile::db::{FailureKind, Origin, launches};
@@ -378,6 +378,7 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
             schedule_id: launch.schedule_id,
             is_recovery: false,
             digest: digest(),
+            hashes: Hashes::default(),
         };
         launches::insert(&mut tx, &[launch]).await.unwrap();
         runs::begin(&mut tx, host, &[new], at(20), at(50))

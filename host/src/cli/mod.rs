@@ -104,7 +104,7 @@ enum Command {
     /// Look at runs: every attempt to carry a launch out
     #[command(subcommand)]
     Run(run::Run),
-    /// Look at packages
+    /// Look at packages, and say which version of one is in force
     #[command(subcommand)]
     Package(package::Package),
     /// Look at what happened to the tower itself

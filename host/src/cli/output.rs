@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::config::ConfigError;
 use crate::db::DbError;
 use crate::engine::StartError;
+use crate::engine::approval::PackageError;
 use crate::engine::schedules::ScheduleError;
 use crate::policy::PolicyError;
 use crate::schedule::RuleError;
@@ -81,6 +82,19 @@ impl From<ScheduleError> for Failure {
                 Failure::refused(error.to_string()).hint(hint)
             }
             error => Failure::refused(error.to_string()),
+        }
+    }
+}
+
+impl From<PackageError> for Failure {
+    fn from(error: PackageError) -> Failure {
+        if let PackageError::Db(error) = error {
+            return error.into();
+        }
+        let failure = Failure::refused(error.to_string());
+        match error.hint() {
+            hint if hint.is_empty() => failure,
+            hint => failure.hint(hint),
         }
     }
 }

@@ -1,126 +1,193 @@
-//! `campanile package`: what the hosts have in their folders.
+//! `campanile package`: what the hosts have in their folders, and which version of it is in force.
+//!
+//! Works on the database directly, also while a host serves it: the host follows within a second.
+
+mod compare;
+mod shown;
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
-use serde_json::{Value, json};
+use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::Common;
-use super::output::{self, Failure, cell};
+use super::output::{self, Failure};
+use super::schedule::By;
+use crate::clock::Timestamp;
+use crate::db::Tx;
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules;
-use crate::engine::schedules as orders;
+use crate::engine::approval::{self, Decided, Order, PackageError};
 use crate::telemetry::printable;
 
 #[derive(Subcommand)]
 pub(super) enum Package {
     /// All packages that were ever seen
     List,
-    /// One package: what it says of itself, and its schedules
+    /// One package: what it says of itself, what it is granted, its schedules and its versions
     Show {
         /// The package's name: that of its file without .wasm
         name: String,
     },
+    /// What changes from one version to another
+    Diff(compare::Compare),
+    /// Put the version in force that waits or is kept out, whatever it asks for; it is granted no more than before
+    Approve(OfHeld),
+    /// Keep the version out that waits, until it is approved or other bytes take its place
+    Reject(OfHeld),
+    /// Put a former version in force, and keep the file in the folder out until it is approved or other bytes take its
+    /// place
+    Rollback {
+        /// The package's name: that of its file without .wasm
+        name: String,
+        /// The first digits of the former version's digest [default: the one in force before]
+        #[arg(long, value_name = "DIGEST")]
+        to: Option<String>,
+        #[command(flatten)]
+        note: Note,
+    },
+}
+
+/// What is decided about a version that is not in force.
+#[derive(Args)]
+pub(super) struct OfHeld {
+    /// The package's name: that of its file without .wasm
+    name: String,
+    /// Only if it is the version whose digest begins so
+    #[arg(long, value_name = "DIGEST")]
+    digest: Option<String>,
+    #[command(flatten)]
+    note: Note,
+}
+
+/// Who decides, and why.
+#[derive(Args)]
+pub(super) struct Note {
+    /// Why, for those who come after you
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    #[command(flatten)]
+    by: By,
+}
+
+impl Note {
+    fn order(&self) -> Order<'_> {
+        Order {
+            by: &self.by.by,
+            note: self.note.as_deref(),
+        }
+    }
 }
 
 impl Package {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let db = common.open().await?;
-        let mut tx = db.read().await?;
         match self {
             Package::List => {
-                let rows = packages::list(&mut tx, None).await?;
-                list(common, rows)?;
+                let db = common.open().await?;
+                let rows = packages::list(&mut db.read().await?, None).await?;
+                shown::list(common, rows)?;
             }
             Package::Show { name } => {
-                let row = match packages::find(&mut tx, &name).await? {
-                    Some(row) => row,
-                    // Names the nearest one.
-                    None => orders::known_package(&mut tx, &name).await?,
+                let db = common.open().await?;
+                let mut tx = db.read().await?;
+                let row = find(&mut tx, &name).await?;
+                shown::show(common, &mut tx, &row).await?;
+            }
+            Package::Diff(compare) => compare.run(common).await?,
+            Package::Approve(OfHeld { name, digest, note }) => {
+                let decide = async |tx: &mut Tx, now| {
+                    approval::approve(tx, &name, digest.as_deref(), note.order(), now).await
                 };
-                let own = schedules::list(&mut tx, None, Some(&row.name)).await?;
-                let own: Vec<String> = own.into_iter().map(|schedule| schedule.says.name).collect();
-                show(common, &row, &own)?;
+                let decided = decide_in(common, decide).await?;
+                let Decided { digest, before, .. } = &decided;
+                let said = format!(
+                    "approved {name} {}, in force in place of {}",
+                    digest.short(),
+                    before.short()
+                );
+                tell(common, &name, "approved", &decided, &said)?;
+            }
+            Package::Reject(OfHeld { name, digest, note }) => {
+                let decide = async |tx: &mut Tx, now| {
+                    approval::reject(tx, &name, digest.as_deref(), note.order(), now).await
+                };
+                let decided = decide_in(common, decide).await?;
+                let Decided { digest, before, .. } = &decided;
+                let said = format!(
+                    "rejected {name} {}, {} stays in force",
+                    digest.short(),
+                    before.short()
+                );
+                tell(common, &name, "rejected", &decided, &said)?;
+            }
+            Package::Rollback { name, to, note } => {
+                let decide = async |tx: &mut Tx, now| {
+                    approval::roll_back(tx, &name, to.as_deref(), note.order(), now).await
+                };
+                let decided = decide_in(common, decide).await?;
+                let Decided { digest, before, .. } = &decided;
+                let said = format!(
+                    "rolled {name} back to {}, {} is kept out",
+                    digest.short(),
+                    before.short()
+                );
+                tell(common, &name, "rolled_back", &decided, &said)?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn state(row: &PackageRow) -> &'static str {
-    match (&row.digest, row.missing_since, &row.rejection) {
-        (None, _, _) => "rejected",
-        (Some(_), Some(_), _) => "missing",
-        (Some(_), None, Some(_)) => "active, newest file rejected",
-        (Some(_), None, None) => "active",
+/// The package of that name, or the nearest name.
+async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, Failure> {
+    match packages::find(tx, name).await? {
+        Some(row) => Ok(row),
+        None => Err(approval::unknown(tx, name).await?.into()),
     }
 }
 
-fn value(row: &PackageRow) -> Value {
-    json!({
-        "name": row.name,
-        "state": state(row),
-        "digest": row.digest,
-        "form": row.form,
-        "size_bytes": row.size_bytes,
-        "loaded_at": row.loaded_at,
-        "missing_since": row.missing_since,
-        "rejection": row.rejection,
-        "rejected_at": row.rejected_at,
-    })
+async fn decide_in(
+    common: &Common,
+    decide: impl AsyncFn(&mut Tx, Timestamp) -> Result<Decided, PackageError>,
+) -> Result<Decided, Failure> {
+    let (db, clock) = common.open_with_clock().await?;
+    let mut tx = db.write().await?;
+    let decided = decide(&mut tx, clock.now()).await?;
+    tx.commit().await?;
+    Ok(decided)
 }
 
-fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure> {
+fn tell(
+    common: &Common,
+    name: &str,
+    done: &str,
+    decided: &Decided,
+    said: &str,
+) -> Result<(), Failure> {
+    let warnings: Vec<String> = decided
+        .left_over
+        .iter()
+        .map(|(schedule, task)| {
+            format!("the schedule `{schedule}` launches the task `{task}`, which the version in force does not have")
+        })
+        .collect();
     if common.json {
-        return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
+        return output::json_out(&json!({
+            "package": name,
+            "done": done,
+            "digest": decided.digest,
+            "before": decided.before,
+            "missing": decided.is_missing,
+            "warnings": warnings,
+        }));
     }
-    output::table(
-        [
-            "PACKAGE",
-            "STATE",
-            "DIGEST",
-            "FORM",
-            "SIZE",
-            "LOADED",
-            "REJECTION",
-        ],
-        rows.into_iter().map(|row| {
-            [
-                row.name.clone(),
-                state(&row).to_owned(),
-                cell(&row.digest.as_ref().map(|digest| digest.short().to_owned())),
-                cell(&row.form),
-                cell(
-                    &row.size_bytes
-                        .map(|size| bytesize::ByteSize::b(size.unsigned_abs())),
-                ),
-                row.loaded_at.to_string(),
-                row.rejection.unwrap_or_default(),
-            ]
-        }),
-    )
-}
-
-fn show(common: &Common, row: &PackageRow, schedules: &[String]) -> Result<(), Failure> {
-    let manifest: Value = serde_json::from_str(&row.manifest).unwrap_or_default();
-    if common.json {
-        let mut value = value(row);
-        value["manifest"] = manifest;
-        value["schedules"] = json!(schedules);
-        return output::json_out(&value);
+    output::line(&printable(said))?;
+    for warning in warnings {
+        output::talk(&printable(&format!("warning: {warning}")));
     }
-    for (key, value) in [
-        ("package", row.name.clone()),
-        ("state", state(row).to_owned()),
-        ("digest", cell(&row.digest)),
-        ("form", cell(&row.form)),
-        ("loaded", row.loaded_at.to_string()),
-        ("missing", cell(&row.missing_since)),
-        ("rejection", cell(&row.rejection)),
-        ("schedules", schedules.join(", ")),
-    ] {
-        output::line(&format!("{key:9} {}", printable(&value)))?;
+    if decided.is_missing {
+        output::talk(&printable(&format!(
+            "note: `{name}` is in no live host's folder; the decision holds when it is back"
+        )));
     }
-    output::line("manifest")?;
-    output::line(&printable(&format!("{manifest:#}")))
+    Ok(())
 }

@@ -153,6 +153,7 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
     if common.json {
         return output::json_out(&Detail { run, tasks });
     }
+    let made_by = made_by(&run);
     for (key, value) in [
         ("run", run.id.to_string()),
         ("launch", run.launch_id.to_string()),
@@ -161,7 +162,11 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
         ("state", run.state.to_string()),
         ("recovery", run.is_recovery.to_string()),
         ("package", format!("{} {}", run.package, run.digest.short())),
+        ("revision", run.schedule_revision.to_string()),
+        ("grants", cell(&run.grants_hash)),
+        ("context", cell(&run.context_hash)),
         ("host", cell(&run.host)),
+        ("made by", made_by),
         ("started", run.started_at.to_string()),
         ("finished", cell(&run.finished_at)),
         ("retry at", cell(&run.retry_at)),
@@ -270,6 +275,16 @@ fn usage(tasks: &[Task]) -> Result<(), Failure> {
     });
     let columns = ["TASK", "ATTEMPT", "RESOURCE", "USED", "LIMIT", "SHARE"];
     output::table(columns, rows)
+}
+
+/// The versions of what carried a run out.
+pub(super) fn made_by(run: &RunRow) -> String {
+    format!(
+        "campanile {}, wasmtime {}, tzdata {}",
+        cell(&run.host_version),
+        cell(&run.wasmtime_version),
+        cell(&run.tzdata_version)
+    )
 }
 
 fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {

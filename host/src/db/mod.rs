@@ -29,6 +29,7 @@ pub mod events;
 pub mod hosts;
 pub mod launches;
 pub mod overlap;
+pub mod package_versions;
 pub mod packages;
 #[doc(hidden)]
 pub mod probe;

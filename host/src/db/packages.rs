@@ -3,10 +3,12 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
+use super::package_versions::{self, VersionDecision};
 use super::types::storable;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId};
+use crate::words::words;
 
 /// A package as the hosts have it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
@@ -20,11 +22,50 @@ pub struct PackageRow {
     /// JSON.
     pub manifest: String,
     pub loaded_at: Timestamp,
+    /// What the sidecar of the host that was heard last grants, one a line.
+    pub grants: String,
+    /// The version of the newest file, while that is kept out.
+    pub held_digest: Option<ArtifactDigest>,
+    pub held_since: Option<Timestamp>,
+    /// What a person decided about that; none while it waits for approval.
+    pub held_decision: Option<VersionDecision>,
     /// Set while no live host has it.
     pub missing_since: Option<Timestamp>,
-    /// Why the newest file was not taken.
+    /// Why the newest file cannot be used.
     pub rejection: Option<String>,
     pub rejected_at: Option<Timestamp>,
+}
+
+words! {
+    /// Where a package stands.
+    PackageState {
+        /// Its newest file is in force.
+        Active => "active",
+        /// Its newest file asks for more than it is granted: an older version is in force, until a person decides.
+        PendingApproval => "pending_approval",
+        /// A person put an older version in force, and the newest file is kept out.
+        RolledBack => "rolled_back",
+        /// Its newest file cannot be used, or a person decided against it: an older version is in force, or none.
+        Rejected => "rejected",
+        /// No live host has it.
+        Missing => "missing",
+    }
+}
+
+impl PackageRow {
+    /// Where it stands.
+    pub fn state(&self) -> PackageState {
+        let is_held = self.held_digest.is_some();
+        match self.held_decision {
+            _ if self.digest.is_none() => PackageState::Rejected,
+            _ if self.missing_since.is_some() => PackageState::Missing,
+            Some(VersionDecision::RolledBack) => PackageState::RolledBack,
+            Some(VersionDecision::Rejected) => PackageState::Rejected,
+            _ if is_held => PackageState::PendingApproval,
+            _ if self.rejection.is_some() => PackageState::Rejected,
+            _ => PackageState::Active,
+        }
+    }
 }
 
 /// A package that a host has loaded.
@@ -35,23 +76,53 @@ pub struct Loaded<'a> {
     pub form: &'a str,
     pub bytes: &'a [u8],
     pub manifest: &'a str,
+    pub settings: Settings<'a>,
+}
+
+/// What a host's sidecar of a package says that others are to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings<'a> {
+    /// What it grants, one a line, without values.
+    pub grants: &'a str,
+    /// The only digest that it lets in.
+    pub pin: Option<&'a str>,
 }
 
 const KEEP_ARTIFACT: &str =
     "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (digest) DO NOTHING";
-const PUBLISH: &str =
-    "INSERT INTO package (name, digest, manifest, loaded_at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, manifest = excluded.manifest,
-        loaded_at = excluded.loaded_at, missing_since = NULL, rejection = NULL, rejected_at = NULL";
-const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest) VALUES ($1, $2, $3)
-    ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest";
-const FOUND: &str =
-    "UPDATE package SET missing_since = NULL WHERE name = $1 AND missing_since IS NOT NULL";
+// Also locks the row: whoever decides about this package at the same time waits here.
+const CLAIM: &str = "INSERT INTO package (name, manifest, loaded_at) VALUES ($1, '{}', $2)
+    ON CONFLICT (name) DO UPDATE SET name = excluded.name";
+const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
+const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
+        held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL WHERE name = $1";
+const PUT_IN_FORCE: &str = "UPDATE package SET digest = $2, loaded_at = $3, held_digest = $4,
+        held_since = CASE WHEN held_digest = $4 THEN held_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
+        rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
+        rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
+        manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
+    WHERE name = $1";
+const HOLD: &str = "UPDATE package SET held_digest = $2,
+        held_since = CASE WHEN held_digest = $2 THEN held_since ELSE $3 END, rejection = NULL, rejected_at = NULL
+    WHERE name = $1";
+const RESTORE: &str =
+    "UPDATE package SET held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL
+    WHERE name = $1";
+const PUBLISH_HOST: &str =
+    "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
+const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
+    WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
 const REJECT: &str = "INSERT INTO package (name, manifest, loaded_at, missing_since, rejection, rejected_at)
     VALUES ($1, '{}', $3, $3, $2, $3)
-    ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at";
+    ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
+        held_digest = NULL, held_since = NULL";
 const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
+// What nobody has any more is not kept out any more either.
+const LET_GO: &str = "UPDATE package SET held_digest = NULL, held_since = NULL
+    WHERE name = $1 AND held_digest IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
 const WITHDRAW_ENDED: &str = "DELETE FROM package_host
     WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
 const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
@@ -60,49 +131,131 @@ const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
     RETURNING name";
 const LIST: &str =
     "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
-        p.loaded_at, p.missing_since, p.rejection, p.rejected_at
+        p.loaded_at, p.grants, p.held_digest, p.held_since, v.decision AS held_decision, p.missing_since,
+        p.rejection, p.rejected_at
     FROM package p LEFT JOIN artifact a ON a.digest = p.digest
+    LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.held_digest
     WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
+const PINS: &str = "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
+    WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";
 const ARTIFACT: &str = "SELECT bytes FROM artifact WHERE digest = $1";
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 pub const STATEMENTS: &[&str] = &[
     KEEP_ARTIFACT,
+    CLAIM,
+    LOCK,
     PUBLISH,
+    PUT_IN_FORCE,
+    HOLD,
+    RESTORE,
     PUBLISH_HOST,
     FOUND,
     REJECT,
     WITHDRAW,
+    LET_GO,
     WITHDRAW_ENDED,
     MARK_MISSING,
     LIST,
+    PINS,
     ARTIFACT,
 ];
 
-/// Put on the record that `host` has loaded a package, and keep its bytes.
+/// Make others wait who decide about the package of that name, which need not be known, until this transaction ends.
+pub async fn claim(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(CLAIM)
+        .bind(name)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// The same for a package that is known; gives it.
+pub async fn locked(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
+    on!(tx, |conn| sqlx::query(LOCK)
+        .bind(name)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    find(tx, name).await
+}
+
+/// Put on the record that `host` has loaded a package, keep its bytes, and put it in force.
 pub async fn publish(
     tx: &mut Tx,
     host: HostId,
     package: &Loaded<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    on!(tx, |conn| {
-        sqlx::query(KEEP_ARTIFACT)
-            .bind(package.digest.as_str())
-            .bind(package.form)
-            .bind(package.bytes)
-            .bind(now)
-            .execute(&mut *conn)
-            .await?;
-        sqlx::query(PUBLISH)
-            .bind(package.name)
-            .bind(package.digest.as_str())
-            .bind(package.manifest)
-            .bind(now)
-            .execute(&mut *conn)
-            .await?;
-    });
-    publish_host(tx, host, package.name, package.digest).await
+    claim(tx, package.name, now).await?;
+    keep(tx, package, now).await?;
+    package_versions::came_in_force(tx, package.name, package.digest, now).await?;
+    on!(tx, |conn| sqlx::query(PUBLISH)
+        .bind(package.name)
+        .bind(package.digest.as_str())
+        .bind(package.manifest)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    publish_host(tx, host, package.name, package.digest, package.settings).await
+}
+
+/// Put on the record that the newest file of a package is kept out, with its bytes: another version is in force.
+pub async fn hold(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(), DbError> {
+    keep(tx, package, now).await?;
+    on!(tx, |conn| sqlx::query(HOLD)
+        .bind(package.name)
+        .bind(package.digest.as_str())
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+async fn keep(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(KEEP_ARTIFACT)
+        .bind(package.digest.as_str())
+        .bind(package.form)
+        .bind(package.bytes)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    package_versions::seen(tx, package.name, package.digest, package.manifest, now).await
+}
+
+/// Put a version in force that is on the record, and keep out `held`, the version of the newest file, if it is another.
+pub async fn put_in_force(
+    tx: &mut Tx,
+    name: &str,
+    digest: &ArtifactDigest,
+    held: Option<&ArtifactDigest>,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    package_versions::came_in_force(tx, name, digest, now).await?;
+    on!(tx, |conn| sqlx::query(PUT_IN_FORCE)
+        .bind(name)
+        .bind(digest.as_str())
+        .bind(now)
+        .bind(held.map(ArtifactDigest::as_str))
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// Put on the record that the newest file of a package is the version in force again.
+pub async fn restore(tx: &mut Tx, name: &str) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(RESTORE)
+        .bind(name)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
 }
 
 /// Put on the record that `host` has a package whose version is on the record already.
@@ -111,20 +264,26 @@ pub async fn publish_host(
     host: HostId,
     name: &str,
     digest: &ArtifactDigest,
+    settings: Settings<'_>,
 ) -> Result<(), DbError> {
     on!(tx, |conn| {
         sqlx::query(PUBLISH_HOST)
             .bind(name)
             .bind(host)
             .bind(digest.as_str())
+            .bind(settings.pin)
             .execute(&mut *conn)
             .await?;
-        sqlx::query(FOUND).bind(name).execute(&mut *conn).await?;
+        sqlx::query(FOUND)
+            .bind(name)
+            .bind(settings.grants)
+            .execute(&mut *conn)
+            .await?;
     });
     Ok(())
 }
 
-/// Put on the record that a file was not taken. An older version stays in force.
+/// Put on the record that a file cannot be used. An older version stays in force.
 pub async fn reject(
     tx: &mut Tx,
     name: &str,
@@ -143,12 +302,14 @@ pub async fn reject(
 
 /// Put on the record that `host` no longer has a package.
 pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(WITHDRAW)
-        .bind(name)
-        .bind(host)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    on!(tx, |conn| {
+        sqlx::query(WITHDRAW)
+            .bind(name)
+            .bind(host)
+            .execute(&mut *conn)
+            .await?;
+        sqlx::query(LET_GO).bind(name).execute(&mut *conn).await?;
+    });
     Ok(())
 }
 
@@ -187,5 +348,13 @@ pub async fn artifact(tx: &mut Tx, digest: &ArtifactDigest) -> Result<Option<Vec
     Ok(on!(tx, |conn| sqlx::query_scalar(ARTIFACT)
         .bind(digest.as_str())
         .fetch_optional(conn)
+        .await)?)
+}
+
+/// The digests to which sidecars pin a package, each with the name of the live host that has it.
+pub async fn pins(tx: &mut Tx, name: &str) -> Result<Vec<(String, String)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(PINS)
+        .bind(name)
+        .fetch_all(conn)
         .await)?)
 }

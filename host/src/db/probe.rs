@@ -5,8 +5,8 @@
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
-    DbError, Tx, backfills, buckets, changes, events, hosts, launches, on, overlap, packages,
-    recovery, runs, schedules, stats, task_runs, trail,
+    DbError, Tx, backfills, buckets, changes, events, hosts, launches, on, overlap,
+    package_versions, packages, recovery, runs, schedules, stats, task_runs, trail,
 };
 
 /// Run any SQL, also several statements.
@@ -45,6 +45,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         hosts::STATEMENTS,
         launches::STATEMENTS,
         overlap::STATEMENTS,
+        package_versions::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
         runs::STATEMENTS,

@@ -53,6 +53,16 @@ pub struct NewRun {
     pub schedule_id: ScheduleId,
     pub is_recovery: bool,
     pub digest: ArtifactDigest,
+    pub hashes: Hashes,
+}
+
+/// The SHA-256, in lower-case hexadecimal, of what a run goes by besides its code.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hashes {
+    /// Of what its host's sidecar grants.
+    pub grants: Option<String>,
+    /// Of the context without what the host adds.
+    pub context: Option<String>,
 }
 
 /// What becomes of a run that its host lets go of.
@@ -142,7 +152,17 @@ pub struct RunRow {
     pub is_recovery: bool,
     pub package: String,
     pub digest: ArtifactDigest,
+    /// What the schedule said is on the record under this number.
+    pub schedule_revision: i64,
+    /// The SHA-256 of what its host's sidecar granted when it was taken last.
+    pub grants_hash: Option<String>,
+    /// The SHA-256 of the context that it was given, without what the host adds.
+    pub context_hash: Option<String>,
     pub host: Option<String>,
+    /// Of Campanile, as of the next two: those of the host.
+    pub host_version: Option<String>,
+    pub wasmtime_version: Option<String>,
+    pub tzdata_version: Option<String>,
     pub retry_at: Option<Timestamp>,
     pub started_at: Timestamp,
     pub finished_at: Option<Timestamp>,
@@ -164,8 +184,8 @@ const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.ki
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const BEGIN: Batch = Batch {
-    head: "INSERT INTO run (id, launch_id, schedule_id, state, is_recovery, digest, host_id, token, lease_until, started_at) VALUES ",
-    columns: 10,
+    head: "INSERT INTO run (id, launch_id, schedule_id, state, is_recovery, digest, grants_hash, context_hash, host_id, token, lease_until, started_at) VALUES ",
+    columns: 12,
     tail: "",
 };
 const LINK: Batch = Batch {
@@ -228,6 +248,7 @@ const FAILURE: Batch = Batch {
         WHERE (schedule_result.failure_slot IS NULL OR schedule_result.failure_slot <= excluded.failure_slot)
           AND (schedule_result.success_slot IS NULL OR schedule_result.success_slot < excluded.failure_slot)",
 };
+const GO_BY: &str = "UPDATE run SET grants_hash = $2, context_hash = $3 WHERE id = $1";
 const HOLD: &str =
     "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
 const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
@@ -235,11 +256,13 @@ const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
 const NEXT_QUEUED: &str =
     "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
 const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
-const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
+const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+        r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
     WHERE s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2";
-const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
+const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+        r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
     WHERE r.id = $1";
@@ -250,6 +273,7 @@ pub const STATEMENTS: &[&str] = &[
     WAITING,
     CONTINUE,
     CONTINUE_LAUNCH,
+    GO_BY,
     HOLD,
     NEXT_OPEN,
     NEXT_QUEUED,
@@ -301,6 +325,8 @@ pub async fn begin(
                     .bind(RunState::Running)
                     .bind(run.is_recovery)
                     .bind(run.digest.as_str())
+                    .bind(run.hashes.grants.as_deref())
+                    .bind(run.hashes.context.as_deref())
                     .bind(host)
                     .bind(FIRST_TOKEN)
                     .bind(lease_until)
@@ -345,6 +371,18 @@ pub async fn take_waiting(
         });
     }
     Ok(waiting)
+}
+
+/// Put on the record what a run that was taken again goes by now.
+pub async fn go_by(tx: &mut Tx, run: RunId, hashes: &Hashes) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(GO_BY)
+        .bind(run)
+        .bind(hashes.grants.as_deref())
+        .bind(hashes.context.as_deref())
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
 }
 
 /// Renew the leases of runs, each held under a fence; gives those that are still held, and until when those may take

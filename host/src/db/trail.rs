@@ -75,7 +75,8 @@ const BESIDE: &str = decided!(
     "l.schedule_id = $1 AND l.id <> $2 AND (l.claimed_at < $3 OR (l.claimed_at = $3 AND l.slot < $4)) AND l.decision <> 'skipped'
         AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $5"
 );
-const RUNS: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, h.name AS host, r.retry_at,
+const RUNS: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+        r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
     WHERE r.launch_id = $1 ORDER BY r.started_at, r.id";

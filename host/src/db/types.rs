@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::events::EventKind;
 use super::hosts::EndReason;
+use super::package_versions::VersionDecision;
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -109,7 +110,8 @@ word_column!(
     FailureKind,
     BackfillState,
     EventKind,
-    EndReason
+    EndReason,
+    VersionDecision
 );
 
 words! {

@@ -2,9 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use super::spec::Spec;
 use super::take::Work;
 use crate::clock::Timestamp;
-use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::db::runs::Taken;
+use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
+use crate::package::Package;
 use crate::wasm::RunFacts;
 
 /// What the host says in every context, under the reserved keys.
@@ -94,13 +97,21 @@ impl Facts {
 
 /// The user's part: the sidecar's as it is now, the schedule's over it as it was when the launch was decided, the
 /// trigger's on top.
-pub(super) fn of_user(sidecar: &Map<String, Value>, work: &Work) -> Map<String, Value> {
-    let mut context = sidecar.clone();
-    context.extend(work.spec.context.clone());
-    if let Some(Ok(Value::Object(own))) = work.taken.context.as_deref().map(serde_json::from_str) {
+pub(super) fn of_user(package: Option<&Package>, spec: &Spec, taken: &Taken) -> Map<String, Value> {
+    let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
+    context.extend(spec.context.clone());
+    if let Some(Ok(Value::Object(own))) = taken.context.as_deref().map(serde_json::from_str) {
         context.extend(own);
     }
     context
+}
+
+/// The SHA-256 of the user's part, in lower-case hexadecimal: of its JSON without spaces, the keys of every object in
+/// their order as bytes. It is the same whoever wrote the keys in whichever order.
+pub(super) fn hash(user: &Map<String, Value>) -> String {
+    let mut user = Value::Object(user.clone());
+    user.sort_all_objects();
+    sha256(user.to_string().as_bytes())
 }
 
 /// The whole context of one call, as text: `user` with the reserved keys over it.
@@ -133,6 +144,25 @@ pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
 mod tests {
     use super::*;
     use crate::package::context::RESERVED;
+
+    #[test]
+    fn the_order_of_keys_does_not_change_the_hash_and_a_value_does() {
+        let of = |text: &str| hash(&serde_json::from_str(text).unwrap());
+        let hashed = of(r#"{"b": {"d": 1, "c": [2, {"f": 3, "e": 4}]}, "a": "x"}"#);
+        // The value is part of the contract with databases already written.
+        assert_eq!(
+            hashed,
+            sha256(br#"{"a":"x","b":{"c":[2,{"e":4,"f":3}],"d":1}}"#)
+        );
+        assert_eq!(
+            hashed,
+            of(r#"{"a": "x", "b": {"c": [2, {"e": 4, "f": 3}], "d": 1}}"#)
+        );
+        assert_ne!(
+            hashed,
+            of(r#"{"a": "x", "b": {"c": [2, {"e": 4, "f": 5}], "d": 1}}"#)
+        );
+    }
 
     #[test]
     fn every_reserved_key_is_set_and_the_users_are_kept() {

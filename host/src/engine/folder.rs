@@ -1,11 +1,13 @@
 //! The plugin folder's changes: on the record first, the package with its schedules, and then in force.
 
+use super::approval::{self, Entry};
 use super::schedules::{self as orders, ScheduleError, Wanted};
-use super::{Engine, EngineError, recover};
+use super::{Engine, EngineError, held, recover};
 use crate::clock::Timestamp;
+use crate::crash;
 use crate::db::events::{self, EventKind};
-use crate::db::packages::{self, Loaded};
-use crate::db::{Origin, Tx, schedules};
+use crate::db::packages::{self, Loaded, Settings};
+use crate::db::{Origin, Tx, package_versions, schedules};
 use crate::package::{Change, Folder, Package};
 use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable_line;
@@ -21,6 +23,14 @@ struct News<'a> {
     said: &'a str,
 }
 
+/// What became of a package that was to be put on the record.
+enum Recorded {
+    /// It is in force, apart from these schedules of it.
+    Taken(Refusals),
+    /// It is kept out; a sentence says why, unless somebody decided meanwhile.
+    Held(Option<String>),
+}
+
 impl Engine {
     /// Look through the folder once and take over what changed, each change as it is found.
     ///
@@ -34,8 +44,9 @@ impl Engine {
         while let Some(change) = folder.next_change(&mut scan, &self.packages).await {
             let taken = match &change {
                 Change::Added(new) | Change::Updated { new, .. } => {
-                    self.publish(new, &change).await
+                    self.publish(folder, new, &change).await
                 }
+                Change::Restored(live) => self.restore(live, &change).await,
                 Change::Removed(old) => self.withdraw(old, &change).await,
                 Change::Rejected { name, .. } => {
                     let rejected = self.reject(folder, &change).await;
@@ -51,7 +62,19 @@ impl Engine {
                 Ok(()) => {}
             }
         }
-        failed
+        self.follow_decisions(folder).await.and(failed)
+    }
+
+    async fn restore(&self, live: &Package, change: &Change) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        let mut tx = self.db.write().await?;
+        packages::restore(&mut tx, &live.name).await?;
+        let said = change.to_string();
+        events::record(&mut tx, now, EventKind::PackageLoaded, &live.name, &said).await?;
+        tx.commit().await?;
+        self.told.forget(&live.name);
+        tracing::info!("{change}");
+        Ok(())
     }
 
     async fn withdraw(&self, old: &Package, change: &Change) -> Result<(), EngineError> {
@@ -60,6 +83,7 @@ impl Engine {
         recover::mark_missing(&mut tx, self.clock.now()).await?;
         tx.commit().await?;
         self.packages.apply(change);
+        self.told.forget(&old.name);
         tracing::info!("{change}");
         Ok(())
     }
@@ -76,6 +100,7 @@ impl Engine {
         packages::reject(&mut tx, name, error, now).await?;
         events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
         tx.commit().await?;
+        self.told.forget(name);
         tracing::warn!("{change}");
         match kept {
             None => self.bring_back(folder, name).await,
@@ -83,23 +108,52 @@ impl Engine {
         }
     }
 
-    /// Put a package and its schedules on the record in one transaction, and then in force.
-    async fn publish(&self, new: &Package, change: &Change) -> Result<(), EngineError> {
+    /// Put a package and its schedules on the record in one transaction, and then in force; or keep it out, and let the
+    /// version in force go on.
+    async fn publish(
+        &self,
+        folder: &Folder,
+        new: &Package,
+        change: &Change,
+    ) -> Result<(), EngineError> {
+        if self.is_known_to_be_held(new).await? || self.take_over(new, change).await? == Some(false)
+        {
+            return self.stand_in(folder, new).await;
+        }
+        Ok(())
+    }
+
+    /// Put a package in force if it may be; gives whether it is, and none when its file changed meanwhile.
+    async fn take_over(&self, new: &Package, change: &Change) -> Result<Option<bool>, EngineError> {
         let Some(bytes) = self.bytes_of(new, change).await? else {
-            return Ok(());
+            return Ok(None);
         };
         let said = change.to_string();
         let news = News {
             bytes: &bytes,
             said: &said,
         };
-        let refusals = self.record_package(new, Some(news)).await?;
+        let refusals = match self.record_package(new, Some(news)).await? {
+            Recorded::Taken(refusals) => refusals,
+            Recorded::Held(said) => {
+                if let Some(said) = said {
+                    tracing::warn!("{}: {said}", new.name);
+                }
+                return Ok(Some(false));
+            }
+        };
         self.packages.apply(change);
+        self.told.forget(&new.name);
         tracing::info!("{change}");
-        tell(&refusals);
+        self.followed(&refusals);
+        Ok(Some(true))
+    }
+
+    /// The schedules of a package are those that it has now.
+    fn followed(&self, refusals: &Refusals) {
+        tell(refusals);
         self.wake.schedules();
         self.wake.launches();
-        Ok(())
     }
 
     /// The bytes of a package that is to be recorded; none when the file has changed again since it
@@ -119,8 +173,8 @@ impl Engine {
         }
     }
 
-    /// The file in the folder cannot be used, and this host has no earlier version of it: perhaps the record has.
-    async fn bring_back(&self, folder: &Folder, name: &str) -> Result<(), EngineError> {
+    /// The file in the folder is not to be used: the version in force goes on, from the record if it is not live here.
+    pub(super) async fn bring_back(&self, folder: &Folder, name: &str) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
         let Some(digest) = packages::find(&mut tx, name)
             .await?
@@ -128,26 +182,44 @@ impl Engine {
         else {
             return Ok(());
         };
+        let old = self.packages.get(name);
+        if old.as_ref().is_some_and(|live| live.digest == digest) {
+            return Ok(());
+        }
         let Some(bytes) = packages::artifact(&mut tx, &digest).await? else {
             return Ok(());
         };
         drop(tx);
-        let Some(package) = folder.bring_back(name, &bytes).await else {
+        let Some(new) = folder.bring_back(name, &bytes).await else {
             return Ok(());
         };
-        tracing::warn!(package = %name, digest = digest.short(), "the last good version goes on, from the record");
-        let refusals = self.record_package(&package, None).await?;
-        self.packages.apply(&Change::Added(package));
-        tell(&refusals);
-        self.wake.schedules();
-        self.wake.launches();
+        tracing::warn!(package = %name, digest = digest.short(), "the version in force goes on, from the record");
+        self.stay_with(match old {
+            Some(old) => Change::Updated { old, new },
+            None => Change::Added(new),
+        })
+        .await
+    }
+
+    /// Let the version in force be the live one, as the sidecar has it now: the record says already that it is in force.
+    pub(super) async fn stay_with(&self, change: Change) -> Result<(), EngineError> {
+        let (Change::Added(new) | Change::Updated { new, .. }) = &change else {
+            return Ok(());
+        };
+        // Held, when a decision came between: the scan that it woke looks again.
+        if let Recorded::Taken(refusals) = self.record_package(new, None).await? {
+            self.packages.apply(&change);
+            tracing::info!("{change}");
+            self.followed(&refusals);
+        }
         Ok(())
     }
 
     /// Put all packages of this host on the record again, after others took it for dead.
     pub(super) async fn publish_all(&self, tx: &mut Tx) -> Result<(), EngineError> {
         for package in self.packages.all().values() {
-            packages::publish_host(tx, self.host, &package.name, &package.digest).await?;
+            let (name, digest) = (&package.name, &package.digest);
+            packages::publish_host(tx, self.host, name, digest, settings_of(package)).await?;
         }
         Ok(())
     }
@@ -157,13 +229,16 @@ impl Engine {
         &self,
         package: &Package,
         news: Option<News<'_>>,
-    ) -> Result<Refusals, EngineError> {
+    ) -> Result<Recorded, EngineError> {
         let now = self.clock.now();
         let mut tries = 0;
         loop {
             let mut tx = self.db.write().await?;
             let done = match self.record_package_in(&mut tx, package, news, now).await {
-                Ok(refusals) => tx.commit().await.map(|()| refusals).map_err(Into::into),
+                Ok(recorded) => {
+                    crash::point("before_package_commit");
+                    tx.commit().await.map(|()| recorded).map_err(Into::into)
+                }
                 Err(error) => Err(error),
             };
             tries += 1;
@@ -172,7 +247,10 @@ impl Engine {
                 Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
                 Err(ScheduleError::Db(error)) => return Err(error.into()),
                 Err(other) => return Err(EngineError::Bug(other.to_string())),
-                Ok(refusals) => return Ok(refusals),
+                Ok(recorded) => {
+                    crash::point("after_package_commit");
+                    return Ok(recorded);
+                }
             }
         }
     }
@@ -183,11 +261,19 @@ impl Engine {
         package: &Package,
         news: Option<News<'_>>,
         now: Timestamp,
-    ) -> Result<Refusals, ScheduleError> {
+    ) -> Result<Recorded, ScheduleError> {
         let (name, digest) = (&package.name, &package.digest);
+        let settings = settings_of(package);
+        // From here on nobody else decides about this package.
+        packages::claim(tx, name, now).await?;
+        let row = packages::find(tx, name).await?;
         let Some(News { bytes, said }) = news else {
-            packages::publish_host(tx, self.host, name, digest).await?;
-            return follow_schedules(tx, package, now).await;
+            if row.and_then(|row| row.digest).as_ref() != Some(digest) {
+                return Ok(Recorded::Held(None));
+            }
+            packages::publish_host(tx, self.host, name, digest, settings).await?;
+            let refusals = follow_schedules(tx, package, now).await?;
+            return Ok(Recorded::Taken(refusals));
         };
         let loaded = Loaded {
             name,
@@ -195,10 +281,25 @@ impl Engine {
             form: package.artifact.form.as_str(),
             bytes,
             manifest: &package.manifest.description.to_string(),
+            settings,
         };
+        let decision = package_versions::decision(tx, name, digest).await?;
+        let entry = approval::entry(row.as_ref(), decision, package);
+        if entry != Entry::Taken {
+            let said = held::keep_out(tx, &loaded, &entry, now).await?;
+            return Ok(Recorded::Held(said));
+        }
         packages::publish(tx, self.host, &loaded, now).await?;
         events::record(tx, now, EventKind::PackageLoaded, name, said).await?;
-        follow_schedules(tx, package, now).await
+        let refusals = follow_schedules(tx, package, now).await?;
+        Ok(Recorded::Taken(refusals))
+    }
+}
+
+fn settings_of(package: &Package) -> Settings<'_> {
+    Settings {
+        grants: &package.granted.text,
+        pin: package.sidecar.pin.as_deref(),
     }
 }
 

@@ -18,7 +18,7 @@ use super::room::Place;
 use super::{Engine, EngineError, Following, RETRY_PAUSE, Work};
 use crate::clock::Timestamp;
 use crate::db::runs::Finish;
-use crate::db::{DbError, HostLock, changes, runs, schedules};
+use crate::db::{DbError, HostLock, changes, package_versions, runs, schedules};
 use crate::ids::RunId;
 use crate::package::Folder;
 use crate::watch::Watch;
@@ -428,6 +428,7 @@ impl Engine {
     /// Notice what other processes change: a command, or another host.
     async fn change_watcher(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
         let mut last = None;
+        let mut decided_last = None;
         loop {
             let look = async {
                 let mut tx = self.db.read().await?;
@@ -435,6 +436,10 @@ impl Engine {
                 if last != Some(counter) {
                     let counting = schedules::counting_from_ends(&mut tx).await?;
                     self.specs.note_counting_from_ends(counting);
+                    let decided = package_versions::decided_last(&mut tx).await?;
+                    if decided_last.replace(decided) != Some(decided) {
+                        self.wake.folder();
+                    }
                 }
                 Ok::<_, DbError>(counter)
             };
@@ -471,6 +476,7 @@ impl Engine {
             };
             tokio::select! {
                 () = hint => {}
+                () = self.wake.folder_watcher.notified() => {}
                 _ = stopping.wait_for(|now| *now) => return,
             }
             // A scan that compiles may take long.

@@ -20,6 +20,7 @@
 //! when it is time, `forecast` says beforehand what will come of it, and `why` afterwards what did. [`Engine::tick`] is
 //! all of it once, for reading and for tests.
 
+pub mod approval;
 pub mod audit;
 pub mod backfill;
 mod buckets;
@@ -34,6 +35,7 @@ pub mod workflow;
 pub mod context;
 mod finish;
 mod folder;
+mod held;
 mod intend;
 mod lease;
 mod loops;
@@ -103,6 +105,7 @@ pub struct Engine {
     specs: spec::Specs,
     versions: versions::Versions,
     vault: Vault,
+    told: held::Told,
     holding: lease::Holding,
     pulse: lease::Pulse,
     wake: Wake,
@@ -222,6 +225,7 @@ struct Wake {
     scheduler: Notify,
     dispatcher: Notify,
     lease_keeper: Notify,
+    folder_watcher: Notify,
 }
 
 impl Wake {
@@ -233,6 +237,11 @@ impl Wake {
     /// Launches are open, or capacity is free.
     fn launches(&self) {
         self.dispatcher.notify_one();
+    }
+
+    /// Somebody decided about versions of packages.
+    fn folder(&self) {
+        self.folder_watcher.notify_one();
     }
 
     /// Runs of this host may have been asked to end.

@@ -66,7 +66,7 @@ impl Engine {
                 (kind, flow.said_of(&call.task, message))
             });
         }
-        let base = context::of_user(&version.package.sidecar.context, work);
+        let base = &work.user;
         let delivery = work.spec.policies.delivery;
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
@@ -198,7 +198,7 @@ impl Engine {
     async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
         let taken = &work.taken;
         let only = work.spec.says.task.as_deref();
-        let Some(package) = self.packages.get(&taken.package) else {
+        let Some(package) = &work.package else {
             return Err(CannotBegin::Failed {
                 kind: FailureKind::Refused,
                 message: format!(
@@ -208,10 +208,10 @@ impl Engine {
             });
         };
         if package.digest == taken.digest {
-            return self.versions.of(&package, only);
+            return self.versions.of(package, only);
         }
         self.versions
-            .of_digest(self, stop, &package, &taken.digest, only)
+            .of_digest(self, stop, package, &taken.digest, only)
             .await
     }
 

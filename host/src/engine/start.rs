@@ -74,6 +74,7 @@ impl Engine {
             sandbox,
             specs: Default::default(),
             versions: Default::default(),
+            told: Default::default(),
             holding: Default::default(),
             pulse: Default::default(),
             wake: Default::default(),

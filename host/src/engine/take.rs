@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde_json::{Map, Value};
+
 use super::spec::Spec;
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::runs::{self, NewRun, Taken};
+use crate::db::runs::{self, Hashes, NewRun, Taken};
 use crate::ids::RunId;
+use crate::package::Package;
 
 /// A run that this host holds and is about to carry out.
 pub struct Work {
@@ -23,6 +26,10 @@ pub struct Work {
     pub taken: Taken,
     /// What the schedule said when the launch was decided.
     pub spec: Arc<Spec>,
+    /// Whose grants and limits hold for it; none when it has just left this host's folder.
+    pub package: Option<Arc<Package>>,
+    /// The user's part of the context.
+    pub user: Map<String, Value>,
 }
 
 impl Engine {
@@ -45,31 +52,23 @@ impl Engine {
         if (continued.len() + open.len()) as i64 == free {
             self.room.promised(now);
         }
-        let fresh: Vec<NewRun> = open
-            .iter()
-            .map(|launch| NewRun {
-                id: RunId::new(now),
-                launch_id: launch.launch_id,
-                schedule_id: launch.schedule_id,
-                is_recovery: launch.recoveries > 0,
-                digest: launch.digest.clone(),
-            })
-            .collect();
-        runs::begin(&mut tx, self.host, &fresh, now, lease_until).await?;
-
+        let again = continued.len();
         let continued = continued
             .into_iter()
             .map(|run| (run.run_id, run.token, run.is_recovery, run.taken));
-        let begun = fresh
-            .into_iter()
-            .zip(open)
-            .map(|(run, taken)| (run.id, runs::FIRST_TOKEN, run.is_recovery, taken));
+        let begun = open.into_iter().map(|taken| {
+            let is_recovery = taken.recoveries > 0;
+            (RunId::new(now), runs::FIRST_TOKEN, is_recovery, taken)
+        });
+        let live = self.packages.all();
         let mut work = Vec::new();
         for (run_id, token, is_recovery, taken) in continued.chain(begun) {
             let spec = self
                 .specs
                 .get(&mut tx, taken.schedule_id, taken.schedule_revision)
                 .await?;
+            let package = live.get(&taken.package).cloned();
+            let user = context::of_user(package.as_deref(), &spec, &taken);
             work.push(Work {
                 run_id,
                 token,
@@ -78,10 +77,38 @@ impl Engine {
                 is_recovery,
                 taken,
                 spec,
+                package,
+                user,
             });
         }
+        for work in &work[..again] {
+            runs::go_by(&mut tx, work.run_id, &work.hashes()).await?;
+        }
+        let fresh: Vec<NewRun> = work[again..].iter().map(Work::to_begin).collect();
+        runs::begin(&mut tx, self.host, &fresh, now, lease_until).await?;
         tx.commit().await?;
         crash::point("after_take_commit");
         Ok(work)
+    }
+}
+
+impl Work {
+    fn to_begin(&self) -> NewRun {
+        NewRun {
+            id: self.run_id,
+            launch_id: self.taken.launch_id,
+            schedule_id: self.taken.schedule_id,
+            is_recovery: self.is_recovery,
+            digest: self.taken.digest.clone(),
+            hashes: self.hashes(),
+        }
+    }
+
+    fn hashes(&self) -> Hashes {
+        let package = self.package.as_ref();
+        Hashes {
+            grants: package.map(|package| package.granted.hash.clone()),
+            context: Some(context::hash(&self.user)),
+        }
     }
 }

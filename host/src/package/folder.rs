@@ -225,9 +225,17 @@ impl<L: Loader> Folder<L> {
         let mut known = self.files.remove(&name).unwrap_or_default();
         let resolved = self.resolve(&name, files, &mut known, live.as_ref(), may_compile);
         match resolved.await {
-            Ok(new) => {
+            Ok(Some(new)) => {
                 known.rejected = None;
-                scan.found.extend(new.map(|new| change_to(live, new)));
+                known.offered = Some(new.digest.clone());
+                scan.found.push_back(change_to(live, new));
+            }
+            Ok(None) => {
+                let offered = known.offered.take();
+                let other = offered.is_some_and(|digest| known.holds(&digest) == Some(false));
+                if known.rejected.take().is_some() || other {
+                    scan.found.extend(live.map(Change::Restored));
+                }
             }
             Err(Setback::Uncompiled) => scan.uncompiled.push_back(name.clone()),
             Err(Setback::Restless) => {

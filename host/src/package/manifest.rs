@@ -9,8 +9,6 @@ use serde_json::Value;
 
 use super::spec::ScheduleSpec;
 use crate::strict::nearest;
-use crate::telemetry::printable_line;
-use crate::wasm::Grants;
 
 mod read;
 
@@ -177,82 +175,6 @@ impl Manifest {
             }
         }
         needed
-    }
-
-    /// What the package asks for and `grants` does not give, one entry each, with the lines to add to
-    /// the sidecar. A launch of a package with entries here is denied before anything is called.
-    ///
-    /// HTTP is left out: packages ask for hosts that a context names, and the sandbox checks each request.
-    pub fn missing_grants(&self, grants: &Grants) -> Vec<String> {
-        let sidecar = format!("{}.toml", self.package);
-        let quote = |text: &str| toml::Value::from(text).to_string();
-        let mut missing = Vec::new();
-        for wanted in &self.requests.directories {
-            let covered = grants
-                .directories
-                .iter()
-                .any(|grant| grant.guest == wanted.guest && (grant.writable || !wanted.writable));
-            if covered {
-                continue;
-            }
-            let access = access_word(wanted.writable);
-            let reason = in_brackets(wanted.reason.as_deref());
-            missing.push(format!(
-                "the package needs to {access} the directory {guest}{reason}, which is not granted: add to {sidecar}\n\
-                 [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {quoted}\naccess = \"{access}\"",
-                guest = wanted.guest,
-                quoted = quote(&wanted.guest),
-            ));
-        }
-        for name in &self.requests.env {
-            if !grants.env.contains_key(name) && !grants.secret_env.contains_key(name) {
-                missing.push(format!(
-                    "the package needs the environment variable {name}, which is not granted: add to {sidecar}\n\
-                     [grants]\nenv = [{}]",
-                    quote(name),
-                ));
-            }
-        }
-        for key in &self.requests.config {
-            if !grants.config.contains_key(key) && !grants.secrets.contains(key) {
-                missing.push(format!(
-                    "the package needs the config key {key}, which is not set: add to {sidecar}\n\
-                     [grants.config]\n{} = \"its value\"",
-                    quote(key),
-                ));
-            }
-        }
-        for wanted in &self.requests.keyvalue {
-            let covered = grants
-                .keyvalue
-                .iter()
-                .any(|grant| grant.bucket == wanted.bucket && (grant.writable || !wanted.writable));
-            if covered {
-                continue;
-            }
-            let access = access_word(wanted.writable);
-            missing.push(format!(
-                "the package needs to {access} the bucket {bucket}{reason}, which is not granted: add to {sidecar}\n\
-                 [[grants.keyvalue]]\nbucket = {quoted}\naccess = \"{access}\"",
-                bucket = wanted.bucket,
-                reason = in_brackets(wanted.reason.as_deref()),
-                quoted = quote(&wanted.bucket),
-            ));
-        }
-        missing
-    }
-}
-
-/// How a sidecar calls it.
-fn access_word(writable: bool) -> &'static str {
-    if writable { "write" } else { "read" }
-}
-
-/// The author's reason, after what it is a reason for.
-fn in_brackets(reason: Option<&str>) -> String {
-    match reason {
-        Some(reason) => format!(" ({})", printable_line(reason)),
-        None => String::new(),
     }
 }
 

@@ -16,17 +16,20 @@ use crate::wasm::{Artifact, Grants, Limits};
 pub mod context;
 mod fields;
 mod folder;
+pub mod granted;
 pub mod limits;
 pub(crate) mod listing;
 mod loader;
 pub mod manifest;
 pub mod ordered;
 mod pair;
+pub mod requests;
 pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
 
 pub use folder::{Folder, FolderError, Rules, Scan};
+pub use granted::Granted;
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use pair::{FILE_BYTES_MAX, Refused, name_of, open};
@@ -43,6 +46,8 @@ pub struct Package<A = Artifact> {
     pub sidecar: Arc<Sidecar>,
     /// The SHA-256 of the sidecar's text; none when there is no sidecar.
     pub sidecar_hash: Option<String>,
+    /// What the sidecar grants, as it is put on the record.
+    pub granted: Granted,
     pub path: PathBuf,
     /// The host's, before anything that the sidecar or the package says; see [`Package::limits_of`].
     pub limits: Limits,
@@ -103,6 +108,8 @@ pub enum Change<A = Artifact> {
         old: Arc<Package<A>>,
         new: Arc<Package<A>>,
     },
+    /// The file is the live version again, after another was there that was not taken.
+    Restored(Arc<Package<A>>),
     /// The file is gone.
     Removed(Arc<Package<A>>),
     /// The file, or its sidecar, cannot be used. Told once, until either changes.
@@ -126,6 +133,7 @@ impl<A> fmt::Display for Change<A> {
             Change::Updated { old, new } => {
                 write!(f, "updated {new:?}, was {}", old.digest.short())
             }
+            Change::Restored(live) => write!(f, "restored {live:?}"),
             Change::Removed(old) => write!(f, "removed {old:?}"),
             Change::Rejected {
                 name, error, kept, ..
@@ -168,7 +176,7 @@ impl<A> Packages<A> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Put a change in force. A rejection changes nothing.
+    /// Put a change in force. A rejection changes nothing, nor does a file that is the live version again.
     pub fn apply(&self, change: &Change<A>) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = BTreeMap::clone(&live);
@@ -179,7 +187,7 @@ impl<A> Packages<A> {
             Change::Removed(old) => {
                 next.remove(&old.name);
             }
-            Change::Rejected { .. } => return,
+            Change::Rejected { .. } | Change::Restored(_) => return,
         }
         *live = Arc::new(next);
     }
@@ -210,6 +218,7 @@ mod tests {
             manifest: Arc::new(Manifest::from_json("backup", &description).unwrap()),
             sidecar: Arc::new(sidecar),
             sidecar_hash: None,
+            granted: Granted::of(&Grants::default()),
             path: PathBuf::new(),
             limits: Limits::default(),
         }

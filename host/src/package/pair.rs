@@ -7,7 +7,7 @@ use super::folder::off_thread;
 use super::listing::{self, Reading, Stamp, Unread};
 use super::loader::compile;
 use super::sidecar::SIDECAR_BYTES_MAX;
-use super::{Loader, Manifest, Package, Rules, Sidecar};
+use super::{Granted, Loader, Manifest, Package, Rules, Sidecar};
 use crate::ids::ArtifactDigest;
 use crate::strict::size_text;
 
@@ -200,6 +200,7 @@ pub(super) fn assemble<A>(
         digest,
         artifact,
         manifest,
+        granted: Granted::of(&sidecar.grants),
         sidecar,
         sidecar_hash,
         path,

@@ -449,8 +449,7 @@ struct Labels {
 ///
 /// One sentence, when they are no WebAssembly.
 pub fn imports_of(bytes: &[u8]) -> Result<BTreeSet<String>, Refusal> {
-    let outline = outline::Outline::of(bytes)?;
-    Ok(outline.imports.into_iter().collect())
+    recognise::imports_of(bytes)
 }
 
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.

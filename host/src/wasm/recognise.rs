@@ -3,6 +3,7 @@
 //! Looks at names and sections only; nothing is compiled here.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use wasmparser::Encoding;
 use wasmtime::Engine;
@@ -54,6 +55,11 @@ fn form(component: &Outline) -> Result<Form, Refusal> {
     } else {
         Form::CommandComponent
     })
+}
+
+/// The names of what `bytes` import.
+pub(super) fn imports_of(bytes: &[u8]) -> Result<BTreeSet<String>, Refusal> {
+    Outline::of(bytes).map(|outline| BTreeSet::from_iter(outline.imports))
 }
 
 pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {

@@ -12,8 +12,9 @@ use super::{Given, Opened, io_failure, of, print_refused};
 use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::config::Config;
+use crate::package::granted::{self, Granted};
 use crate::telemetry::printable;
-use crate::trial::{self, Access, Idempotence, Stage};
+use crate::trial::{self, Idempotence, Stage};
 use crate::wasm::{self, HttpReply, HttpRequest, Replies};
 
 /// Of a file of replies.
@@ -64,7 +65,6 @@ impl Check {
         };
         let told = Told {
             opened: &opened,
-            stage: &stage,
             imports: &imports,
             missing: &missing,
             found: found.as_ref(),
@@ -96,7 +96,6 @@ fn imports(file: &Path) -> Result<Vec<String>, Failure> {
 /// Everything that is told of a package.
 struct Told<'a> {
     opened: &'a Opened,
-    stage: &'a Stage,
     imports: &'a [String],
     missing: &'a [String],
     found: Option<&'a Idempotence>,
@@ -128,54 +127,8 @@ impl Told<'_> {
 
     /// What the sidecar grants, one line each.
     fn granted(&self) -> Vec<String> {
-        let grants = &self.stage.grants;
-        let mut lines = Vec::new();
-        for directory in &self.stage.directories {
-            let access = match directory.access {
-                Access::Read => "read",
-                Access::Write | Access::WriteToCopy => "write",
-            };
-            let host = directory.host.display();
-            lines.push(format!(
-                "{access} the directory {} ({host})",
-                directory.guest
-            ));
-        }
-        for http in &grants.http {
-            let methods = match http.methods.is_empty() {
-                true => "any method".to_owned(),
-                false => http.methods.join(", "),
-            };
-            let port = http.port.map_or(String::new(), |port| format!(":{port}"));
-            lines.push(format!(
-                "HTTP to {}://{}{port} ({methods})",
-                http.scheme, http.host
-            ));
-        }
-        for bucket in &grants.keyvalue {
-            let access = if bucket.writable { "write" } else { "read" };
-            lines.push(format!("{access} the bucket {:?}", bucket.bucket));
-        }
-        lines.extend(grants.env.keys().map(|name| format!("the variable {name}")));
-        lines.extend(
-            grants
-                .secret_env
-                .iter()
-                .map(|(variable, name)| format!("the variable {variable} (the secret {name})")),
-        );
-        lines.extend(
-            grants
-                .config
-                .keys()
-                .map(|key| format!("the config key {key}")),
-        );
-        lines.extend(
-            grants
-                .secrets
-                .iter()
-                .map(|name| format!("the secret {name}")),
-        );
-        lines
+        let granted = Granted::of(&self.opened.package.sidecar.grants);
+        granted.text.lines().map(granted::shown).collect()
     }
 
     fn crashes(&self) -> Result<(), Failure> {

@@ -21,6 +21,15 @@ pub(super) struct Known<A> {
     pub(super) sidecar: Option<ReadSidecar>,
     /// The last rejection, so that it is told once.
     pub(super) rejected: Option<Rejection>,
+    /// The version that was last found to be another than the live one.
+    pub(super) offered: Option<ArtifactDigest>,
+}
+
+impl<A> Known<A> {
+    /// Whether the file holds the bytes of that digest; none when they could not be read.
+    pub(super) fn holds(&self, digest: &ArtifactDigest) -> Option<bool> {
+        self.bytes.as_ref().map(|(_, held)| held == digest)
+    }
 }
 
 #[derive(PartialEq)]
@@ -115,10 +124,19 @@ impl<L: Loader> Folder<L> {
         assemble(path, digest, live.loaded(), settings, &self.rules).ok()
     }
 
+    /// The live version under the sidecar of the last scan; none when that is not for it, or cannot be used.
+    pub fn under_present_sidecar(
+        &self,
+        live: &Package<L::Artifact>,
+    ) -> Option<Arc<Package<L::Artifact>>> {
+        let known = self.files.get(&live.name)?;
+        self.under_new_sidecar(live, known).map(Arc::new)
+    }
+
     /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan.
     ///
-    /// For a start with a broken file in the folder: what ran before goes on. None when the kept
-    /// version cannot be used either; the rejection of the file has said enough.
+    /// For a file in the folder that is broken, or kept out: what is in force goes on. None when the kept
+    /// version cannot be used either; what was said of the file is enough.
     pub async fn bring_back(&self, name: &str, bytes: &[u8]) -> Option<Arc<Package<L::Artifact>>> {
         let known = self.files.get(name)?;
         let settings = settings_of(known.sidecar.as_ref()).ok()?;
@@ -209,6 +227,7 @@ impl<A> Default for Known<A> {
             loaded: None,
             sidecar: None,
             rejected: None,
+            offered: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::ids::ArtifactDigest;
 use crate::package::FILE_BYTES_MAX;
 use crate::wasm::Refusal;
 
+mod kept_out;
 mod random;
 
 /// Loads what begins with `good`; a JSON object further on is the description.
@@ -174,8 +175,10 @@ async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
     // Other bytes: told.
     scene.write("a.wasm", "worse");
     assert_eq!(scene.scan().await, [told.as_str()]);
-    // The good bytes come back: nothing to do and nothing to compile. Then bad again: told again.
+    // The good bytes come back: told, and nothing to compile. Then bad again: told again.
     scene.write("a.wasm", "good 1");
+    let back = format!("restored a@{}", short("good 1"));
+    assert_eq!(scene.scan().await, [back]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 4);
     scene.write("a.wasm", "worse");

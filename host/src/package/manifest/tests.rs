@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::policy::Policy;
 use crate::schedule::RuleKind;
-use crate::wasm::DirectoryGrant;
+use crate::wasm::{DirectoryGrant, Grants};
 
 fn read(description: Value) -> Manifest {
     Manifest::from_json("backup", &description).unwrap()

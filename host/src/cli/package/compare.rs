@@ -1,0 +1,151 @@
+//! `campanile package diff`: what changes from one version of a package to another.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use serde_json::json;
+
+use super::find;
+use crate::cli::Common;
+use crate::cli::output::{self, Failure};
+use crate::db::Tx;
+use crate::db::package_versions::{self, Version};
+use crate::db::packages::{self, PackageRow};
+use crate::engine::approval::diff::{Changes, Diff, Side, diff};
+use crate::engine::approval::{PackageError, version};
+use crate::engine::schedules::difference_lines;
+use crate::package::{Manifest, granted};
+use crate::telemetry::printable;
+use crate::wasm;
+
+#[derive(Args)]
+pub(in crate::cli) struct Compare {
+    /// The package's name: that of its file without .wasm
+    name: String,
+    /// The first digits of a version's digest [default: the version in force]
+    from: Option<String>,
+    /// The same of another [default: the version that is kept out, or with FROM the one in force]
+    to: Option<String>,
+}
+
+impl Compare {
+    pub(super) async fn run(self, common: &Common) -> Result<(), Failure> {
+        let db = common.open().await?;
+        let mut tx = db.read().await?;
+        let row = find(&mut tx, &self.name).await?;
+        let versions = package_versions::of_package(&mut tx, &row.name).await?;
+        let (from, to) = self.versions(&row, &versions)?;
+        let manifests = [from, to].map(|side| Manifest::from_stored(&row.name, &side.manifest));
+        let imports = [imports(&mut tx, from).await?, imports(&mut tx, to).await?];
+        let side = |version, place: usize| Side {
+            version,
+            manifest: &manifests[place],
+            imports: &imports[place],
+        };
+        let grants = granted::read(&row.grants);
+        let found = diff(&row.name, &side(from, 0), &side(to, 1), &grants);
+        if common.json {
+            let mut value = json!(found);
+            value["package"] = json!(row.name);
+            return output::json_out(&value);
+        }
+        print(&row, &found)
+    }
+
+    fn versions<'v>(
+        &self,
+        row: &PackageRow,
+        versions: &'v [Version],
+    ) -> Result<(&'v Version, &'v Version), PackageError> {
+        let of = |wanted: &str| version(&row.name, versions, wanted);
+        let Some(in_force) = &row.digest else {
+            return Err(PackageError::NeverTaken {
+                name: row.name.clone(),
+                why: row.rejection.clone(),
+            });
+        };
+        let nothing = || PackageError::NothingHeld(row.name.clone());
+        match (&self.from, &self.to) {
+            (None, _) => {
+                let held = row.held_digest.as_ref().ok_or_else(nothing)?;
+                Ok((of(in_force.as_str())?, of(held.as_str())?))
+            }
+            (Some(from), None) => Ok((of(from)?, of(in_force.as_str())?)),
+            (Some(from), Some(to)) => Ok((of(from)?, of(to)?)),
+        }
+    }
+}
+
+async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>, Failure> {
+    let bytes = packages::artifact(tx, &version.digest).await?;
+    // What was taken once can be read; what cannot says nothing.
+    let read = bytes.and_then(|bytes| wasm::imports_of(&bytes).ok());
+    Ok(read.unwrap_or_default())
+}
+
+fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
+    let mut lines = vec![format!(
+        "{}: from {} to {}",
+        row.name,
+        diff.from.short(),
+        diff.to.short()
+    )];
+    let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}"));
+    lines.extend(indented(difference_lines(&diff.about)));
+    for (what, changes) in [
+        ("task", &diff.tasks),
+        ("proposed schedule", &diff.schedules),
+        ("import", &diff.imports),
+    ] {
+        lines.extend(lines_of(what, changes));
+    }
+    let mut missing = Vec::new();
+    for asked in &diff.requests {
+        let request = &asked.request;
+        let granted = match request.is_granted {
+            true => "granted",
+            false => "not granted",
+        };
+        let reason = match &request.reason {
+            Some(reason) => format!(" ({reason})"),
+            None => String::new(),
+        };
+        let (change, kind, what) = (asked.change, request.kind, &request.what);
+        lines.push(format!(
+            "request {change}: {kind} {what}{reason}, {granted}"
+        ));
+        if !request.is_granted && change != "removed" {
+            missing.push(&request.lines);
+        }
+    }
+    if lines.len() == 1 {
+        lines.push("  nothing differs but the bytes".to_owned());
+    }
+    for line in &lines {
+        output::line(&printable(line))?;
+    }
+    if !missing.is_empty() {
+        output::line("")?;
+        output::line(&printable(&format!(
+            "to grant what is missing, in {}.toml:",
+            row.name
+        )))?;
+        for lines in missing {
+            output::line(&printable(lines))?;
+        }
+    }
+    Ok(())
+}
+
+fn lines_of(what: &str, changes: &Changes) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (change, names) in [("added", &changes.added), ("removed", &changes.removed)] {
+        lines.extend(names.iter().map(|name| format!("{what} {change}: {name}")));
+    }
+    for changed in &changes.changed {
+        lines.push(format!("{what} changed: {}", changed.name));
+        let differences = difference_lines(&changed.differences);
+        lines.extend(differences.iter().map(|line| format!("  {line}")));
+    }
+    lines
+}

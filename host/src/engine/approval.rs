@@ -1,0 +1,344 @@
+//! Which version of a package is in force: which of themselves, and what people decide about that.
+//!
+//! A decision belongs to a digest and is in the database, so that all hosts follow the same one. Whoever decides,
+//! a command or a host with a new file, first takes the package's row, so that one sees what the other did:
+//!
+//! ```text
+//! a host finds a new file        claim ─ entry ─ publish or hold ─ commit
+//! approve, reject, rollback              locked ─ decide ─ put in force ─ commit
+//! ```
+//!
+//! Nothing here touches a folder. Hosts follow by the next scan, for which a decision wakes them (`held.rs`).
+
+pub mod diff;
+mod error;
+
+pub use error::PackageError;
+
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::package_versions::{self, Verdict, Version, VersionDecision};
+use crate::db::packages::{self, PackageRow};
+use crate::db::{DbError, Tx, changes};
+use crate::ids::ArtifactDigest;
+use crate::package::requests::Request;
+use crate::package::{Manifest, Package};
+use crate::telemetry::printable_line;
+
+/// What becomes of the version that a file in a folder holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// It is in force, or comes in force now.
+    Taken,
+    /// It asks for this, which is neither granted nor asked for by the version in force: it waits for a person.
+    Waits(Vec<Request>),
+    /// A person decided against it.
+    KeptOut(VersionDecision),
+}
+
+/// Pure: what becomes of `new`, about which a person decided `decision`, where `row` says what is in force.
+///
+/// A package that is new altogether is taken, and a host without its grants denies its runs: nothing is put at risk,
+/// and the denial says what is missing. Of a package that is known, a version that asks for more than it is granted
+/// leaves the one before it in force.
+pub fn entry<A>(
+    row: Option<&PackageRow>,
+    decision: Option<VersionDecision>,
+    new: &Package<A>,
+) -> Entry {
+    let in_force = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
+    let Some((row, digest)) = in_force else {
+        return Entry::Taken;
+    };
+    if *digest == new.digest {
+        return Entry::Taken;
+    }
+    match decision {
+        Some(VersionDecision::Approved) => Entry::Taken,
+        Some(against) => Entry::KeptOut(against),
+        None => {
+            let before = Manifest::from_stored(&row.name, &row.manifest);
+            let beyond = new.manifest.asks_beyond(&before, &new.sidecar.grants);
+            match beyond.is_empty() {
+                true => Entry::Taken,
+                false => Entry::Waits(beyond),
+            }
+        }
+    }
+}
+
+/// What is asked for, in a sentence.
+pub fn listed(requests: &[Request]) -> String {
+    let each = requests.iter();
+    let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
+    Vec::from_iter(each).join(", ")
+}
+
+/// Who orders something, and why.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    pub by: &'a str,
+    pub note: Option<&'a str>,
+}
+
+impl<'a> Order<'a> {
+    fn verdict(self, decision: VersionDecision) -> Verdict<'a> {
+        Verdict {
+            decision,
+            by: self.by,
+            note: self.note,
+        }
+    }
+
+    fn said(self) -> String {
+        match self.note {
+            Some(note) => format!("by {}: {note}", self.by),
+            None => format!("by {}", self.by),
+        }
+    }
+}
+
+/// What an order changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// The version that the order was about.
+    pub digest: ArtifactDigest,
+    /// The version in force before it.
+    pub before: ArtifactDigest,
+    /// Whether no live host has the package, so that nothing follows yet.
+    pub is_missing: bool,
+    /// Schedules that launch a task which the version that is in force now does not have, each with that task.
+    pub left_over: Vec<(String, String)>,
+}
+
+/// Put the version in force that is kept out, whatever it asks for; with `digest`, only if it is that one.
+///
+/// It is granted no more than before: its runs may be denied, and say what is missing.
+pub async fn approve(
+    tx: &mut Tx,
+    name: &str,
+    digest: Option<&str>,
+    order: Order<'_>,
+    now: Timestamp,
+) -> Result<Decided, PackageError> {
+    let (row, before) = known(tx, name).await?;
+    let held = held(&row, digest)?;
+    check_pins(tx, name, &held).await?;
+    let verdict = order.verdict(VersionDecision::Approved);
+    package_versions::decide(tx, name, &held, verdict, now).await?;
+    packages::put_in_force(tx, name, &held, None, now).await?;
+    let said = order.said();
+    let detail = format!("{} in place of {}, {said}", held.short(), before.short());
+    events::record(tx, now, EventKind::VersionApproved, name, &detail).await?;
+    changes::bump(tx).await?;
+    decided(tx, row, held, before).await
+}
+
+/// Keep the version out that waits, until it is approved or other bytes take its place; with `digest`, only if it is
+/// that one.
+pub async fn reject(
+    tx: &mut Tx,
+    name: &str,
+    digest: Option<&str>,
+    order: Order<'_>,
+    now: Timestamp,
+) -> Result<Decided, PackageError> {
+    let (row, before) = known(tx, name).await?;
+    let held = held(&row, digest)?;
+    if row.held_decision == Some(VersionDecision::Rejected) {
+        let name = row.name;
+        return Err(PackageError::Rejected { name, digest: held });
+    }
+    let verdict = order.verdict(VersionDecision::Rejected);
+    package_versions::decide(tx, name, &held, verdict, now).await?;
+    let said = order.said();
+    let detail = format!(
+        "{}, {} stays in force, {said}",
+        held.short(),
+        before.short()
+    );
+    events::record(tx, now, EventKind::VersionRejected, name, &detail).await?;
+    changes::bump(tx).await?;
+    decided(tx, row, held, before).await
+}
+
+/// Put a former version in force, from the bytes on the record: `to`, or the last one before that nobody decided against.
+///
+/// The version in force until now is kept out, and so is what waits and what came in force after the former version:
+/// a host that comes back with one of those files in its folder must not undo this.
+pub async fn roll_back(
+    tx: &mut Tx,
+    name: &str,
+    to: Option<&str>,
+    order: Order<'_>,
+    now: Timestamp,
+) -> Result<Decided, PackageError> {
+    let (row, before) = known(tx, name).await?;
+    let versions = package_versions::of_package(tx, name).await?;
+    let former = match to {
+        Some(wanted) => version(name, &versions, wanted)?,
+        None => {
+            former(&versions, &before).ok_or_else(|| PackageError::NoFormer(name.to_owned()))?
+        }
+    };
+    let (name, digest) = (row.name.clone(), former.digest.clone());
+    if digest == before {
+        return Err(PackageError::InForce { name, digest });
+    }
+    if former.in_force_at.is_none() {
+        return Err(PackageError::NeverInForce { name, digest });
+    }
+    check_pins(tx, &name, &digest).await?;
+    let against = order.verdict(VersionDecision::RolledBack);
+    package_versions::keep_out_later(tx, &name, &digest, against, now).await?;
+    let chosen = order.verdict(VersionDecision::Approved);
+    package_versions::decide(tx, &name, &digest, chosen, now).await?;
+    // A file that cannot be used is still the newest one, and holds neither version.
+    let newest = match row.rejection {
+        Some(_) => None,
+        None => row.held_digest.as_ref().or(Some(&before)),
+    };
+    let held = newest.filter(|newest| **newest != digest);
+    packages::put_in_force(tx, &name, &digest, held, now).await?;
+    let said = order.said();
+    let detail = format!("from {} to {}, {said}", before.short(), digest.short());
+    events::record(tx, now, EventKind::PackageRolledBack, &name, &detail).await?;
+    changes::bump(tx).await?;
+    decided(tx, row, digest, before).await
+}
+
+/// The package, whose row nobody else changes until the transaction ends, and its version in force.
+async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), PackageError> {
+    match packages::locked(tx, name).await? {
+        Some(row) => match row.digest.clone() {
+            Some(digest) => Ok((row, digest)),
+            None => Err(PackageError::NeverTaken {
+                name: row.name,
+                why: row.rejection,
+            }),
+        },
+        None => Err(unknown(tx, name).await?),
+    }
+}
+
+/// The refusal of a name that no package has, with the nearest that one has.
+pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
+    let all = packages::list(tx, None).await?;
+    let names = all.iter().map(|row| row.name.as_str());
+    Ok(PackageError::Unknown {
+        name: name.to_owned(),
+        nearest: crate::strict::nearest(name, names).map(str::to_owned),
+    })
+}
+
+fn held(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
+    let Some(held) = &row.held_digest else {
+        return Err(PackageError::NothingHeld(row.name.clone()));
+    };
+    match wanted {
+        Some(wanted) if !held.as_str().starts_with(&prefix(wanted)?) => {
+            Err(PackageError::NotHeld {
+                name: row.name.clone(),
+                wanted: wanted.to_owned(),
+                held: held.clone(),
+            })
+        }
+        _ => Ok(held.clone()),
+    }
+}
+
+/// Fewer digits do not name a version.
+const PREFIX_DIGITS_MIN: usize = 4;
+
+fn prefix(wanted: &str) -> Result<String, PackageError> {
+    let wanted = wanted.to_ascii_lowercase();
+    let is_one = (PREFIX_DIGITS_MIN..=64).contains(&wanted.len())
+        && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_one {
+        true => Ok(wanted),
+        false => Err(PackageError::NotADigest(wanted)),
+    }
+}
+
+/// The one of `versions` whose digest begins with `wanted`.
+pub fn version<'v>(
+    name: &str,
+    versions: &'v [Version],
+    wanted: &str,
+) -> Result<&'v Version, PackageError> {
+    let prefix = prefix(wanted)?;
+    let begin = |version: &&Version| version.digest.as_str().starts_with(&prefix);
+    let found: Vec<&Version> = versions.iter().filter(begin).collect();
+    let short = |versions: &[&Version]| -> Vec<String> {
+        let digests = versions.iter().map(|version| version.digest.short());
+        digests.map(str::to_owned).collect()
+    };
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(PackageError::NoVersion {
+            name: name.to_owned(),
+            wanted: wanted.to_owned(),
+            known: short(&Vec::from_iter(versions)),
+        }),
+        several => Err(PackageError::Several {
+            name: name.to_owned(),
+            wanted: wanted.to_owned(),
+            several: short(several),
+        }),
+    }
+}
+
+/// The version that was in force last before the one that is, and that nobody decided against.
+fn former<'v>(versions: &'v [Version], in_force: &ArtifactDigest) -> Option<&'v Version> {
+    versions
+        .iter()
+        .filter(|version| version.in_force_at.is_some() && version.digest != *in_force)
+        .filter(|version| matches!(version.decision, None | Some(VersionDecision::Approved)))
+        .max_by_key(|version| version.in_force_at)
+}
+
+/// A host that lets in another version only would have none: then the operator says two things at once.
+async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<(), PackageError> {
+    let pins = packages::pins(tx, name).await?;
+    match pins.into_iter().find(|(_, pin)| pin != digest.as_str()) {
+        None => Ok(()),
+        Some((host, pin)) => Err(PackageError::Pinned {
+            name: name.to_owned(),
+            host,
+            pin,
+        }),
+    }
+}
+
+async fn decided(
+    tx: &mut Tx,
+    row: PackageRow,
+    digest: ArtifactDigest,
+    before: ArtifactDigest,
+) -> Result<Decided, PackageError> {
+    Ok(Decided {
+        digest,
+        before,
+        is_missing: row.missing_since.is_some(),
+        left_over: left_over(tx, &row.name).await?,
+    })
+}
+
+/// The schedules of a package that launch a task which its version in force does not have, each with that task.
+async fn left_over(tx: &mut Tx, name: &str) -> Result<Vec<(String, String)>, DbError> {
+    let Some(row) = packages::find(tx, name).await? else {
+        return Ok(Vec::new());
+    };
+    let manifest = Manifest::from_stored(name, &row.manifest);
+    let all = crate::db::schedules::list(tx, None, Some(name)).await?;
+    let tasks = all.into_iter().filter_map(|schedule| {
+        let says = schedule.says;
+        says.task.map(|task| (says.name, task))
+    });
+    Ok(tasks
+        .filter(|(_, task)| manifest.task(task).is_none())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Pure: in what two versions of a package differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::db::package_versions::Version;
+use crate::engine::schedules::{Difference, Wanted, differences};
+use crate::ids::ArtifactDigest;
+use crate::package::requests::{Request, held_against};
+use crate::package::{Manifest, Task, spec};
+use crate::wasm::Grants;
+
+/// One of the two versions.
+pub struct Side<'a> {
+    pub version: &'a Version,
+    pub manifest: &'a Manifest,
+    /// The interfaces that it imports.
+    pub imports: &'a BTreeSet<String>,
+}
+
+/// What changes from one version to another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diff {
+    pub from: ArtifactDigest,
+    pub to: ArtifactDigest,
+    /// What the author calls it, and its form and size.
+    pub about: Vec<Difference>,
+    pub tasks: Changes,
+    /// Those that the package proposes; a sidecar that lists schedules replaces them.
+    pub schedules: Changes,
+    /// Everything that either version asks for.
+    pub requests: Vec<Asked>,
+    pub imports: Changes,
+}
+
+/// Named things of which some are new, some are gone and some say something else.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Changes {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    pub changed: Vec<Changed>,
+}
+
+/// One thing that says something else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Changed {
+    pub name: String,
+    pub differences: Vec<Difference>,
+}
+
+/// A capability that one version or both ask for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Asked {
+    #[serde(flatten)]
+    pub request: Request,
+    /// `added`, `removed` or `kept`.
+    pub change: &'static str,
+}
+
+impl Changes {
+    /// Whether all is as it was.
+    pub fn is_empty(&self) -> bool {
+        *self == Changes::default()
+    }
+}
+
+/// What changes from `from` to `to`, of the package that is called `name` in the folder and granted `grants`.
+pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &Grants) -> Diff {
+    Diff {
+        from: from.version.digest.clone(),
+        to: to.version.digest.clone(),
+        about: about(from, to),
+        tasks: changes(
+            named(&from.manifest.tasks, |task| &task.id),
+            named(&to.manifest.tasks, |task| &task.id),
+            |before, after| lines(task_lines(before), task_lines(after)),
+        ),
+        schedules: changes(
+            proposals(name, from.manifest),
+            proposals(name, to.manifest),
+            differences,
+        ),
+        requests: requests(from.manifest, to.manifest, grants),
+        imports: changes(interfaces(from), interfaces(to), |_, _| Vec::new()),
+    }
+}
+
+type Line = (&'static str, Option<String>);
+
+/// The lines in which two lists with the same keys differ.
+fn lines<const N: usize>(before: [Line; N], after: [Line; N]) -> Vec<Difference> {
+    let pairs = before.into_iter().zip(after);
+    pairs
+        .map(|((key, before), (_, after))| Difference { key, before, after })
+        .filter(|line| line.before != line.after)
+        .collect()
+}
+
+fn about(from: &Side<'_>, to: &Side<'_>) -> Vec<Difference> {
+    let of = |side: &Side<'_>| {
+        let Manifest {
+            name,
+            version,
+            summary,
+            ..
+        } = side.manifest;
+        [
+            ("name", name.clone()),
+            ("version", version.clone()),
+            ("summary", summary.clone()),
+            ("form", Some(side.version.form.clone())),
+            ("size_bytes", Some(side.version.size_bytes.to_string())),
+        ]
+    };
+    lines(of(from), of(to))
+}
+
+fn task_lines(task: &Task) -> [Line; 4] {
+    let depends_on = (!task.depends_on.is_empty()).then(|| task.depends_on.join(", "));
+    let timeout = task.timeout.map(|timeout| format!("{timeout:?}"));
+    [
+        ("summary", task.summary.clone()),
+        ("depends_on", depends_on),
+        ("timeout", timeout),
+        (
+            "max_attempts",
+            task.max_attempts.map(|most| most.to_string()),
+        ),
+    ]
+}
+
+fn named<'a, T>(all: &'a [T], name: impl Fn(&T) -> &String) -> BTreeMap<String, &'a T> {
+    all.iter().map(|one| (name(one).clone(), one)).collect()
+}
+
+fn proposals(package: &str, manifest: &Manifest) -> BTreeMap<String, Wanted> {
+    let all = spec::named(package, &manifest.schedules).into_iter();
+    let wanted = all.map(|(name, spec)| Wanted {
+        name,
+        package: package.to_owned(),
+        task: spec.task,
+        rule: spec.rule,
+        policies: spec.policies,
+        context: spec.context,
+    });
+    wanted.map(|one| (one.name.clone(), one)).collect()
+}
+
+fn interfaces(side: &Side<'_>) -> BTreeMap<String, ()> {
+    let all = side.imports.iter();
+    all.map(|import| (import.clone(), ())).collect()
+}
+
+fn changes<T>(
+    before: BTreeMap<String, T>,
+    after: BTreeMap<String, T>,
+    differences: impl Fn(&T, &T) -> Vec<Difference>,
+) -> Changes {
+    let mut all = Changes::default();
+    for (name, before) in &before {
+        match after.get(name) {
+            None => all.removed.push(name.clone()),
+            Some(after) => {
+                let differences = differences(before, after);
+                if !differences.is_empty() {
+                    let name = name.clone();
+                    all.changed.push(Changed { name, differences });
+                }
+            }
+        }
+    }
+    let added = after.into_keys().filter(|name| !before.contains_key(name));
+    all.added.extend(added);
+    all
+}
+
+fn requests(from: &Manifest, to: &Manifest, grants: &Grants) -> Vec<Asked> {
+    let before = held_against(&from.requests, grants);
+    let after = held_against(&to.requests, grants);
+    let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
+    let gone: Vec<Asked> = before
+        .iter()
+        .filter(|request| !has(&after, request))
+        .map(|request| Asked {
+            request: request.clone(),
+            change: "removed",
+        })
+        .collect();
+    let asked = after.into_iter().map(|request| Asked {
+        change: if has(&before, &request) {
+            "kept"
+        } else {
+            "added"
+        },
+        request,
+    });
+    asked.chain(gone).collect()
+}

@@ -1,0 +1,90 @@
+//! Why versions of packages stay as they are.
+
+use crate::db::DbError;
+use crate::ids::ArtifactDigest;
+
+/// Why versions stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub enum PackageError {
+    #[error("there is no package named `{name}`{}", .nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?")))]
+    Unknown {
+        name: String,
+        nearest: Option<String>,
+    },
+    #[error("no version of `{name}` was ever taken{}", .why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    NeverTaken { name: String, why: Option<String> },
+    #[error("`{0}` has no version that waits or is kept out")]
+    NothingHeld(String),
+    #[error("what `{name}` keeps out is {held}, not `{wanted}`")]
+    NotHeld {
+        name: String,
+        wanted: String,
+        held: ArtifactDigest,
+    },
+    #[error("the version {digest} of `{name}` is rejected already")]
+    Rejected {
+        name: String,
+        digest: ArtifactDigest,
+    },
+    #[error("`{0}` cannot be the digest of a version: it has hexadecimal digits, 4 at least")]
+    NotADigest(String),
+    #[error("`{name}` has no version `{wanted}`; it has {}", .known.join(", "))]
+    NoVersion {
+        name: String,
+        wanted: String,
+        known: Vec<String>,
+    },
+    #[error("`{wanted}` is the beginning of several versions of `{name}`: {}", .several.join(", "))]
+    Several {
+        name: String,
+        wanted: String,
+        several: Vec<String>,
+    },
+    #[error("`{0}` has no former version to go back to")]
+    NoFormer(String),
+    #[error("the version {digest} of `{name}` is in force already")]
+    InForce {
+        name: String,
+        digest: ArtifactDigest,
+    },
+    #[error("the version {digest} of `{name}` was never in force")]
+    NeverInForce {
+        name: String,
+        digest: ArtifactDigest,
+    },
+    #[error("the host {host} lets in no version of `{name}` but {pin}: its {name}.toml says so")]
+    Pinned {
+        name: String,
+        host: String,
+        pin: String,
+    },
+    #[error(transparent)]
+    Db(#[from] DbError),
+}
+
+impl PackageError {
+    /// What to do about it; empty when the sentence says so already.
+    pub fn hint(&self) -> String {
+        match self {
+            PackageError::NothingHeld(name) | PackageError::NoFormer(name) => {
+                format!("`campanile package show {name}` lists its versions")
+            }
+            PackageError::NotHeld { name, .. } => format!(
+                "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
+                 goes back to a former version"
+            ),
+            PackageError::Rejected { name, .. } => {
+                format!("`campanile package approve {name}` puts it in force all the same")
+            }
+            PackageError::NotADigest(_) => {
+                "`campanile package show NAME` lists them; their first digits are enough".to_owned()
+            }
+            PackageError::Several { .. } => "give more digits".to_owned(),
+            PackageError::NeverInForce { name, .. } => format!(
+                "copy its file into the folder; if it then waits, `campanile package approve {name}`"
+            ),
+            PackageError::Pinned { .. } => "change or remove its `sha256` first".to_owned(),
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::package::{Granted, Sidecar};
+use crate::wasm::{Grants, Limits};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+fn manifest(description: &Value) -> Manifest {
+    Manifest::from_json("chimes", description).unwrap()
+}
+
+/// What a file of those bytes makes beside a sidecar that grants the variables `env`.
+fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
+    let granted = env.iter().map(|name| ((*name).to_owned(), String::new()));
+    let grants = Grants {
+        env: granted.collect(),
+        ..Grants::default()
+    };
+    Package {
+        name: "chimes".to_owned(),
+        digest: ArtifactDigest::of(bytes.as_bytes()),
+        artifact: Arc::new(()),
+        manifest: Arc::new(manifest(description)),
+        granted: Granted::of(&grants),
+        sidecar: Arc::new(Sidecar {
+            grants: Arc::new(grants),
+            ..Sidecar::default()
+        }),
+        sidecar_hash: None,
+        path: PathBuf::new(),
+        limits: Limits::default(),
+    }
+}
+
+fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
+    PackageRow {
+        name: "chimes".to_owned(),
+        digest: in_force.map(|bytes| ArtifactDigest::of(bytes.as_bytes())),
+        form: None,
+        size_bytes: None,
+        manifest: description.to_string(),
+        loaded_at: at(0),
+        grants: String::new(),
+        held_digest: None,
+        held_since: None,
+        held_decision: None,
+        missing_since: None,
+        rejection: None,
+        rejected_at: None,
+    }
+}
+
+fn asking(names: &[&str]) -> Value {
+    json!({ "requests": { "env": names } })
+}
+
+#[test]
+fn what_is_new_altogether_or_in_force_already_is_taken() {
+    let new = file("new", &asking(&["TOKEN"]), &[]);
+    assert_eq!(entry(None, None, &new), Entry::Taken);
+    let never = row(None, &json!({}));
+    assert_eq!(entry(Some(&never), None, &new), Entry::Taken);
+    let same = row(Some("new"), &json!({}));
+    assert_eq!(entry(Some(&same), None, &new), Entry::Taken);
+}
+
+#[test]
+fn a_version_that_asks_for_more_than_it_is_granted_waits_unless_the_one_before_asks_for_it_too() {
+    let plain = row(Some("old"), &json!({}));
+    let asks = row(Some("old"), &asking(&["TOKEN"]));
+    let new = |asks: &[&str], granted: &[&str]| file("new", &asking(asks), granted);
+    let taken = |row, new| entry(Some(row), None, &new) == Entry::Taken;
+    assert!(taken(&plain, new(&[], &[])));
+    assert!(taken(&plain, new(&["TOKEN"], &["TOKEN", "OTHER"])));
+    assert!(taken(&asks, new(&["TOKEN"], &[])));
+    assert!(taken(&asks, new(&[], &[])));
+    match entry(Some(&asks), None, &new(&["TOKEN", "OTHER"], &[])) {
+        Entry::Waits(beyond) => assert_eq!(listed(&beyond), "env OTHER"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_decision_counts_more_than_what_is_asked_for() {
+    let old = row(Some("old"), &json!({}));
+    let greedy = file("new", &asking(&["TOKEN"]), &[]);
+    let modest = file("new", &json!({}), &[]);
+    for (decision, greedy_is, modest_is) in [
+        (VersionDecision::Approved, Entry::Taken, Entry::Taken),
+        (
+            VersionDecision::Rejected,
+            Entry::KeptOut(VersionDecision::Rejected),
+            Entry::KeptOut(VersionDecision::Rejected),
+        ),
+        (
+            VersionDecision::RolledBack,
+            Entry::KeptOut(VersionDecision::RolledBack),
+            Entry::KeptOut(VersionDecision::RolledBack),
+        ),
+    ] {
+        assert_eq!(entry(Some(&old), Some(decision), &greedy), greedy_is);
+        assert_eq!(entry(Some(&old), Some(decision), &modest), modest_is);
+    }
+}
+
+fn seen(bytes: &str, in_force_at: Option<i64>, decision: Option<VersionDecision>) -> Version {
+    Version {
+        digest: ArtifactDigest::of(bytes.as_bytes()),
+        form: "typed_component".to_owned(),
+        size_bytes: bytes.len() as i64,
+        manifest: "{}".to_owned(),
+        first_seen_at: at(0),
+        in_force_at: in_force_at.map(at),
+        decision,
+        decided_at: None,
+        decided_by: None,
+        note: None,
+    }
+}
+
+#[test]
+fn the_former_version_is_the_last_that_nobody_decided_against() {
+    let versions = [
+        seen("a", Some(1), None),
+        seen("b", Some(2), Some(VersionDecision::Approved)),
+        seen("c", Some(3), Some(VersionDecision::RolledBack)),
+        seen("d", Some(4), Some(VersionDecision::Rejected)),
+        seen("e", None, None),
+        seen("f", Some(6), None),
+    ];
+    let of = |in_force: &str| {
+        let former = former(&versions, &ArtifactDigest::of(in_force.as_bytes()));
+        former.map(|version| version.in_force_at)
+    };
+    assert_eq!(of("f"), Some(Some(at(2))));
+    assert_eq!(of("b"), Some(Some(at(6))));
+    let only = &versions[5..];
+    assert!(former(only, &ArtifactDigest::of(b"f")).is_none());
+}
+
+#[test]
+fn a_version_is_named_by_its_first_digits() {
+    let versions = [seen("a", None, None), seen("b", None, None)];
+    let whole = versions[0].digest.as_str();
+    for digits in [&whole[..4], &whole[..12].to_uppercase(), whole] {
+        let found = version("chimes", &versions, digits).unwrap();
+        assert_eq!(found.digest, versions[0].digest);
+    }
+    let said = |digits: &str| {
+        version("chimes", &versions, digits)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(said("abc").contains("4 at least"));
+    assert!(said("latest").contains("4 at least"));
+    let none = said("00000000");
+    assert!(none.contains(versions[0].digest.short()), "{none}");
+    let twice = [seen("a", None, None), seen("a", None, None)];
+    let several = version("chimes", &twice, &whole[..6]).unwrap_err();
+    assert!(several.to_string().contains("several versions"));
+}
+
+#[test]
+fn a_diff_names_what_is_new_gone_and_different() {
+    use super::diff::{Side, diff};
+    let before = manifest(&json!({
+        "version": "1.0.0",
+        "tasks": [{"id": "fetch"}, {"id": "store", "depends_on": ["fetch"]}, {"id": "gone"}],
+        "schedules": [{"every": "5m"}, {"name": "old", "every": "1h"}],
+        "requests": {"env": ["A", "B"]},
+    }));
+    let after = manifest(&json!({
+        "version": "2.0.0",
+        "tasks": [{"id": "fetch", "timeout": "5s"}, {"id": "store"}, {"id": "new"}],
+        "schedules": [{"every": "6m"}, {"name": "fresh", "every": "1h"}],
+        "requests": {"env": ["B", "C"]},
+    }));
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (old, new) = (seen("old", None, None), seen("newer", None, None));
+    let side = |version, manifest, imports| Side {
+        version,
+        manifest,
+        imports,
+    };
+    let grants = file("", &json!({}), &["C"]).grants();
+    let found = diff(
+        "chimes",
+        &side(&old, &before, &names(&["wasi:a", "wasi:b"])),
+        &side(&new, &after, &names(&["wasi:b", "wasi:c"])),
+        &grants,
+    );
+    let value = json!(found);
+    assert_eq!(value["to"], json!(new.digest));
+    assert_eq!(
+        value["about"],
+        json!([
+            {"key": "version", "before": "1.0.0", "after": "2.0.0"},
+            {"key": "size_bytes", "before": "3", "after": "5"},
+        ])
+    );
+    assert_eq!(
+        value["tasks"],
+        json!({"added": ["new"], "removed": ["gone"], "changed": [
+            {"name": "fetch", "differences": [{"key": "timeout", "before": null, "after": "5s"}]},
+            {"name": "store", "differences": [{"key": "depends_on", "before": "fetch", "after": null}]},
+        ]})
+    );
+    assert_eq!(
+        value["schedules"],
+        json!({"added": ["fresh"], "removed": ["old"], "changed": [
+            {"name": "chimes", "differences": [{"key": "every", "before": "5m", "after": "6m"}]},
+        ]})
+    );
+    assert_eq!(
+        value["imports"],
+        json!({"added": ["wasi:c"], "removed": ["wasi:a"], "changed": []})
+    );
+    let requests: Vec<(&str, &str, bool)> = found
+        .requests
+        .iter()
+        .map(|asked| {
+            let request = &asked.request;
+            (request.what.as_str(), asked.change, request.is_granted)
+        })
+        .collect();
+    assert_eq!(
+        requests,
+        [
+            ("B", "kept", false),
+            ("C", "added", true),
+            ("A", "removed", false)
+        ]
+    );
+}

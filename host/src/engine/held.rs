@@ -1,0 +1,121 @@
+//! Files that are in the folder and not in force: on the record, while the version that is in force runs on.
+//!
+//! A scan finds such a file again each time, because the live version is another; what it costs then is one look into
+//! the database, which is also how a decision, or a sidecar that was widened, lets it in.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::approval::{self, Entry};
+use super::{Engine, EngineError};
+use crate::clock::Timestamp;
+use crate::db::events::{self, EventKind};
+use crate::db::package_versions;
+use crate::db::packages::{self, Loaded};
+use crate::db::{DbError, Tx};
+use crate::ids::ArtifactDigest;
+use crate::package::{Change, Folder, Package};
+
+/// The versions that this host has told of, by package: each is told of once, also where two hosts have two.
+#[derive(Default)]
+pub(super) struct Told(Mutex<HashMap<String, ArtifactDigest>>);
+
+impl Told {
+    fn is(&self, package: &Package) -> bool {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.get(&package.name) == Some(&package.digest)
+    }
+
+    fn set(&self, package: &Package) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(package.name.clone(), package.digest.clone());
+    }
+
+    /// The file is another now.
+    pub(super) fn forget(&self, name: &str) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.remove(name);
+    }
+}
+
+impl Engine {
+    /// Whether `new` is kept out, and all there is to say about that is on the record.
+    pub(super) async fn is_known_to_be_held(&self, new: &Package) -> Result<bool, DbError> {
+        if !self.told.is(new) {
+            return Ok(false);
+        }
+        let mut tx = self.db.read().await?;
+        let row = packages::find(&mut tx, &new.name).await?;
+        let decision = package_versions::decision(&mut tx, &new.name, &new.digest).await?;
+        let is_noted = row.as_ref().is_some_and(|row| row.held_digest.is_some());
+        Ok(is_noted && approval::entry(row.as_ref(), decision, new) != Entry::Taken)
+    }
+
+    /// Let the version in force go on under the present sidecar, while the file `new` is kept out.
+    pub(super) async fn stand_in(&self, folder: &Folder, new: &Package) -> Result<(), EngineError> {
+        self.told.set(new);
+        self.bring_back(folder, &new.name).await?;
+        let old = self.packages.get(&new.name);
+        let old = old.filter(|live| live.sidecar_hash != new.sidecar_hash);
+        let again = old.and_then(|old| Some((folder.under_present_sidecar(&old)?, old)));
+        match again {
+            Some((new, old)) => self.stay_with(Change::Updated { old, new }).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Go on with the versions in force where a person decided against those that are live here.
+    pub(super) async fn follow_decisions(&self, folder: &Folder) -> Result<(), EngineError> {
+        let mut tx = self.db.read().await?;
+        let kept_out = package_versions::kept_out(&mut tx).await?;
+        drop(tx);
+        for (name, digest) in kept_out {
+            let live = self.packages.get(&name);
+            if live.is_some_and(|live| live.digest == digest) {
+                self.bring_back(folder, &name).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Put on the record that the file in the folder is kept out, as an event if it is news; gives the sentence that says so.
+pub(super) async fn keep_out(
+    tx: &mut Tx,
+    loaded: &Loaded<'_>,
+    entry: &Entry,
+    now: Timestamp,
+) -> Result<Option<String>, DbError> {
+    let row = packages::find(tx, loaded.name).await?;
+    packages::hold(tx, loaded, now).await?;
+    let Some(row) = row else { return Ok(None) };
+    let name = loaded.name;
+    let in_force = row.digest.as_ref().map_or("none", ArtifactDigest::short);
+    let digest = loaded.digest.short();
+    let (kind, said) = match entry {
+        Entry::Taken => return Ok(None),
+        Entry::Waits(beyond) => (
+            EventKind::VersionPending,
+            format!(
+                "{digest} waits for approval and {in_force} stays in force: it asks for {}, which is not granted; \
+                 see `campanile package diff {name}`, then grant it in {name}.toml, approve or reject it",
+                approval::listed(beyond)
+            ),
+        ),
+        Entry::KeptOut(decision) => (
+            EventKind::VersionKeptOut,
+            format!(
+                "{digest} is kept out and {in_force} stays in force: it was {}; \
+                 `campanile package approve {name}` lets it in",
+                match decision {
+                    package_versions::VersionDecision::RolledBack => "rolled back from",
+                    _ => "rejected",
+                }
+            ),
+        ),
+    };
+    if row.held_digest.as_ref() != Some(loaded.digest) {
+        events::record(tx, now, kind, name, &said).await?;
+    }
+    Ok(Some(said))
+}

@@ -1,0 +1,298 @@
+//! What a package asks for, held against what it is granted.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::{Manifest, manifest::Requests};
+use crate::telemetry::printable_line;
+use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
+use crate::words::words;
+
+words! {
+    /// What kind of capability is asked for.
+    RequestKind {
+        Directory => "directory",
+        Env => "env",
+        Config => "config",
+        Http => "http",
+        Keyvalue => "keyvalue",
+    }
+}
+
+/// One thing that a package asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Request {
+    pub kind: RequestKind,
+    /// What of that kind, such as `write /snapshots`. With the kind it tells one request from another.
+    pub what: String,
+    /// The author's, if one was given.
+    pub reason: Option<String>,
+    pub is_granted: bool,
+    /// The lines of a sidecar that would grant it.
+    pub lines: String,
+}
+
+impl Request {
+    /// What tells it from others.
+    pub fn key(&self) -> (RequestKind, &str) {
+        (self.kind, &self.what)
+    }
+
+    /// The sentence that says that it is needed and missing, with the lines to add to the sidecar.
+    fn missing(&self, package: &str) -> String {
+        let what = &self.what;
+        let (need, fault) = match self.kind {
+            RequestKind::Directory => {
+                let (access, guest) = what.split_once(' ').unwrap_or(("read", what));
+                (format!("to {access} the directory {guest}"), "granted")
+            }
+            RequestKind::Env => (format!("the environment variable {what}"), "granted"),
+            RequestKind::Config => (format!("the config key {what}"), "set"),
+            RequestKind::Http => (format!("to reach {what}"), "granted"),
+            RequestKind::Keyvalue => {
+                let (access, bucket) = what.split_once(' ').unwrap_or(("read", what));
+                (format!("to {access} the bucket {bucket}"), "granted")
+            }
+        };
+        let reason = match &self.reason {
+            Some(reason) => format!(" ({})", printable_line(reason)),
+            None => String::new(),
+        };
+        let lines = &self.lines;
+        format!(
+            "the package needs {need}{reason}, which is not {fault}: add to {package}.toml\n{lines}"
+        )
+    }
+}
+
+/// Everything that is asked for, in the order of the description.
+pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
+    // Named one by one, so that a new kind of request cannot be forgotten here.
+    let Requests {
+        directories,
+        env,
+        http,
+        config,
+        keyvalue,
+    } = requests;
+    let quote = |text: &str| toml::Value::from(text).to_string();
+    let mut all = Vec::new();
+    for wanted in directories {
+        let access = if wanted.writable { "write" } else { "read" };
+        let guest = &wanted.guest;
+        all.push(Request {
+            kind: RequestKind::Directory,
+            what: format!("{access} {guest}"),
+            reason: wanted.reason.clone(),
+            is_granted: grants
+                .directories
+                .iter()
+                .any(|grant| grant.guest == *guest && (grant.writable || !wanted.writable)),
+            lines: format!(
+                "[[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {}\naccess = \"{access}\"",
+                quote(guest)
+            ),
+        });
+    }
+    for name in env {
+        all.push(Request {
+            kind: RequestKind::Env,
+            what: name.clone(),
+            reason: None,
+            is_granted: grants.env.contains_key(name) || grants.secret_env.contains_key(name),
+            lines: format!("[grants]\nenv = [{}]", quote(name)),
+        });
+    }
+    for key in config {
+        all.push(Request {
+            kind: RequestKind::Config,
+            what: key.clone(),
+            reason: None,
+            is_granted: grants.config.contains_key(key) || grants.secrets.contains(key),
+            lines: format!("[grants.config]\n{} = \"its value\"", quote(key)),
+        });
+    }
+    for wanted in http {
+        let (scheme, host) = (&wanted.scheme, &wanted.host);
+        all.push(Request {
+            kind: RequestKind::Http,
+            what: format!("{scheme}://{host}"),
+            reason: wanted.reason.clone(),
+            is_granted: grants.http.iter().any(|grant| {
+                grant.scheme.eq_ignore_ascii_case(scheme) && covers(&grant.host, host)
+            }),
+            lines: format!(
+                "[[grants.http]]\nscheme = {}\nhost = {}",
+                quote(scheme),
+                quote(host)
+            ),
+        });
+    }
+    for wanted in keyvalue {
+        let access = if wanted.writable { "write" } else { "read" };
+        let bucket = &wanted.bucket;
+        all.push(Request {
+            kind: RequestKind::Keyvalue,
+            what: format!("{access} {bucket}"),
+            reason: wanted.reason.clone(),
+            is_granted: grants
+                .keyvalue
+                .iter()
+                .any(|grant| grant.bucket == *bucket && (grant.writable || !wanted.writable)),
+            lines: format!(
+                "[[grants.keyvalue]]\nbucket = {}\naccess = \"{access}\"",
+                quote(bucket)
+            ),
+        });
+    }
+    all
+}
+
+/// Whether a grant for `granted` covers a request for `wanted`, each a host or a pattern.
+///
+/// Ports and methods are left out: a request does not name them, and the sandbox checks each call.
+fn covers(granted: &str, wanted: &str) -> bool {
+    let (granted, wanted) = (granted.to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    let below = |domain: &str| {
+        let name = wanted.strip_suffix(domain);
+        name.is_some_and(|name| name.len() > 1 && name.ends_with('.'))
+    };
+    granted == "*" || granted == wanted || granted.strip_prefix("*.").is_some_and(below)
+}
+
+impl Manifest {
+    /// What the package asks for and `grants` does not give, one entry each, with the lines to add to
+    /// the sidecar. A launch of a package with entries here is denied before anything is called.
+    ///
+    /// HTTP is left out: packages ask for hosts that a context names, and the sandbox checks each request.
+    pub fn missing_grants(&self, grants: &Grants) -> Vec<String> {
+        let all = held_against(&self.requests, grants).into_iter();
+        all.filter(|request| !request.is_granted && request.kind != RequestKind::Http)
+            .map(|request| request.missing(&self.package))
+            .collect()
+    }
+
+    /// What this version asks for beyond `grants` that `before`, the version in force, does not ask for already.
+    ///
+    /// What both ask for makes no difference: with it missing, the one runs as little as the other. HTTP counts.
+    pub fn asks_beyond(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
+        let known = with_all(&before.requests, grants);
+        let all = held_against(&self.requests, &known).into_iter();
+        all.filter(|request| !request.is_granted).collect()
+    }
+}
+
+/// `grants`, and all that is asked for besides.
+fn with_all(requests: &Requests, grants: &Grants) -> Grants {
+    let mut all = grants.clone();
+    let empty = |name: &String| (name.clone(), String::new());
+    all.env.extend(requests.env.iter().map(empty));
+    all.config.extend(requests.config.iter().map(empty));
+    let directories = requests.directories.iter().map(|wanted| DirectoryGrant {
+        host: PathBuf::new(),
+        guest: wanted.guest.clone(),
+        writable: wanted.writable,
+    });
+    all.directories.extend(directories);
+    all.http
+        .extend(requests.http.iter().map(|wanted| HttpGrant {
+            scheme: wanted.scheme.clone(),
+            host: wanted.host.clone(),
+            port: None,
+            methods: Vec::new(),
+        }));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn asking(requests: Value) -> Manifest {
+        Manifest::from_json("backup", &json!({ "requests": requests })).unwrap()
+    }
+
+    fn beyond(new: Value, old: Value, grants: &Grants) -> Vec<String> {
+        let new = asking(new).asks_beyond(&asking(old), grants);
+        new.iter()
+            .map(|request| format!("{} {}", request.kind, request.what))
+            .collect()
+    }
+
+    fn directory(guest: &str, writable: bool) -> DirectoryGrant {
+        DirectoryGrant {
+            host: "/srv".into(),
+            guest: guest.to_owned(),
+            writable,
+        }
+    }
+
+    #[test]
+    fn only_what_is_neither_granted_nor_asked_for_before_is_beyond() {
+        let grants = Grants {
+            directories: vec![directory("/in", false)],
+            ..Grants::default()
+        };
+        let none = Vec::<String>::new();
+        assert_eq!(beyond(json!({"env": ["A"]}), json!({}), &grants), ["env A"]);
+        assert_eq!(
+            beyond(json!({"env": ["A"]}), json!({"env": ["A"]}), &grants),
+            none
+        );
+        assert_eq!(
+            beyond(json!({"config": ["A"]}), json!({"env": ["A"]}), &grants),
+            ["config A"]
+        );
+        let reads = json!({"directories": [{"guest": "/in"}]});
+        let writes = json!({"directories": [{"guest": "/in", "access": "write"}]});
+        assert_eq!(beyond(reads.clone(), json!({}), &grants), none);
+        assert_eq!(
+            beyond(writes.clone(), reads.clone(), &grants),
+            ["directory write /in"]
+        );
+        // To ask for less than before is never too much.
+        assert_eq!(beyond(reads, writes, &Grants::default()), none);
+        let http = |host: &str| json!({"http": [{"host": host}]});
+        assert_eq!(beyond(http("a.test"), http("*"), &grants), none);
+        assert_eq!(
+            beyond(http("*"), http("a.test"), &grants),
+            ["http https://*"]
+        );
+    }
+
+    #[test]
+    fn a_host_is_covered_by_its_name_and_by_patterns_that_hold_it() {
+        let granted = |host: &str| Grants {
+            http: vec![HttpGrant {
+                scheme: "https".to_owned(),
+                host: host.to_owned(),
+                port: None,
+                methods: Vec::new(),
+            }],
+            ..Grants::default()
+        };
+        let asked = |host: &str| json!({"http": [{"host": host}]});
+        for (host, grant, covered) in [
+            ("api.example.com", "api.example.com", true),
+            ("API.example.com", "api.EXAMPLE.com", true),
+            ("api.example.com", "*.example.com", true),
+            ("*.api.example.com", "*.example.com", true),
+            ("api.example.com", "*", true),
+            ("*", "*", true),
+            ("example.com", "*.example.com", false),
+            ("notexample.com", "*.example.com", false),
+            ("*", "*.example.com", false),
+            ("*.example.com", "api.example.com", false),
+        ] {
+            let beyond = beyond(asked(host), json!({}), &granted(grant));
+            assert_eq!(beyond.is_empty(), covered, "{host} under {grant}");
+        }
+        let plain = json!({"http": [{"host": "a.test", "scheme": "http"}]});
+        assert_eq!(
+            beyond(plain, json!({}), &granted("a.test")),
+            ["http http://a.test"]
+        );
+    }
+}

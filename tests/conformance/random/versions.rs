@@ -1,0 +1,61 @@
+//! What hosts and people do with packages.
+
+use campanile::clock::Timestamp;
+use campanile::db::Tx;
+use campanile::db::packages::{self, Loaded, Settings};
+use campanile::engine::approval::{self, Decided, Order, PackageError};
+use campanile::ids::ArtifactDigest;
+use rand::Rng as _;
+
+use super::{Caller, Done, sorted, text};
+use crate::fixtures::publish;
+
+pub(super) async fn change(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
+    let host = caller.host();
+    let name = caller.package();
+    let order = Order {
+        by: "ada",
+        note: None,
+    };
+    let said = |answer: Result<Decided, PackageError>| match answer {
+        Ok(decided) => format!("{decided:?}"),
+        Err(error) => error.to_string(),
+    };
+    let answer = match caller.random.random_range(0..14) {
+        10 => said(approval::approve(tx, name, None, order, now).await),
+        11 => said(approval::reject(tx, name, None, order, now).await),
+        12 => said(approval::roll_back(tx, name, None, order, now).await),
+        13 => keep_out(tx, name, caller.random.random_range(0..4), now).await,
+        0..5 => {
+            let bytes = [caller.random.random_range(0..4)];
+            publish(tx, host, name, &bytes, now).await;
+            "published".to_owned()
+        }
+        5 => text(&packages::reject(tx, name, "cracked", now).await),
+        6 => text(&packages::withdraw(tx, host, name).await),
+        7 => text(&packages::withdraw_ended(tx).await),
+        _ => text(&sorted(packages::mark_missing(tx, now).await)),
+    };
+    let all = packages::list(tx, None).await;
+    ("packages", format!("{answer} {}", text(&all)), true)
+}
+
+/// A host finds a version that is not to be in force.
+async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
+    let bytes = [byte];
+    let digest = ArtifactDigest::of(&bytes);
+    let row = packages::find(tx, name).await.unwrap();
+    let in_force = row.and_then(|row| row.digest);
+    if in_force.is_none_or(|in_force| in_force == digest) {
+        return "nothing to keep out".to_owned();
+    }
+    let loaded = Loaded {
+        name,
+        digest: &digest,
+        form: "typed_component",
+        bytes: &bytes,
+        manifest: "{}",
+        settings: Settings::default(),
+    };
+    text(&packages::hold(tx, &loaded, now).await)
+}
