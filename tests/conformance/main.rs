@@ -17,6 +17,7 @@ mod recovery;
 mod refusals;
 mod runs;
 mod schedules;
+mod serving;
 mod sim;
 mod statements;
 mod texts;
