@@ -21,5 +21,6 @@ mod serving;
 mod sim;
 mod statements;
 mod texts;
+mod told;
 mod values;
 mod why;
