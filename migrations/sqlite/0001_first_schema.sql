@@ -181,7 +181,7 @@ CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND dec
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- runs::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
--- backfills::ends, backfills::cancel_launches
+-- backfills::ends, backfills::skip_not_begun
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- backfills::succeeded
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';

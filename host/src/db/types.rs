@@ -135,7 +135,7 @@ words! {
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
-        /// Ended before its time, for another launch or by a person; the reason says why.
+        /// Ended before its time, for another launch; one that had not begun is skipped.
         Cancelled => "cancelled",
         /// It was to be run at most once, and its run was lost: nobody knows what it did.
         Unknown => "unknown",
