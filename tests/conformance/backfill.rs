@@ -24,6 +24,7 @@ use crate::fixtures::at;
 use crate::serving::{NOOP, settings, start};
 
 mod cancel;
+mod undecided;
 
 on_both!(
     both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before,
