@@ -22,5 +22,6 @@ mod sim;
 mod statements;
 mod texts;
 mod told;
+mod turns;
 mod values;
 mod why;

@@ -7,7 +7,7 @@
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one sequence.
 
-mod host;
+pub mod host;
 mod model;
 mod said;
 

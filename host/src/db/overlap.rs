@@ -81,7 +81,8 @@ const SKIP: Batch = Batch {
     head: "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps_id = v.column2,
         finished_at = v.column3 FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
+        RETURNING launch.kind, launch.status",
 };
 const SKIP_QUEUE: &str =
     "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
@@ -115,10 +116,12 @@ const END: Batch = Batch {
         decision = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE launch.decision END,
         failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
+        RETURNING launch.kind, launch.status",
 };
 const END_IDLE: Batch = Batch {
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting')) = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting')) = TRUE
+        RETURNING launch.kind, launch.status",
     ..END
 };
 
@@ -199,8 +202,8 @@ pub async fn open(
     Ok(())
 }
 
-/// Skip launches that waited for their turn: they overlap those that displace them.
-pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<(), DbError> {
+/// Skip launches that waited for their turn: they overlap those that displace them. Gives how many slots they were of.
+pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<i64, DbError> {
     displace(tx, &SKIP, skipped, now).await
 }
 
@@ -221,16 +224,17 @@ pub async fn skip_queue(
     Ok(())
 }
 
-/// Ask runs to end by `until`; launches that nobody carries out at the moment end at once.
+/// Ask runs to end by `until`; launches that nobody carries out at the moment end at once. Gives how many slots were
+/// skipped so after all.
 pub async fn cancel(
     tx: &mut Tx,
     cancelled: &[Displaced],
     until: Timestamp,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
     at(tx, &ASK, cancelled, until).await?;
     at(tx, &END_WAITING_RUN, cancelled, now).await?;
-    displace(tx, &END_IDLE, cancelled, now).await?;
+    let skipped = displace(tx, &END_IDLE, cancelled, now).await?;
     // One that was being taken at this moment has a run only now.
     at(tx, &ASK, cancelled, until).await?;
     for displaced in cancelled {
@@ -242,19 +246,21 @@ pub async fn cancel(
             .await
             .map(|_| ()))?;
     }
-    Ok(())
+    Ok(skipped)
 }
 
-/// End launches at once. Whoever runs one finds that it is no longer his.
+/// End launches at once. Whoever runs one finds that it is no longer his. Gives how many slots were skipped so after
+/// all.
 pub async fn terminate(
     tx: &mut Tx,
     terminated: &[Displaced],
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
     at(tx, &END_RUN, terminated, now).await?;
-    displace(tx, &END, terminated, now).await?;
+    let skipped = displace(tx, &END, terminated, now).await?;
     // One that was being taken at this moment has a run only now.
-    at(tx, &END_RUN, terminated, now).await
+    at(tx, &END_RUN, terminated, now).await?;
+    Ok(skipped)
 }
 
 /// Run `(launch, instant)` for each. One by one: with a list of launches SQLite walks all runs there ever were.
@@ -276,22 +282,27 @@ async fn at(
     Ok(())
 }
 
-/// Run a batch of `(launch, by which, now)`.
+/// Run a batch of `(launch, by which, now)`; gives how many of those that are skipped now were launches of slots.
 async fn displace(
     tx: &mut Tx,
     batch: &Batch,
     displaced: &[Displaced],
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
+    let mut slots = 0;
     for piece in pieces(displaced) {
         let sql = batch.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(sql);
+        let ended: Vec<(LaunchKind, LaunchStatus)> = on!(tx, |conn| {
+            let mut query = sqlx::query_as(sql);
             for displaced in piece {
                 query = query.bind(displaced.launch).bind(displaced.by).bind(now);
             }
-            query.execute(conn).await.map(|_| ())
+            query.fetch_all(conn).await
         })?;
+        let of_slot = |(kind, status): &&(LaunchKind, LaunchStatus)| {
+            kind.is_of_slot() && *status == LaunchStatus::Skipped
+        };
+        slots += ended.iter().filter(of_slot).count() as i64;
     }
-    Ok(())
+    Ok(slots)
 }

@@ -273,7 +273,7 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         let made_way = &released.made_way;
         assert_eq!(numbers(&released.open), open, "{json} {state}");
         assert_eq!(
-            numbers(&launches(&released.skipped)),
+            numbers(&launches(&made_way.skipped)),
             skipped,
             "{json} {state}"
         );
@@ -287,7 +287,6 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
             terminated,
             "{json} {state}"
         );
-        assert_eq!(made_way.skipped, [], "{json} {state}");
     }
 }
 
