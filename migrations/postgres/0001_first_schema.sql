@@ -145,6 +145,8 @@ CREATE TABLE launch (
     digest TEXT,
     -- The context given with a launch by hand or a backfill, laid over the schedule's.
     context TEXT,
+    -- What a person said of other launches that go on, instead of what the schedule says.
+    overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id UUID,
     interval_start TIMESTAMPTZ NOT NULL,
     fire_time TIMESTAMPTZ NOT NULL,
@@ -164,6 +166,7 @@ CREATE TABLE launch (
     CHECK ((decision = 'skipped') = (status = 'skipped')),
     CHECK ((decision = 'queued') = (status = 'queued')),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
+    CHECK (overlap IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) WITH (fillfactor = 70);
 -- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.

@@ -22,7 +22,7 @@ use campanile::engine::Work;
 use campanile::engine::backfill::{self, Asked};
 use campanile::engine::schedules::{self as orders, ScheduleError, Skip, Trigger};
 use campanile::ids::BackfillId;
-use campanile::policy::Delivery;
+use campanile::policy::{Delivery, Overlap};
 use campanile::wasm::Sandbox;
 use campanile_tests::{Backend, TestDb, on_both};
 use rand::rngs::StdRng;
@@ -361,8 +361,14 @@ impl Tower {
         };
         let name = self.model.schedules[place].name.clone();
         let now = self.now();
+        let allows = self.model.schedules[place].said().policies.overlap == Overlap::Allow;
+        let trigger = Trigger {
+            // Alone, beside a schedule whose own launches are not.
+            overlap: (allows && self.one_in(2)).then_some(Overlap::BufferOne),
+            ..Trigger::default()
+        };
         let triggered = orders::change(&self.test.db, async |tx| {
-            orders::trigger(tx, &name, Trigger::default(), now).await
+            orders::trigger(tx, &name, trigger, now).await
         })
         .await;
         match triggered {

@@ -16,6 +16,7 @@ use crate::fixtures::{at, revision, schedule_id};
 use crate::sim::host::{self, LiveHost, finish};
 
 on_both!(
+    what_is_to_be_alone_waits_until_nothing_goes_on,
     a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skipped_as_it_fired,
     a_launch_that_is_skipped_as_it_fires_does_not_count,
     a_launch_that_waited_and_made_way_does_not_count,
@@ -114,6 +115,31 @@ impl Stage {
         let state = state.unwrap();
         (state.history.launches, state.next_slot)
     }
+}
+
+async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
+    let policies = Policies {
+        overlap: Overlap::Allow,
+        ..Policies::default()
+    };
+    let mut stage = Stage::new(test, policies).await;
+    stage.pass_to(at(60)).await;
+    stage.clock.advance_to(at(70));
+    assert_eq!(stage.trigger(Some(Overlap::BufferOne)).await, Turn::Later);
+    // It holds nobody up.
+    stage.pass_to(at(120)).await;
+    let both_run = "schedule running, manual queued, schedule running";
+    assert_eq!(stage.shown().await, both_run);
+    stage.end_first().await;
+    stage.pass_to(at(130)).await;
+    let one_runs = "schedule succeeded, manual queued, schedule running";
+    assert_eq!(stage.shown().await, one_runs);
+    stage.end_first().await;
+    stage.pass_to(at(140)).await;
+    let its_turn = "schedule succeeded, manual running, schedule succeeded";
+    assert_eq!(stage.shown().await, its_turn);
+    // One that says nothing does as the schedule says.
+    assert_eq!(stage.trigger(None).await, Turn::Now);
 }
 
 async fn a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skipped_as_it_fired(

@@ -9,7 +9,7 @@ use super::types::LaunchStatus;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
-use crate::policy::Displaced;
+use crate::policy::{Displaced, Overlap};
 
 /// The reason of launches that are skipped or cancelled for another of their schedule.
 pub const REASON: &str = "overlap";
@@ -25,6 +25,8 @@ pub struct Unfinished {
     pub fire_time: Timestamp,
     pub claimed_at: Timestamp,
     pub recoveries: i64,
+    /// What a person said of other launches that go on.
+    pub overlap: Option<Overlap>,
     /// Set when its run was asked to end.
     pub cancel_at: Option<Timestamp>,
 }
@@ -43,13 +45,13 @@ pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
-        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, r.cancel_at
+        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, r.cancel_at
             FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
             WHERE r.state IN ('running', 'waiting')
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1
             WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'",
 };
 // From one schedule to the next through the index, however many launches each of them has waiting.

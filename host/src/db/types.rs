@@ -18,6 +18,7 @@ use super::events::EventKind;
 use super::hosts::EndReason;
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::policy::Overlap;
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::words::words;
 
@@ -108,6 +109,7 @@ word_column!(
     Origin,
     FailureKind,
     BackfillState,
+    Overlap,
     EventKind,
     EndReason
 );

@@ -291,6 +291,7 @@ impl Maker<'_> {
             package: self.spec.says.package.clone(),
             digest: Some(self.digest.clone()),
             context: backfill.context.clone(),
+            overlap: None,
             backfill_id: Some(backfill.id),
             interval_start: self.rule.prev(slot).unwrap_or(slot),
             fire_time,

@@ -193,6 +193,7 @@ pub async fn trigger(
     let context = trigger.context;
     let launch = NewLaunch {
         context: context.map(|own| Value::Object(own.clone()).to_string()),
+        overlap: trigger.overlap,
         ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
     let triggered = launch_beside(tx, &schedule, &policies, launch, now).await?;
@@ -341,6 +342,7 @@ pub(super) fn at_once(
         package: schedule.says.package.clone(),
         digest,
         context: None,
+        overlap: None,
         backfill_id: None,
         interval_start: schedule.state.cursor_at.min(now),
         fire_time: now,

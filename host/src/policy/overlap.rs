@@ -69,6 +69,8 @@ pub struct Active {
     pub launch: LaunchId,
     pub claim: Claim,
     pub stage: Stage,
+    /// Whether it is let go only when nothing else goes on, whatever the schedule says: somebody asked for that.
+    pub alone: bool,
 }
 
 /// What becomes of a new launch.
@@ -170,7 +172,7 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
         }
     }
     let going_on = beside.active.iter().filter(|launch| launch.goes_on());
-    let room = policies.at_once_max().saturating_sub(going_on.count());
+    let mut going_on = going_on.count();
     let mut queued: Vec<&Active> = beside
         .active
         .iter()
@@ -179,7 +181,16 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     if policies.overlap == Overlap::CancelOther {
         queued.sort_by_key(|launch| launch.claim != Claim::Prompt);
     }
-    open.extend(ids(queued.into_iter().take(room)));
+    for launch in queued {
+        let at_once_max = match launch.alone {
+            true => 1,
+            false => policies.at_once_max(),
+        };
+        if going_on < at_once_max {
+            open.push(launch.launch);
+            going_on += 1;
+        }
+    }
     let mut released = Released {
         open,
         made_way: beside.made_way,
@@ -308,6 +319,7 @@ impl Beside {
             launch,
             claim,
             stage,
+            alone: false,
         });
     }
 

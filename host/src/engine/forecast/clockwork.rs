@@ -263,6 +263,7 @@ impl<'a> Clockwork<'a> {
                 fire_time: launch.fire_time,
                 claimed_at: self.now,
                 recoveries: 0,
+                overlap: launch.overlap,
                 cancel_at: None,
             },
             row,

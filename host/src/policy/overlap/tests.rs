@@ -20,6 +20,7 @@ fn active(text: &str) -> Vec<Active> {
                 launch: id(number.parse().unwrap()),
                 claim,
                 stage: stage.parse().unwrap(),
+                alone: false,
             }
         })
         .collect()
@@ -197,6 +198,21 @@ fn those_that_wait_go_on_in_turn() {
     ] {
         let ids = release(&policies(json), active(state)).open;
         assert_eq!(numbers(&ids), released, "{json} {state}");
+    }
+}
+
+#[test]
+fn one_that_is_to_be_alone_waits_for_all_others_and_holds_nobody_up() {
+    let allow = policies(r#"{"overlap":"allow"}"#);
+    for (state, released) in [
+        ("1:queued", "1"),
+        ("1:queued 2:queued", "1,2"),
+        ("1:queued 2:running", ""),
+        ("1:queued 2:running 3:queued", "3"),
+    ] {
+        let mut active = active(state);
+        active[0].alone = true;
+        assert_eq!(numbers(&release(&allow, active).open), released, "{state}");
     }
 }
 
@@ -414,6 +430,7 @@ fn come(policies: &Policies, active: &mut Vec<Active>, launch: LaunchId, claim: 
         launch,
         claim,
         stage,
+        alone: false,
     });
     told
 }
