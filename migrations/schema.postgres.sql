@@ -78,6 +78,7 @@ CREATE TABLE launch (
     package TEXT NOT NULL,
     digest TEXT,
     context TEXT,
+    overlap TEXT,
     backfill_id UUID,
     interval_start TIMESTAMP WITH TIME ZONE NOT NULL,
     fire_time TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -96,8 +97,10 @@ CREATE TABLE launch (
     CHECK (((decision = 'skipped'::text) = (status = 'skipped'::text))),
     CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text])))),
     CHECK (((kind = 'backfill'::text) = (backfill_id IS NOT NULL))),
+    CHECK (((overlap IS NULL) OR (kind = 'manual'::text))),
     CHECK ((decision = ANY (ARRAY['launched'::text, 'queued'::text, 'skipped'::text]))),
     CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'backfill'::text, 'startup'::text]))),
+    CHECK ((overlap = ANY (ARRAY['skip'::text, 'buffer_one'::text, 'buffer_all'::text, 'cancel_other'::text, 'terminate_other'::text, 'allow'::text]))),
     CHECK ((slot_count >= 1)),
     CHECK ((status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text, 'skipped'::text]))),
     PRIMARY KEY (id)

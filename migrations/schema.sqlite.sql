@@ -68,6 +68,7 @@ CREATE TABLE launch (
     package TEXT NOT NULL,
     digest TEXT,
     context TEXT,
+    overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
     interval_start TEXT NOT NULL,
     fire_time TEXT NOT NULL,
@@ -85,6 +86,7 @@ CREATE TABLE launch (
     CHECK ((decision = 'skipped') = (status = 'skipped')),
     CHECK ((decision = 'queued') = (status = 'queued')),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
+    CHECK (overlap IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;

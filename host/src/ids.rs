@@ -124,6 +124,11 @@ words! {
 }
 
 impl LaunchKind {
+    /// Whether the schedule's rule asked for it, in time or not: such launches are counted to `max_launches`.
+    pub fn is_of_slot(self) -> bool {
+        matches!(self, LaunchKind::Schedule | LaunchKind::Catchup)
+    }
+
     /// Whether a person asked for it: it does not depend on whether the schedule is paused.
     pub fn is_by_hand(self) -> bool {
         matches!(self, LaunchKind::Manual | LaunchKind::Backfill)

@@ -173,6 +173,8 @@ CREATE TABLE launch (
     digest TEXT,
     -- The context given with a launch by hand or a backfill, laid over the schedule's.
     context TEXT,
+    -- What a person said of other launches that go on, instead of what the schedule says.
+    overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id UUID,
     interval_start TIMESTAMPTZ NOT NULL,
     fire_time TIMESTAMPTZ NOT NULL,
@@ -192,6 +194,7 @@ CREATE TABLE launch (
     CHECK ((decision = 'skipped') = (status = 'skipped')),
     CHECK ((decision = 'queued') = (status = 'queued')),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
+    CHECK (overlap IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) WITH (fillfactor = 70);
 -- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
@@ -209,7 +212,7 @@ CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND dec
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- runs::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
--- backfills::ends, backfills::cancel_launches
+-- backfills::ends, backfills::skip_not_begun
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- backfills::succeeded
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';

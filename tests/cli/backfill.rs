@@ -27,13 +27,8 @@ fn tower(place: Place, task: &str) -> (Tower, HostProcess) {
     let tower = Tower::new(place);
     tower.bring("guests");
     let host = tower.serve();
-    add(&tower, "daily", task, "0 0 * * *");
+    tower.add("daily", task, &["--cron", "0 0 * * *"]);
     (tower, host)
-}
-
-fn add(tower: &Tower, name: &str, task: &str, cron: &str) {
-    let whole = ["schedule", "add", name, "--package", "guests"];
-    tower.ok(whole.into_iter().chain(["--task", task, "--cron", cron]));
 }
 
 /// The arguments that fill `daily` back, from the first to the fifth of January.
@@ -147,7 +142,7 @@ async fn a_launch_that_fails_is_exit_code_1(place: Place) {
 
 async fn what_is_asked_for_wrongly_is_refused_with_the_fix(place: Place) {
     let (tower, _host) = tower(place, "ok");
-    add(&tower, "minutely", "ok", "* * * * *");
+    tower.add("minutely", "ok", &["--cron", "* * * * *"]);
     let ask = |name, from, to, more: &[&str]| {
         let whole = ["schedule", "backfill", name, "--from", from, "--to", to];
         tower.run(whole.into_iter().chain(more.iter().copied()))

@@ -18,30 +18,6 @@ on_both_empty!(
     a_slot_that_was_taken_out_is_on_the_record_as_skipped,
 );
 
-/// A tower that knows the package `guests` and is not served.
-fn known(place: Place) -> Tower {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let mut host = tower.serve();
-    host.terminate();
-    assert!(host.wait_exit().success());
-    tower
-}
-
-#[track_caller]
-fn add(tower: &Tower, name: &str, more: &[&str]) -> Value {
-    let fixed = [
-        "schedule",
-        "add",
-        name,
-        "--package",
-        "guests",
-        "--task",
-        "ok",
-    ];
-    tower.json(fixed.into_iter().chain(more.iter().copied()))
-}
-
 fn show(tower: &Tower, name: &str) -> Value {
     tower.json(["schedule", "show", name])
 }
@@ -56,7 +32,7 @@ fn events(tower: &Tower, kind: &str) -> Vec<(String, String)> {
 }
 
 async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
-    let tower = known(place);
+    let tower = Tower::known(place);
     let hashed = [
         "--cron",
         "H 3 * * *",
@@ -66,7 +42,7 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
         "12-25",
     ];
     let policies = ["--jitter", "30s", "--context", r#"{"a": 1}"#];
-    let before = add(&tower, "x", &[&hashed[..], &policies].concat());
+    let before = tower.add("x", "ok", &[&hashed[..], &policies].concat());
     let edit = |more: &[&str]| {
         let fixed = ["schedule", "edit", "x"];
         tower.json(fixed.into_iter().chain(more.iter().copied()))
@@ -127,8 +103,8 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
 }
 
 async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Place) {
-    let tower = known(place);
-    add(&tower, "x", &["--every", "1h", "--jitter", "30s"]);
+    let tower = Tower::known(place);
+    tower.add("x", "ok", &["--every", "1h", "--jitter", "30s"]);
     let mine = [
         "schedule",
         "edit",
@@ -205,8 +181,8 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
 }
 
 async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
-    let tower = known(place);
-    add(&tower, "x", &["--every", "1h", "--jitter", "30m"]);
+    let tower = Tower::known(place);
+    tower.add("x", "ok", &["--every", "1h", "--jitter", "30m"]);
     let before = show(&tower, "x");
     let edit = |more: &[&str]| {
         let fixed = ["schedule", "edit", "x"];
@@ -249,8 +225,8 @@ async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
 }
 
 async fn an_edit_of_timing_never_looks_back_and_any_other_keeps_the_cursor(place: Place) {
-    let tower = known(place);
-    let added = add(&tower, "x", &["--every", "1s", "--catchup", "all"]);
+    let tower = Tower::known(place);
+    let added = tower.add("x", "ok", &["--every", "1s", "--catchup", "all"]);
     std::thread::sleep(Duration::from_secs(3));
     let edited = tower.json(["schedule", "edit", "x", "--catchup-max", "50"]);
     assert_eq!(edited["cursor"], added["cursor"]);
@@ -279,8 +255,8 @@ async fn a_renamed_schedule_keeps_its_slots_and_its_launches(place: Place) {
     let tower = Tower::new(place);
     tower.bring("guests");
     let _host = tower.serve();
-    let before = add(&tower, "old", &["--cron", "H H * * *"]);
-    add(&tower, "other", &["--every", "1h"]);
+    let before = tower.add("old", "ok", &["--cron", "H H * * *"]);
+    tower.add("other", "ok", &["--every", "1h"]);
     let launch = tower.trigger("old", &json!({}));
     tower.ended("old", &launch);
     tower
@@ -316,15 +292,15 @@ async fn a_renamed_schedule_keeps_its_slots_and_its_launches(place: Place) {
         ]
     );
     // Its old name is free.
-    add(&tower, "old", &["--every", "1h"]);
+    tower.add("old", "ok", &["--every", "1h"]);
     assert_eq!(show(&tower, "old")["launches"], json!([]));
 }
 
 async fn a_slot_is_taken_out_and_put_back(place: Place) {
-    let tower = known(place);
-    add(
-        &tower,
+    let tower = Tower::known(place);
+    tower.add(
         "x",
+        "ok",
         &["--cron", "0 3 1 1 *", "--start-at", "2090-01-01T00:00:00Z"],
     );
     let slot = "2091-01-01T03:00:00Z";
@@ -385,7 +361,7 @@ async fn a_slot_that_was_taken_out_is_on_the_record_as_skipped(place: Place) {
     let tower = Tower::new(place);
     tower.bring("guests");
     let _host = tower.serve();
-    add(&tower, "x", &["--every", "1s"]);
+    tower.add("x", "ok", &["--every", "1s"]);
     let slots = list(tower.json(["schedule", "next", "x", "-n", "4"]));
     let slot = text(&slots[3]);
     tower.ok(["schedule", "skip", "x", &slot]);

@@ -13,6 +13,7 @@ on_both_empty!(
     places_are_kept_and_a_pause_is_named,
     an_outage_shows_the_rows_that_it_leads_to,
     another_schedules_file_is_held_against_the_schedules,
+    a_schedule_that_another_file_removes_is_left_out_and_named,
     questions_without_an_answer_are_refused,
 );
 
@@ -236,6 +237,58 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
         said.stderr.contains("`quarter` would be refused"),
         "{said:?}"
     );
+}
+
+async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place) {
+    let tower = Tower::new(place);
+    tower.bring("noop");
+    let order = |file: &str, names: &[&str]| {
+        let schedules = names.iter().map(|name| {
+            format!("[[schedules]]\nname = '{name}'\npackage = 'noop'\ncron = '*/30 * * * *'\n")
+        });
+        let text: String = schedules.collect();
+        std::fs::write(tower.folder().join(file), text).expect("a schedules file");
+    };
+    order("schedules.toml", &["gone", "half"]);
+    order("new.toml", &["half"]);
+    drop(tower.serve());
+    let from = hour();
+    let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
+    let args = [
+        "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
+    ];
+    let left_out = json!([{ "schedule": "gone", "reason": "the file removes it" }]);
+    let changes = json!([{
+        "schedule": "gone",
+        "added": [],
+        "removed": [from, minutes(from, 30)],
+        "moved": [],
+    }]);
+    for (more, launches) in [(&[][..], 2), (&["--schedule", "gone"], 0)] {
+        let asked = args.into_iter().chain(more.iter().copied());
+        let said = tower.run(asked.chain(["--json"]));
+        assert_eq!(said.code, 0, "{said:?}");
+        let plan = said.json();
+        assert_eq!(plan["left_out"], left_out, "{more:?}");
+        assert_eq!(plan["changes"], changes, "{more:?}");
+        assert_eq!(plan["launches"], launches, "{more:?}");
+    }
+    let said = tower.run(args.into_iter().chain(["--schedule", "gone"]));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.stdout
+            .contains(&format!("gone     0      2        0      {from}")),
+        "{said:?}"
+    );
+    assert!(
+        said.stderr
+            .contains("`gone` is left out: the file removes it"),
+        "{said:?}"
+    );
+    // Of the others nothing is told.
+    let half = tower.json(args.into_iter().chain(["--schedule", "half"]));
+    let told = (&half["left_out"], &half["changes"], &half["launches"]);
+    assert_eq!(told, (&json!([]), &json!([]), &json!(2)));
 }
 
 async fn questions_without_an_answer_are_refused(place: Place) {

@@ -3,7 +3,7 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Said, Tower, eventually, keys, list, text};
+use crate::tower::{Tower, eventually, keys, list, text};
 
 on_both_empty!(
     every_policy_is_said_by_a_flag_and_shown,
@@ -12,23 +12,8 @@ on_both_empty!(
     slots_are_those_that_the_policies_leave,
 );
 
-/// A tower that knows the package `guests` and is not served.
-fn known(place: Place) -> Tower {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let mut host = tower.serve();
-    host.terminate();
-    assert!(host.wait_exit().success());
-    tower
-}
-
-fn add(tower: &Tower, name: &str, more: &[&str]) -> Said {
-    let fixed = ["schedule", "add", name, "--package", "guests"];
-    tower.run(fixed.into_iter().chain(more.iter().copied()))
-}
-
 async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
-    let tower = known(place);
+    let tower = Tower::known(place);
     for (name, flags, said) in [
         (
             "caught-up",
@@ -106,7 +91,7 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
         ),
     ] {
         let more = [&["--every", "1h"], flags].concat();
-        let said_of_it = add(&tower, name, &more);
+        let said_of_it = tower.try_to_add(name, "ok", &more);
         assert_eq!(said_of_it.code, 0, "{said_of_it:?}");
         let shown = tower.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], said, "{name}");
@@ -150,8 +135,9 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
 }
 
 async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place: Place) {
-    let tower = known(place);
-    let hourly = |flags: &[&str]| add(&tower, "new", &[&["--every", "1h"], flags].concat());
+    let tower = Tower::known(place);
+    let hourly =
+        |flags: &[&str]| tower.try_to_add("new", "ok", &[&["--every", "1h"], flags].concat());
     for (flags, says) in [
         (
             &["--catchup", "none", "--catchup-window", "1h"][..],
@@ -242,17 +228,15 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
     ] {
         hourly(flags).refused(says);
     }
-    add(&tower, "new", &["--cron", "@reboot", "--jitter", "1s"]).refused(&[
-        "jitter means nothing with `@reboot`",
-        "hint: leave jitter out",
-    ]);
+    tower
+        .try_to_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
+        .refused(&[
+            "jitter means nothing with `@reboot`",
+            "hint: leave jitter out",
+        ]);
     assert_eq!(tower.json(["schedule", "list"]), json!([]));
     // A script is told the same.
-    let said = add(
-        &tower,
-        "new",
-        &["--every", "1h", "--jitter", "2h", "--json"],
-    );
+    let said = tower.try_to_add("new", "ok", &["--every", "1h", "--jitter", "2h", "--json"]);
     assert_eq!(said.code, 2);
     assert_eq!(
         said.json()["hint"],
@@ -304,7 +288,7 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
 }
 
 async fn slots_are_those_that_the_policies_leave(place: Place) {
-    let tower = known(place);
+    let tower = Tower::known(place);
     let next = |name: &str| -> Vec<String> {
         let slots = list(tower.json(["schedule", "next", name, "-n", "3"]));
         slots.iter().map(text).collect()
@@ -336,7 +320,7 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
             &["2090-01-01T00:00:00Z", "2090-01-01T01:00:00Z"],
         ),
     ] {
-        let added = add(&tower, name, &[&["--every", "1h"], flags].concat());
+        let added = tower.try_to_add(name, "ok", &[&["--every", "1h"], flags].concat());
         assert_eq!(added.code, 0, "{added:?}");
         assert_eq!(next(name), slots, "{name}");
         assert_eq!(state(name), "enabled");
@@ -345,8 +329,8 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
     assert_eq!(days, json!([]), "none in these months");
 
     // The last of its launches made, it has ended; paused, it is paused.
-    let once = ["--every", "1s", "--max-launches", "1", "--task", "ok"];
-    assert_eq!(add(&tower, "once", &once).code, 0);
+    let once = ["--every", "1s", "--max-launches", "1"];
+    assert_eq!(tower.try_to_add("once", "ok", &once).code, 0);
     let _host = tower.serve();
     let rung = tower.launch_where("once", |row| row["status"] == "succeeded");
     assert_eq!(tower.launches("once").len(), 1, "{rung:#}");

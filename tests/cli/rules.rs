@@ -24,21 +24,6 @@ fn tower(place: Place) -> Tower {
     tower
 }
 
-/// Add a schedule that runs `task` of the guests.
-#[track_caller]
-fn add(tower: &Tower, name: &str, task: &str, rule: &[&str]) -> Value {
-    let schedule = [
-        "schedule",
-        "add",
-        name,
-        "--package",
-        "guests",
-        "--task",
-        task,
-    ];
-    tower.json(schedule.iter().chain(rule).copied())
-}
-
 /// The launches of a schedule, oldest first, once `n` of them have ended.
 #[track_caller]
 fn ended(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
@@ -59,15 +44,10 @@ async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
     let mut host = tower.serve();
     let context = json!({"ms": 1_200}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
-    let added = add(&tower, "pause", "sleep", &rule);
+    let added = tower.add("pause", "sleep", &rule);
     let first = millis(&added["next_slot"]) - millis(&added["created_at"]);
     assert!((0..=1_000).contains(&first), "due at once: {added:#}");
-    add(
-        &tower,
-        "failing",
-        "fail_permanent",
-        &["--after-completion", "1s"],
-    );
+    tower.add("failing", "fail_permanent", &["--after-completion", "1s"]);
 
     ended(&tower, "pause", 2);
     // One that waits for its run has no next slot; a host that dies under it changes nothing about that.
@@ -109,7 +89,7 @@ async fn a_launch_that_is_given_up_is_an_end_too(place: Place) {
     let mut host = tower.serve();
     let context = json!({"ms": 3_000}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
-    add(&tower, "pause", "sleep", &rule);
+    tower.add("pause", "sleep", &rule);
     tower.launch_where("pause", |row| row["status"] == "running");
     host.kill();
     let _host = tower.serve();
@@ -211,7 +191,7 @@ async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place
 async fn a_slot_of_a_pause_and_one_of_a_wrong_clock_are_accounted_for(place: Place) {
     let tower = tower(place);
     let mut host = tower.serve();
-    add(&tower, "pause", "ok", &["--after-completion", "2s"]);
+    tower.add("pause", "ok", &["--after-completion", "2s"]);
     ended(&tower, "pause", 1);
     tower.ok(["schedule", "pause", "pause"]);
     let rows = ended(&tower, "pause", 1);
@@ -247,8 +227,7 @@ async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place)
     let tower = tower(place);
     let mut host = tower.serve();
     let context = json!({"ms": 2_000}).to_string();
-    add(
-        &tower,
+    tower.add(
         "start",
         "sleep",
         &["--cron", "@reboot", "--context", &context],
@@ -279,11 +258,11 @@ async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place)
 async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
     let tower = tower(place);
     let mut host = tower.serve();
-    let added = add(&tower, "start", "echo", &["--cron", "@reboot"]);
+    let added = tower.add("start", "echo", &["--cron", "@reboot"]);
     assert_eq!(added["next_slot"], Value::Null);
-    add(&tower, "paused", "ok", &["--cron", "@reboot"]);
+    tower.add("paused", "ok", &["--cron", "@reboot"]);
     tower.ok(["schedule", "pause", "paused"]);
-    add(&tower, "tick", "ok", &["--every", "1s"]);
+    tower.add("tick", "ok", &["--every", "1s"]);
     ended(&tower, "tick", 2);
     assert_eq!(tower.launches("start"), Vec::<Value>::new());
 
@@ -318,13 +297,12 @@ async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
 async fn another_time_zone_database_moves_next_slots_and_says_so(place: Place) {
     let tower = tower(place);
     let mut host = tower.serve();
-    let added = add(
-        &tower,
+    let added = tower.add(
         "nightly",
         "ok",
         &["--cron", "30 2 * * *", "--tz", "Europe/Paris"],
     );
-    let tick = add(&tower, "tick", "ok", &["--every", "1s"]);
+    let tick = tower.add("tick", "ok", &["--every", "1s"]);
     assert!(tick["next_slot"].is_string());
     let rung = ended(&tower, "tick", 1).remove(0);
     let version = rung["tzdata_version"].clone();

@@ -25,26 +25,10 @@ fn tower(place: Place, sidecar: &str) -> Tower {
     tower
 }
 
-/// Add the schedule `tick`, of every second.
-#[track_caller]
-fn add_tick(tower: &Tower) -> Value {
-    tower.json([
-        "schedule",
-        "add",
-        "tick",
-        "--package",
-        "guests",
-        "--task",
-        "ok",
-        "--every",
-        "1s",
-    ])
-}
-
 async fn a_schedule_lives_from_add_to_remove(place: Place) {
     let tower = tower(place, "");
     let _host = tower.serve();
-    let added = add_tick(&tower);
+    let added = tower.add("tick", "ok", &["--every", "1s"]);
     let known = [
         "anchor",
         "context",
@@ -153,7 +137,7 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     let left = tower.launches("tick");
     assert!(left.len() >= rows.len(), "its launches stay");
     // The name is free again, and the new schedule rings.
-    let new = add_tick(&tower);
+    let new = tower.add("tick", "ok", &["--every", "1s"]);
     assert_ne!(new["id"], added["id"]);
     eventually(|| {
         let rows = list(tower.json(["schedule", "show", "tick"])["launches"].clone());
@@ -181,7 +165,7 @@ async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) 
     let file = tower.folder().join("campanile.toml");
     std::fs::write(file, "[late]\nmisfire_grace = \"5s\"\n").expect("a configuration");
     let mut host = tower.serve();
-    add_tick(&tower);
+    tower.add("tick", "ok", &["--every", "1s"]);
     tower.launch_where("tick", |row| row["status"] == "succeeded");
     host.terminate();
     assert!(host.wait_exit().success());
@@ -227,18 +211,7 @@ fn next(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
 async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
     let tower = tower(place, "");
     let _host = tower.serve();
-    let add = |name: &str, rule: &[&str]| {
-        let fixed = [
-            "schedule",
-            "add",
-            name,
-            "--package",
-            "guests",
-            "--task",
-            "ok",
-        ];
-        tower.json(fixed.into_iter().chain(rule.iter().copied()))
-    };
+    let add = |name: &str, rule: &[&str]| tower.add(name, "ok", rule);
     // Tokyo has no summer time: 03:30 there is 18:30 UTC all year.
     add("tokyo", &["--cron", "30 3 * * *", "--tz", "Asia/Tokyo"]);
     let slots = next(&tower, "tokyo", 3);

@@ -101,6 +101,16 @@ impl Tower {
         Tower { place }
     }
 
+    /// A tower that knows the package `guests` and is not served.
+    pub fn known(place: Place) -> Tower {
+        let tower = Tower::new(place);
+        tower.bring("guests");
+        let mut host = tower.serve();
+        host.terminate();
+        assert!(host.wait_exit().success());
+        tower
+    }
+
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -155,6 +165,21 @@ impl Tower {
     #[track_caller]
     pub fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
         let said = self.run(args.into_iter().chain(["--json"]));
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+        said.json()
+    }
+
+    /// Add a schedule of a task of the package `guests`, with more arguments.
+    pub fn try_to_add(&self, name: &str, task: &str, more: &[&str]) -> Said {
+        let fixed = ["schedule", "add", name, "--package", "guests"];
+        let task = ["--task", task];
+        self.run(fixed.into_iter().chain(task).chain(more.iter().copied()))
+    }
+
+    /// Add such a schedule, which must succeed; gives it as it is shown.
+    #[track_caller]
+    pub fn add(&self, name: &str, task: &str, more: &[&str]) -> Value {
+        let said = self.try_to_add(name, task, &[more, &["--json"]].concat());
         assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
         said.json()
     }

@@ -16,17 +16,7 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
     let tower = Tower::new(place);
     tower.bring("guests");
     let mut host = tower.serve();
-    tower.json([
-        "schedule",
-        "add",
-        "tick",
-        "--package",
-        "guests",
-        "--task",
-        "ok",
-        "--every",
-        "1s",
-    ]);
+    tower.add("tick", "ok", &["--every", "1s"]);
     let launch = tower.launch_where("tick", |row| row["status"] == "succeeded");
     let slot = text(&launch["scheduled_time"]);
     host.terminate();

@@ -21,9 +21,10 @@ use serde_json::Map;
 use uuid::Uuid;
 
 use crate::fixtures::at;
-use crate::nights::{settings, start};
+use crate::serving::{NOOP, settings, start};
 
 mod cancel;
+mod undecided;
 
 on_both!(
     both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before,
@@ -52,7 +53,7 @@ struct Tower {
 impl Tower {
     async fn new(test: TestDb, overlap: Overlap) -> Tower {
         let clock = Clock::simulated(at(5));
-        let host = Some(start(&test, &clock, settings(8)).await);
+        let host = Some(start(&test, &clock, settings(8), NOOP).await);
         let tower = Tower { test, clock, host };
         tower
             .add("bell", RuleKind::Cron, "* * * * *", overlap)
@@ -364,7 +365,7 @@ async fn a_backfill_goes_on_where_a_host_left_off(test: TestDb) {
     assert!(before.launched < 150, "{before:?}");
     // The host is gone without a word, and comes back.
     drop(tower.host.take());
-    tower.host = Some(start(&tower.test, &tower.clock, settings(8)).await);
+    tower.host = Some(start(&tower.test, &tower.clock, settings(8), NOOP).await);
     tower.until_over(id(1), 100).await;
     let rows = tower.rows().await;
     assert!(all_succeeded(&rows));

@@ -64,6 +64,9 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET decision = 'queued' WHERE status = 'open'",
         "UPDATE launch SET kind = 'backfill'",
+        // Only of a launch by hand somebody says what it does beside others.
+        "UPDATE launch SET overlap = 'skip'",
+        "UPDATE launch SET kind = 'manual', overlap = 'sometimes'",
         "UPDATE launch SET slot_count = 0",
         "UPDATE launch SET slot = $T",
         // A run has a lease while it runs, a retry while it waits, and an end when it is over.
@@ -109,6 +112,7 @@ async fn possible_states_are_not(test: TestDb) {
         "UPDATE launch SET decision = 'queued', status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET status = 'waiting' WHERE status = 'running'",
         "UPDATE launch SET slot = $T, kind = 'manual'",
+        "UPDATE launch SET kind = 'manual', overlap = 'skip'",
         "UPDATE run SET state = 'waiting', lease_until = NULL, retry_at = $T",
         "UPDATE run SET state = 'succeeded', lease_until = NULL, finished_at = $T",
         "UPDATE run SET state = 'cancelled', lease_until = NULL, finished_at = $T",

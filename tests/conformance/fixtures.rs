@@ -129,6 +129,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         package: PACKAGE.to_owned(),
         digest: Some(digest()),
         context: None,
+        overlap: None,
         backfill_id: None,
         interval_start: at(0),
         fire_time: at(slot),

@@ -16,7 +16,7 @@ use campanile::schedule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{self, Held, schedule_id};
-use crate::nights;
+use crate::serving::{self, NOOP};
 
 on_both!(
     an_outage_comes_to_what_was_foretold,
@@ -75,7 +75,7 @@ const OVERLAPS: [&str; 4] = [
 
 async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
     let clock = Clock::simulated(clock_at("01:54"));
-    let (engine, lock) = nights::start(&test, &clock, settings()).await;
+    let (engine, lock) = serving::start(&test, &clock, settings(), NOOP).await;
     let mut ids = Vec::new();
     for overlap in OVERLAPS {
         for (mode, _) in MODES {
@@ -118,7 +118,7 @@ async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
     host.live(outage.from).await;
     drop((lock, host.held.split_off(0)));
     clock.advance_to(outage.to);
-    let (engine, _lock) = nights::start(&test, &clock, settings()).await;
+    let (engine, _lock) = serving::start(&test, &clock, settings(), NOOP).await;
     host.engine = engine;
     host.engine.recover(clock.now()).await.unwrap();
     while host.engine.intend(clock.now()).await.unwrap().more {}
@@ -147,7 +147,7 @@ async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
 
 /// How the hosts work: what an outage of hours interrupts is run again.
 fn settings() -> Settings {
-    let usual = nights::settings(PLACES);
+    let usual = serving::settings(PLACES);
     let recovery = RecoveryLimits {
         age_max: Duration::from_secs(24 * 3_600),
         ..usual.recovery
@@ -368,7 +368,7 @@ async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let settings = nights::settings(3);
+    let settings = serving::settings(3);
     let learned = record::learn(&mut tx).await.unwrap();
     let (tower, _) = record::read(&mut tx, &settings, &learned, at(31))
         .await

@@ -4,21 +4,17 @@
 //! the rules; the rules by themselves must give the same slots.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use campanile::clock::{Clock, Timestamp};
 use campanile::db::launches::{self, LaunchRow};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::{Decision, LaunchStatus, Origin};
-use campanile::engine::{Engine, RecoveryLimits, Settings};
-use campanile::package::{Folder, Packages, Rules};
-use campanile::policy::Defaults;
 use campanile::schedule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
-use campanile::wasm::{Limits, Sandbox, SandboxSettings};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::schedule_id;
+use crate::serving::{self, NOOP, settings};
 
 on_both!(
     a_spring_night_in_new_york,
@@ -26,8 +22,6 @@ on_both!(
     a_spring_night_in_lord_howe,
     an_autumn_night_in_lord_howe,
 );
-
-const NOOP: &[u8] = include_bytes!("../guests/noop.wasm");
 
 /// How long every night lasts.
 const MINUTES: u64 = 180;
@@ -162,7 +156,7 @@ impl Night {
     /// Let a host live through the night, and look at what it put on the record.
     async fn pass(&self, test: TestDb) {
         let clock = Clock::simulated(self.begin());
-        let (engine, _lock) = start(&test, &clock, settings(8)).await;
+        let (engine, _lock) = serving::start(&test, &clock, settings(8), NOOP).await;
         let rules = self.add_schedules(&test).await;
         let mut launched = 0;
         for minute in 1..=MINUTES {
@@ -260,65 +254,6 @@ impl Night {
         }
         tx.commit().await.unwrap();
         rules
-    }
-}
-
-/// A host with one package in its folder.
-pub async fn start(
-    test: &TestDb,
-    clock: &Clock,
-    settings: Settings,
-) -> (Arc<Engine>, campanile::db::HostLock) {
-    let memory_bytes_max = Limits::default().memory_bytes_max;
-    let sandbox = SandboxSettings {
-        calls_max: 8,
-        guest_threads: 2,
-        cache_dir: None,
-        memory_bytes_max,
-        stack_bytes_max: 1 << 20,
-    };
-    let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
-    let plugins = test.place.folder.path().join("plugins");
-    std::fs::create_dir_all(&plugins).unwrap();
-    std::fs::write(plugins.join("noop.wasm"), NOOP).unwrap();
-    let rules = Rules {
-        limits: Limits::default(),
-        memory_bytes_most: memory_bytes_max,
-        env: |_| None,
-        own_paths: Vec::new(),
-        secrets: Default::default(),
-    };
-    let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
-    let (engine, lock) = Engine::start(
-        test.db.clone(),
-        clock.clone(),
-        Some("tower"),
-        settings,
-        Packages::default(),
-        sandbox,
-    )
-    .await
-    .unwrap();
-    engine.scan(&mut folder).await.unwrap();
-    (engine, lock)
-}
-
-/// How a host works that has room for so many runs.
-pub fn settings(runs_max: usize) -> Settings {
-    Settings {
-        runs_max,
-        lease: Duration::from_secs(30),
-        renew: Duration::from_secs(10),
-        late: Defaults::default(),
-        recovery: RecoveryLimits {
-            lost_threshold: Duration::from_secs(60),
-            age_max: Duration::from_secs(3_600),
-            attempts_max: 3,
-        },
-        recovery_interval: Duration::from_secs(10),
-        audit_interval: Duration::from_secs(600),
-        drain: Duration::from_secs(1),
-        secrets: Default::default(),
     }
 }
 

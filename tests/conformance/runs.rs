@@ -27,7 +27,6 @@ on_both!(
     a_retry_waits_for_its_time_and_gets_a_new_fence,
     renewing_gives_what_is_still_held,
     tasks_of_a_lost_run_are_refused,
-    the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish,
     the_next_wake_is_the_earliest_fire_or_retry,
     runs_are_listed_newest_first_with_their_schedule_and_host,
 );
@@ -459,81 +458,6 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
     );
     let tasks = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert_eq!(tasks, [task_run("a", 1)]);
-}
-
-async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test: TestDb) {
-    // Each end by itself and all in one call, in every order; the schedule's number tells them apart.
-    let orders = [
-        [0, 1, 2, 3],
-        [3, 2, 1, 0],
-        [1, 3, 0, 2],
-        [2, 0, 3, 1],
-        [3, 0, 2, 1],
-        [0, 2, 1, 3],
-    ];
-    let host = small_tower(&test, 24).await;
-    // Slot by slot: succeeded, failed, succeeded, failed.
-    let expected_both = (r#""third""#, Some("fourth"));
-    let expected_cleared = (r#""third""#, None);
-    let mut tx = test.write().await;
-    for (number, order) in (1..).zip(orders) {
-        for (shift, ends, in_one_call) in
-            [(0, 4, false), (6, 3, false), (12, 4, true), (18, 3, true)]
-        {
-            let schedule = number + shift;
-            let slots: Vec<NewLaunch> = (1..=4).map(|slot| launch(schedule, slot * 10)).collect();
-            let held = begin(&mut tx, host, &slots, schedule * 10, at(50)).await;
-            let finishes = [
-                held[0].succeeded(r#""first""#, at(60)),
-                held[1].failed("second", at(60)),
-                held[2].succeeded(r#""third""#, at(60)),
-                held[3].failed("fourth", at(60)),
-            ];
-            let chosen: Vec<_> = order
-                .into_iter()
-                .filter(|end| *end < ends)
-                .map(|end| finishes[end].clone())
-                .collect();
-            if in_one_call {
-                assert_eq!(runs::finish(&mut tx, &chosen).await.unwrap().len(), ends);
-            } else {
-                for finish in chosen {
-                    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
-                }
-            }
-            // What the next launch is told.
-            launches::insert(&mut tx, &[launch(schedule, 70)])
-                .await
-                .unwrap();
-            let next = runs::open(&mut tx, host, at(70), 1)
-                .await
-                .unwrap()
-                .remove(0);
-            let failure = next
-                .last_failure
-                .map(|json| serde_json::from_str::<serde_json::Value>(&json).unwrap());
-            let told = (
-                next.last_result.as_deref().unwrap(),
-                failure
-                    .as_ref()
-                    .map(|failure| failure["message"].as_str().unwrap()),
-            );
-            let expected = if ends == 4 {
-                expected_both
-            } else {
-                expected_cleared
-            };
-            assert_eq!(
-                told, expected,
-                "{order:?}, {ends} ends, in one call: {in_one_call}"
-            );
-            if let Some(failure) = failure {
-                assert_eq!(failure["kind"], "failed");
-                assert_eq!(failure["scheduled_time"], at(40).to_string());
-            }
-            begin(&mut tx, host, &[], schedule * 10 + 5, at(70)).await;
-        }
-    }
 }
 
 async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {

@@ -7,7 +7,7 @@
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one sequence.
 
-mod host;
+pub mod host;
 mod model;
 mod said;
 
@@ -18,18 +18,17 @@ use campanile::clock::{Clock, Timestamp};
 use campanile::db::runs::RunEnd;
 use campanile::db::schedules::Pause;
 use campanile::db::{FailureKind, Origin};
+use campanile::engine::Work;
 use campanile::engine::backfill::{self, Asked};
 use campanile::engine::schedules::{self as orders, ScheduleError, Skip, Trigger};
-use campanile::engine::{Engine, Work};
 use campanile::ids::BackfillId;
-use campanile::package::Packages;
-use campanile::policy::Delivery;
-use campanile::wasm::{Limits, Sandbox, SandboxSettings};
+use campanile::policy::{Delivery, Overlap};
+use campanile::wasm::Sandbox;
 use campanile_tests::{Backend, TestDb, on_both};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::fixtures::{BYTES, PACKAGE, at, publish};
+use crate::fixtures::at;
 use host::{LiveHost, finish, settings};
 use model::Model;
 use said::wanted;
@@ -90,17 +89,9 @@ struct Tower {
 impl Tower {
     fn new(test: TestDb) -> Tower {
         let clock = Clock::simulated(at(0));
-        // Nothing is called in it.
-        let sandbox = SandboxSettings {
-            calls_max: 1,
-            guest_threads: 1,
-            cache_dir: None,
-            memory_bytes_max: Limits::default().memory_bytes_max,
-            stack_bytes_max: 1 << 20,
-        };
         Tower {
             test,
-            sandbox: Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap()),
+            sandbox: host::sandbox(&clock),
             clock,
             random: StdRng::seed_from_u64(0),
             seed: 0,
@@ -370,8 +361,14 @@ impl Tower {
         };
         let name = self.model.schedules[place].name.clone();
         let now = self.now();
+        let allows = self.model.schedules[place].said().policies.overlap == Overlap::Allow;
+        let trigger = Trigger {
+            // Alone, beside a schedule whose own launches are not.
+            overlap: (allows && self.one_in(2)).then_some(Overlap::BufferOne),
+            ..Trigger::default()
+        };
         let triggered = orders::change(&self.test.db, async |tx| {
-            orders::trigger(tx, &name, Trigger::default(), now).await
+            orders::trigger(tx, &name, trigger, now).await
         })
         .await;
         match triggered {
@@ -467,24 +464,8 @@ impl Tower {
             Backend::Sqlite => format!("tower-{}", self.lives % 2),
             Backend::Postgres => format!("tower-{}", self.lives),
         };
-        let (engine, lock) = Engine::start(
-            self.test.db.clone(),
-            self.clock.clone(),
-            Some(&name),
-            settings(),
-            Packages::default(),
-            Arc::clone(&self.sandbox),
-        )
-        .await
-        .unwrap();
-        let mut tx = self.test.write().await;
-        publish(&mut tx, engine.host(), PACKAGE, BYTES, self.now()).await;
-        tx.commit().await.unwrap();
-        self.hosts.push(LiveHost {
-            engine,
-            _lock: lock,
-            held: Vec::new(),
-        });
+        let host = host::start(&self.test, &self.clock, &self.sandbox, &name).await;
+        self.hosts.push(host);
     }
 
     /// A run that its host has lost, or that outlived its host, comes to an end all the same.

@@ -13,7 +13,7 @@ use super::output::{self, Failure};
 use super::schedule::check;
 use super::{Common, serve};
 use crate::clock::Timestamp;
-use crate::db::{Tx, schedules};
+use crate::db::schedules::{self, Schedule};
 use crate::engine::forecast::record::{self, LeftOut};
 use crate::engine::forecast::{Forecast, Outage, Question, Tower};
 use crate::engine::schedules as orders;
@@ -53,8 +53,8 @@ struct Answer {
     left_out: Vec<LeftOut>,
     question: Question,
     forecast: Forecast,
-    /// Which of the tower's schedules is asked for, if one is.
-    only: Option<usize>,
+    /// The schedule that is asked for, if one is.
+    name: Option<String>,
     before: Option<Before>,
 }
 
@@ -84,6 +84,14 @@ fn outage(text: &str) -> Result<Outage, String> {
     Ok(outage)
 }
 
+/// A schedule that the file does not have any more.
+fn removed(schedule: Schedule) -> LeftOut {
+    LeftOut {
+        name: schedule.says.name,
+        why: "the file removes it".to_owned(),
+    }
+}
+
 impl Plan {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let settings = serve::settings(&common.config()?);
@@ -102,13 +110,18 @@ impl Plan {
         let (mut tower, mut left_out) = record::read(&mut tx, &settings, &learned, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {
-            let (_, refusals) = rehearse(&mut tx, wanted, now).await?;
+            let (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
             let changed = record::read(&mut tx, &settings, &learned, now).await?;
             let tower = std::mem::replace(&mut tower, changed.0);
             left_out = changed.1;
+            left_out.extend(diff.removed.into_iter().map(removed));
             before = Some((tower, refusals));
         }
-        let only = self.only(&mut tx, &tower).await?;
+        if let Some(name) = &self.schedule
+            && left_out.iter().all(|left_out| left_out.name != *name)
+        {
+            orders::find(&mut tx, name).await?;
+        }
         drop(tx);
         let before = before.map(|(tower, refusals)| Before {
             forecast: tower.forecast(&question),
@@ -120,24 +133,14 @@ impl Plan {
             tower,
             left_out,
             question,
-            only,
+            name: self.schedule,
             before,
         };
-        answer.print(self.schedule.as_deref(), self.rows, common.json)?;
+        answer.print(self.rows, common.json)?;
         let refused = answer
             .before
             .is_some_and(|before| !before.refusals.is_empty());
         Ok(ExitCode::from(u8::from(refused)))
-    }
-
-    /// Which schedule is asked for, if one is.
-    async fn only(&self, tx: &mut Tx, tower: &Tower) -> Result<Option<usize>, Failure> {
-        let Some(name) = &self.schedule else {
-            return Ok(None);
-        };
-        orders::find(tx, name).await?;
-        let mut names = tower.schedules.iter().map(|schedule| &schedule.name);
-        Ok(names.position(|other| other == name))
     }
 
     fn question(&self, now: Timestamp) -> Result<Question, Failure> {
@@ -188,13 +191,13 @@ impl Plan {
 }
 
 impl Answer {
-    fn print(&self, name: Option<&str>, rows: bool, as_json: bool) -> Result<(), Failure> {
+    fn print(&self, rows: bool, as_json: bool) -> Result<(), Failure> {
         if as_json {
-            return output::json_out(&self.shown(name));
+            return output::json_out(&self.shown());
         }
         let is_plain = self.question.outages.is_empty() && self.before.is_none();
         if let Some(before) = &self.before {
-            self.print_changes(before, name, rows)?;
+            self.print_changes(before, rows)?;
         }
         for back_at in self.question.outages.iter().map(|outage| outage.to) {
             output::line(&format!("on the record when a host is back at {back_at}:"))?;
@@ -205,10 +208,10 @@ impl Answer {
             self.print_rows(|_| true)?;
             output::line("")?;
         }
-        self.print_schedules(name)?;
+        self.print_schedules()?;
         self.print_skips()?;
         self.print_starts()?;
-        self.talk(name);
+        self.talk();
         Ok(())
     }
 }

@@ -102,12 +102,10 @@ const CARED_FOR: &str = "SELECT slot FROM launch
         WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
             AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
-const SKIP_QUEUED: &str =
+const SKIP_NOT_BEGUN: &str =
     "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
-    WHERE backfill_id = $1 AND status = 'queued'";
-const CANCEL_OPEN: &str =
-    "UPDATE launch SET status = 'cancelled', reason = 'cancelled', failure = 'cancelled', finished_at = $2
-    WHERE backfill_id = $1 AND status = 'open' AND attempts = 0";
+    WHERE backfill_id = $1 AND (decision = 'queued'
+        OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
 
 /// Every statement of this table, for the test that prepares them on both databases.
 pub const STATEMENTS: &[&str] = &[
@@ -120,8 +118,7 @@ pub const STATEMENTS: &[&str] = &[
     UNFINISHED,
     CARED_FOR,
     ENDS,
-    SKIP_QUEUED,
-    CANCEL_OPEN,
+    SKIP_NOT_BEGUN,
 ];
 
 /// Put a backfill on the record.
@@ -257,13 +254,12 @@ pub async fn ends(tx: &mut Tx, id: BackfillId) -> Result<Ends, DbError> {
     Ok(ends)
 }
 
-/// End its launches that have not begun; gives how many. What was begun goes on.
-pub async fn cancel_launches(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
-    let rows = on!(tx, |conn| {
-        let queued = sqlx::query(SKIP_QUEUED).bind(id).bind(now);
-        let queued = queued.execute(&mut *conn).await?.rows_affected();
-        let open = sqlx::query(CANCEL_OPEN).bind(id).bind(now);
-        queued + open.execute(&mut *conn).await?.rows_affected()
-    });
-    Ok(rows)
+/// Skip its launches that have not begun; gives how many. What was begun goes on.
+pub async fn skip_not_begun(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
+    Ok(on!(tx, |conn| sqlx::query(SKIP_NOT_BEGUN)
+        .bind(id)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map(|done| done.rows_affected()))?)
 }

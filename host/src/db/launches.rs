@@ -8,6 +8,7 @@ use super::types::{Decision, FailureKind, LaunchStatus};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::policy::Overlap;
 
 /// A decision to put on the record.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +30,8 @@ pub struct NewLaunch {
     pub digest: Option<ArtifactDigest>,
     /// JSON object laid over the schedule's context; of launches by hand and backfills only.
     pub context: Option<String>,
+    /// What a person said of other launches that go on; of launches by hand only.
+    pub overlap: Option<Overlap>,
     /// Of kind `backfill` only, and of all of these.
     pub backfill_id: Option<BackfillId>,
     pub interval_start: Timestamp,
@@ -84,10 +87,10 @@ impl LaunchRow {
 
 const INSERT: Batch = Batch {
     head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
-        decision, reason, overlaps_id, status, package, digest, context, backfill_id, interval_start, fire_time, decided_by,
+        decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
         claimed_at, finished_at)
         VALUES ",
-    columns: 21,
+    columns: 22,
     // Once decided, always decided: the first decision about a slot stands.
     tail: " ON CONFLICT DO NOTHING",
 };
@@ -139,6 +142,7 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
                     .bind(&launch.package)
                     .bind(launch.digest.clone())
                     .bind(&launch.context)
+                    .bind(launch.overlap)
                     .bind(launch.backfill_id)
                     .bind(launch.interval_start)
                     .bind(launch.fire_time)

@@ -19,6 +19,7 @@ mod batch;
 mod error;
 mod lock;
 mod open;
+mod results;
 mod types;
 mod url;
 

@@ -9,7 +9,7 @@ use super::types::LaunchStatus;
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
-use crate::policy::Displaced;
+use crate::policy::{Displaced, Overlap};
 
 /// The reason of launches that are skipped or cancelled for another of their schedule.
 pub const REASON: &str = "overlap";
@@ -25,6 +25,8 @@ pub struct Unfinished {
     pub fire_time: Timestamp,
     pub claimed_at: Timestamp,
     pub recoveries: i64,
+    /// What a person said of other launches that go on.
+    pub overlap: Option<Overlap>,
     /// Set when its run was asked to end.
     pub cancel_at: Option<Timestamp>,
 }
@@ -43,13 +45,13 @@ pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
-        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, r.cancel_at
+        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, r.cancel_at
             FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
             WHERE r.state IN ('running', 'waiting')
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1
             WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'",
 };
 // From one schedule to the next through the index, however many launches each of them has waiting.
@@ -81,7 +83,8 @@ const SKIP: Batch = Batch {
     head: "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps_id = v.column2,
         finished_at = v.column3 FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
+        RETURNING launch.kind, launch.status",
 };
 const SKIP_QUEUE: &str =
     "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
@@ -115,10 +118,12 @@ const END: Batch = Batch {
         decision = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE launch.decision END,
         failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
+        RETURNING launch.kind, launch.status",
 };
 const END_IDLE: Batch = Batch {
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting')) = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting')) = TRUE
+        RETURNING launch.kind, launch.status",
     ..END
 };
 
@@ -199,8 +204,8 @@ pub async fn open(
     Ok(())
 }
 
-/// Skip launches that waited for their turn: they overlap those that displace them.
-pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<(), DbError> {
+/// Skip launches that waited for their turn: they overlap those that displace them. Gives how many slots they were of.
+pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<i64, DbError> {
     displace(tx, &SKIP, skipped, now).await
 }
 
@@ -221,16 +226,17 @@ pub async fn skip_queue(
     Ok(())
 }
 
-/// Ask runs to end by `until`; launches that nobody carries out at the moment end at once.
+/// Ask runs to end by `until`; launches that nobody carries out at the moment end at once. Gives how many slots were
+/// skipped so after all.
 pub async fn cancel(
     tx: &mut Tx,
     cancelled: &[Displaced],
     until: Timestamp,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
     at(tx, &ASK, cancelled, until).await?;
     at(tx, &END_WAITING_RUN, cancelled, now).await?;
-    displace(tx, &END_IDLE, cancelled, now).await?;
+    let skipped = displace(tx, &END_IDLE, cancelled, now).await?;
     // One that was being taken at this moment has a run only now.
     at(tx, &ASK, cancelled, until).await?;
     for displaced in cancelled {
@@ -242,19 +248,21 @@ pub async fn cancel(
             .await
             .map(|_| ()))?;
     }
-    Ok(())
+    Ok(skipped)
 }
 
-/// End launches at once. Whoever runs one finds that it is no longer his.
+/// End launches at once. Whoever runs one finds that it is no longer his. Gives how many slots were skipped so after
+/// all.
 pub async fn terminate(
     tx: &mut Tx,
     terminated: &[Displaced],
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
     at(tx, &END_RUN, terminated, now).await?;
-    displace(tx, &END, terminated, now).await?;
+    let skipped = displace(tx, &END, terminated, now).await?;
     // One that was being taken at this moment has a run only now.
-    at(tx, &END_RUN, terminated, now).await
+    at(tx, &END_RUN, terminated, now).await?;
+    Ok(skipped)
 }
 
 /// Run `(launch, instant)` for each. One by one: with a list of launches SQLite walks all runs there ever were.
@@ -276,22 +284,27 @@ async fn at(
     Ok(())
 }
 
-/// Run a batch of `(launch, by which, now)`.
+/// Run a batch of `(launch, by which, now)`; gives how many of those that are skipped now were launches of slots.
 async fn displace(
     tx: &mut Tx,
     batch: &Batch,
     displaced: &[Displaced],
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result<i64, DbError> {
+    let mut slots = 0;
     for piece in pieces(displaced) {
         let sql = batch.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(sql);
+        let ended: Vec<(LaunchKind, LaunchStatus)> = on!(tx, |conn| {
+            let mut query = sqlx::query_as(sql);
             for displaced in piece {
                 query = query.bind(displaced.launch).bind(displaced.by).bind(now);
             }
-            query.execute(conn).await.map(|_| ())
+            query.fetch_all(conn).await
         })?;
+        let of_slot = |(kind, status): &&(LaunchKind, LaunchStatus)| {
+            kind.is_of_slot() && *status == LaunchStatus::Skipped
+        };
+        slots += ended.iter().filter(of_slot).count() as i64;
     }
-    Ok(())
+    Ok(slots)
 }

@@ -3,7 +3,8 @@
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::LaunchStatus;
+use super::results::{self, Told};
+use super::types::{FailureKind, LaunchStatus};
 use super::{DbError, Tx, on, overlap};
 use crate::clock::Timestamp;
 use crate::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -121,7 +122,8 @@ const END: Batch = Batch {
     head: "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, failure = 'lost'
         FROM (VALUES ",
     columns: 4,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
+    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
+        RETURNING launch.schedule_id, launch.slot, launch.status",
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.
@@ -174,7 +176,8 @@ pub async fn unfinished_starts(
         .await)?)
 }
 
-/// Carry verdicts out: lose the runs, then open their launches again in the name of `host`, or give them up.
+/// Carry verdicts out: lose the runs, then open their launches again in the name of `host`, or give them up, which the
+/// next launches of their schedules are told.
 pub async fn carry_out(
     tx: &mut Tx,
     host: HostId,
@@ -209,10 +212,11 @@ pub async fn carry_out(
             query.execute(conn).await.map(|_| ())
         })?;
     }
+    let mut failures = Vec::new();
     for piece in pieces(&ended) {
         let end_sql = END.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(end_sql);
+        let rows: Vec<(ScheduleId, Timestamp, LaunchStatus)> = on!(tx, |conn| {
+            let mut query = sqlx::query_as(end_sql);
             for verdict in piece {
                 let end = verdict.fate.end();
                 query = query
@@ -221,8 +225,14 @@ pub async fn carry_out(
                     .bind(end.and_then(|(_, reason)| reason))
                     .bind(now);
             }
-            query.execute(conn).await.map(|_| ())
+            query.fetch_all(conn).await
         })?;
+        failures.extend(rows);
     }
-    Ok(())
+    // One that ended as it had been asked to has not failed.
+    failures.retain(|(_, _, status)| *status != LaunchStatus::Cancelled);
+    let failures = failures.into_iter();
+    let failures =
+        failures.map(|(schedule, slot, _)| Told::failure(schedule, slot, FailureKind::Lost, why));
+    results::keep_failures(tx, failures).await
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
+use super::results::{self, Told};
 use super::task_runs::{self, TaskRun};
 use super::types::{FailureKind, LaunchStatus, RunState, storable};
 use super::{DbError, Tx, on};
@@ -229,24 +230,6 @@ const FINISH_LAUNCH: Batch = Batch {
         FROM (VALUES ",
     columns: 6,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
-};
-// A later slot's result stands, in whatever order the runs finish.
-const SUCCESS: Batch = Batch {
-    head: "INSERT INTO schedule_result (schedule_id, success_slot, result) VALUES ",
-    columns: 3,
-    tail: " ON CONFLICT (schedule_id) DO UPDATE SET
-        success_slot = excluded.success_slot,
-        result = excluded.result,
-        failure = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure ELSE NULL END,
-        failure_slot = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure_slot ELSE NULL END
-        WHERE schedule_result.success_slot IS NULL OR schedule_result.success_slot <= excluded.success_slot",
-};
-const FAILURE: Batch = Batch {
-    head: "INSERT INTO schedule_result (schedule_id, failure_slot, failure) VALUES ",
-    columns: 3,
-    tail: " ON CONFLICT (schedule_id) DO UPDATE SET failure_slot = excluded.failure_slot, failure = excluded.failure
-        WHERE (schedule_result.failure_slot IS NULL OR schedule_result.failure_slot <= excluded.failure_slot)
-          AND (schedule_result.success_slot IS NULL OR schedule_result.success_slot < excluded.failure_slot)",
 };
 const GO_BY: &str = "UPDATE run SET grants_hash = $2, context_hash = $3 WHERE id = $1";
 const HOLD: &str =
@@ -497,59 +480,25 @@ pub async fn hold(tx: &mut Tx, run: RunId, token: i64) -> Result<bool, DbError> 
 
 /// Keep what the next launches of these schedules are told.
 async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
-    // One row a schedule and statement, and always in the order of ids: two hosts that
-    // finish launches of the same schedules then wait for each other instead of deadlocking.
-    let newest = |wanted: RunState| -> Vec<&Finish> {
-        let mut newest = std::collections::BTreeMap::new();
-        for finish in finishes
-            .iter()
-            .filter(|finish| finish.end.state() == wanted)
-        {
-            let entry = newest.entry(finish.schedule_id).or_insert(*finish);
-            if finish.slot >= entry.slot {
-                *entry = finish;
-            }
-        }
-        newest.into_values().collect()
-    };
-    for piece in pieces(&newest(RunState::Succeeded)) {
-        let success_sql = SUCCESS.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(success_sql);
-            for finish in piece {
-                let RunEnd::Succeeded { output } = &finish.end else {
-                    continue;
-                };
-                query = query
-                    .bind(finish.schedule_id)
-                    .bind(finish.slot)
-                    .bind(output);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
-    }
-    for piece in pieces(&newest(RunState::Failed)) {
-        let failure_sql = FAILURE.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(failure_sql);
-            for finish in piece {
-                let RunEnd::Failed { kind, message } = &finish.end else {
-                    continue;
-                };
-                let failure = serde_json::json!({
-                    "kind": kind,
-                    "message": message,
-                    "scheduled_time": finish.slot,
-                });
-                query = query
-                    .bind(finish.schedule_id)
-                    .bind(finish.slot)
-                    .bind(failure.to_string());
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
-    }
-    Ok(())
+    let successes = finishes.iter().filter_map(|finish| match &finish.end {
+        RunEnd::Succeeded { output } => Some(Told::success(
+            finish.schedule_id,
+            finish.slot,
+            output.as_deref(),
+        )),
+        _ => None,
+    });
+    results::keep_successes(tx, successes).await?;
+    let failures = finishes.iter().filter_map(|finish| match &finish.end {
+        RunEnd::Failed { kind, message } => Some(Told::failure(
+            finish.schedule_id,
+            finish.slot,
+            *kind,
+            message,
+        )),
+        _ => None,
+    });
+    results::keep_failures(tx, failures).await
 }
 
 /// When, after `now`, the next launch fires or the next retry is due, if any is known.

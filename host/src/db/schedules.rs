@@ -148,6 +148,7 @@ const RESUME: &str =
     WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
 const SET_SKIPS: &str =
     "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
+const UNCOUNT: &str = "UPDATE schedule SET launches = launches - $2 WHERE id = $1";
 const PAUSES_OVER: &str =
     "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1";
 const PAUSES_OVER_LOCKED: &str = "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1 FOR UPDATE SKIP LOCKED";
@@ -224,6 +225,7 @@ pub const STATEMENTS: &[&str] = &[
     REMOVE,
     SET_NEXT,
     SET_SKIPS,
+    UNCOUNT,
     PAUSES_OVER,
     NAMED,
     FIND,
@@ -379,6 +381,17 @@ pub async fn set_skips(
         .bind(id)
         .bind(skips)
         .bind(now)
+        .execute(conn)
+        .await
+        .map(|_| ()))?;
+    Ok(())
+}
+
+/// Count so many launches less: they were skipped after all.
+pub async fn uncount(tx: &mut Tx, id: ScheduleId, launches: i64) -> Result<(), DbError> {
+    on!(tx, |conn| sqlx::query(UNCOUNT)
+        .bind(id)
+        .bind(launches)
         .execute(conn)
         .await
         .map(|_| ()))?;

@@ -19,6 +19,7 @@ use super::hosts::EndReason;
 use super::package_versions::VersionDecision;
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::policy::Overlap;
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::words::words;
 
@@ -109,6 +110,7 @@ word_column!(
     Origin,
     FailureKind,
     BackfillState,
+    Overlap,
     EventKind,
     EndReason,
     VersionDecision
@@ -137,7 +139,7 @@ words! {
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
-        /// Ended before its time, for another launch or by a person; the reason says why.
+        /// Ended before its time, for another launch; one that had not begun is skipped.
         Cancelled => "cancelled",
         /// It was to be run at most once, and its run was lost: nobody knows what it did.
         Unknown => "unknown",

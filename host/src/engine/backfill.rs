@@ -145,9 +145,21 @@ impl Engine {
         };
         let unfinished = backfills::unfinished(tx, &backfill).await?;
         let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
-        let slots = next_slots(&backfill, &spec.policies, rule, room * SLOTS_PER_LAUNCH);
+        let (_, until) = span(
+            &spec.policies,
+            backfill.from,
+            backfill.to,
+            backfill.created_at,
+        );
+        // What the schedule has yet to decide is its own until then: it may launch it.
+        let decided = state
+            .next_slot
+            .map_or(until, |next| until.min(next.minus(MICROSECOND)));
+        let slots = rule.slots(backfill.cursor_at, decided);
+        let slots: Vec<Timestamp> = slots.take((room * SLOTS_PER_LAUNCH).max(1)).collect();
         let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
-            if unfinished > 0 {
+            let next = rule.next(backfill.cursor_at);
+            if unfinished > 0 || next.is_some_and(|next| next <= until) {
                 return Ok(WAITS);
             }
             end_done(tx, &backfill, now).await?;
@@ -193,18 +205,6 @@ impl Engine {
             more: launched < room,
         })
     }
-}
-
-/// Pure: the first slots after the cursor, at most `most` of them and at least one, if there is one.
-fn next_slots(
-    backfill: &Backfill,
-    policies: &Policies,
-    rule: &Rule,
-    most: usize,
-) -> Vec<Timestamp> {
-    let (_, until) = span(policies, backfill.from, backfill.to, backfill.created_at);
-    let slots = rule.slots(backfill.cursor_at, until);
-    slots.take(most.max(1)).collect()
 }
 
 /// Slots to look at in one transaction.
@@ -291,6 +291,7 @@ impl Maker<'_> {
             package: self.spec.says.package.clone(),
             digest: Some(self.digest.clone()),
             context: backfill.context.clone(),
+            overlap: None,
             backfill_id: Some(backfill.id),
             interval_start: self.rule.prev(slot).unwrap_or(slot),
             fire_time,

@@ -29,7 +29,8 @@ impl Engine {
         let ended = ends.iter().map(|end| end.schedule_id);
         let going_on = self.specs.counting_from_ends(ended);
         for &schedule in &going_on {
-            self.set_next_slot(&mut tx, schedule).await?;
+            self.set_next_slot(&mut tx, schedule, self.clock.now())
+                .await?;
         }
         crash::point("before_finish_commit");
         tx.commit().await?;
@@ -122,26 +123,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Make the next slot of a schedule that counts from ends, after one of its launches may have come to an end.
+    /// [`orders::set_next_slot`], by what the schedule says now.
     pub(super) async fn set_next_slot(
         &self,
         tx: &mut Tx,
         id: ScheduleId,
+        now: Timestamp,
     ) -> Result<(), EngineError> {
-        let state = schedules::state(tx, id).await?;
-        let Some(state) = state.filter(|state| state.next_slot.is_none()) else {
+        let Some(state) = schedules::state(tx, id).await? else {
             return Ok(());
         };
         let spec = self.specs.get(tx, id, state.revision).await?;
-        let Some(rule) = &spec.rule else {
-            return Ok(());
-        };
-        let launches = state.history.launches;
-        let next =
-            orders::next_slot(tx, id, rule, &spec.policies, launches, state.cursor_at).await?;
-        if next.is_some() {
-            // One that is paused, removed or decided meanwhile is left as it is.
-            schedules::set_next(tx, id, state.cursor_at, next, self.clock.now()).await?;
+        if let Some(rule) = &spec.rule {
+            orders::set_next_slot(tx, id, rule, &spec.policies, now).await?;
         }
         Ok(())
     }

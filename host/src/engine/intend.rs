@@ -83,7 +83,12 @@ impl Engine {
         launches::insert(&mut tx, &decisions).await?;
         let mut tell = false;
         for plan in &plans {
-            tell |= orders::make_way(&mut tx, &plan.made_way, plan.cancel_grace, now).await?;
+            let (id, grace) = (plan.advance.id, plan.cancel_grace);
+            let made = orders::make_way(&mut tx, id, &plan.made_way, grace, now).await?;
+            tell |= made.are_to_be_told;
+            if made.may_go_on {
+                self.set_next_slot(&mut tx, id, now).await?;
+            }
         }
         if tell {
             changes::bump(&mut tx).await?;
@@ -100,6 +105,7 @@ impl Engine {
                     .any(|step| step.next_slot.is_some_and(|next| next <= now)),
         })
     }
+
     async fn specs_of(&self, tx: &mut Tx, due: &[Due]) -> Result<Vec<Arc<Spec>>, EngineError> {
         let mut specs = Vec::with_capacity(due.len());
         for due in due {

@@ -10,8 +10,8 @@ use crate::db::schedules::{Advance, Due, History};
 use crate::db::{Decision, LaunchStatus};
 use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use crate::policy::{
-    Active, Beside, CaughtUp, Claim, Defaults, DropReason, Judgement, MadeWay, Policies, Stage,
-    Standing, Terms, Turn, Verdict,
+    Active, Beside, CaughtUp, Claim, Defaults, DropReason, Judgement, MadeWay, Overlap, Policies,
+    Stage, Standing, Terms, Turn, Verdict,
 };
 use crate::schedule::Rule;
 
@@ -110,6 +110,7 @@ pub fn plan(
             package: due.package.clone(),
             digest: due.digest.clone(),
             context: None,
+            overlap: None,
             backfill_id: None,
             interval_start,
             fire_time,
@@ -224,6 +225,9 @@ pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<A
             launch: launch.id,
             claim: Claim::from(launch.kind),
             stage: stage(launch),
+            alone: launch
+                .overlap
+                .is_some_and(|overlap| overlap != Overlap::Allow),
         })
         .collect()
 }

@@ -189,7 +189,7 @@ impl Engine {
         if done.ended > 0 {
             // A schedule that counts from ends goes on after this end too.
             for schedule in schedules::counting_from_ends(tx).await? {
-                self.set_next_slot(tx, schedule).await?;
+                self.set_next_slot(tx, schedule, now).await?;
             }
         }
         Ok(done)

@@ -37,10 +37,13 @@ impl Engine {
             if spec.knows_policies {
                 let active = plan::active(&unfinished, state.enabled, now);
                 let released = policy::release(&spec.policies, active);
-                overlap::skip(&mut tx, &released.skipped, now).await?;
-                let grace = spec.policies.cancel_grace();
-                tell |= orders::make_way(&mut tx, &released.made_way, grace, now).await?;
                 opened.extend(released.open);
+                let grace = spec.policies.cancel_grace();
+                let made = orders::make_way(&mut tx, id, &released.made_way, grace, now).await?;
+                tell |= made.are_to_be_told;
+                if made.may_go_on {
+                    self.set_next_slot(&mut tx, id, now).await?;
+                }
             }
         }
         overlap::open(&mut tx, self.host, &opened, now).await?;
@@ -51,8 +54,8 @@ impl Engine {
         Ok(opened.len())
     }
 
-    /// The schedules of which something waits although more may go on, or has come to its fire time. Looked up without holding anybody up:
-    /// a thousand schedules may have a hundred launches waiting behind one that runs.
+    /// The schedules of which something waits although more may go on, or has come to its fire time. Looked up without
+    /// holding anybody up: a thousand schedules may have a hundred launches waiting behind one that runs.
     async fn queues_with_room(&self, now: Timestamp) -> Result<Vec<ScheduleId>, EngineError> {
         let mut tx = self.db.read().await?;
         let queues = overlap::queues(&mut tx, now).await?;

@@ -193,6 +193,7 @@ pub async fn trigger(
     let context = trigger.context;
     let launch = NewLaunch {
         context: context.map(|own| Value::Object(own.clone()).to_string()),
+        overlap: trigger.overlap,
         ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
     let triggered = launch_beside(tx, &schedule, &policies, launch, now).await?;
@@ -213,26 +214,10 @@ pub(super) async fn launch_beside(
     if launch.decision == Decision::Launched {
         let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
         turn = turns.into_iter().next().unwrap_or(turn);
-        go_on_from_end(tx, schedule, now).await?;
     } else {
         launches::insert(tx, &[launch]).await?;
     }
     Ok(Triggered { launch: id, turn })
-}
-
-/// A schedule that counts from ends goes on also when its launch had to make way just now.
-async fn go_on_from_end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result<(), DbError> {
-    let state = &schedule.state;
-    let waits = state.enabled && state.next_slot.is_none();
-    if schedule.says.rule.kind != RuleKind::AfterCompletion || !waits {
-        return Ok(());
-    }
-    if let Ok((rule, policies)) = schedule.says.parse() {
-        let launches = state.history.launches;
-        let next = next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await?;
-        schedules::set_next(tx, state.id, state.cursor_at, next, now).await?;
-    }
-    Ok(())
 }
 
 /// Decide about launches, each beside those before it and those of its schedule that are not over; gives the turn of
@@ -262,23 +247,70 @@ pub(super) async fn launch_each_beside(
         turns.push(turn);
     }
     launches::insert(tx, &launches).await?;
-    if make_way(tx, &beside.made_way, policies.cancel_grace(), now).await? {
+    let grace = policies.cancel_grace();
+    let made = make_way(tx, state.id, &beside.made_way, grace, now).await?;
+    if made.are_to_be_told {
         changes::bump(tx).await?;
+    }
+    if made.may_go_on
+        && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
+        && let Ok((rule, policies)) = says.parse()
+    {
+        set_next_slot(tx, state.id, &rule, &policies, now).await?;
     }
     Ok(turns)
 }
 
-/// Let launches make way for others; gives whether the hosts that run them are to be told.
+/// What follows when launches have made way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WayMade {
+    /// Whether the hosts that run them are to be told.
+    pub are_to_be_told: bool,
+    /// Whether the schedule may have a next slot now that had none.
+    pub may_go_on: bool,
+}
+
+/// Let launches of a schedule make way for others. Those that are skipped after all do not count to `max_launches`.
 pub(super) async fn make_way(
     tx: &mut Tx,
+    id: ScheduleId,
     made_way: &MadeWay,
     cancel_grace: Duration,
     now: Timestamp,
-) -> Result<bool, DbError> {
-    overlap::skip(tx, &made_way.skipped, now).await?;
-    overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
-    overlap::terminate(tx, &made_way.terminated, now).await?;
-    Ok(!made_way.cancelled.is_empty() || !made_way.terminated.is_empty())
+) -> Result<WayMade, DbError> {
+    if *made_way == MadeWay::default() {
+        return Ok(WayMade::default());
+    }
+    let mut skipped = overlap::skip(tx, &made_way.skipped, now).await?;
+    skipped += overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
+    skipped += overlap::terminate(tx, &made_way.terminated, now).await?;
+    schedules::uncount(tx, id, skipped).await?;
+    Ok(WayMade {
+        are_to_be_told: !made_way.cancelled.is_empty() || !made_way.terminated.is_empty(),
+        may_go_on: true,
+    })
+}
+
+/// Make the next slot of a schedule that has none, if there is one by now: the launch from whose end it counts may have
+/// come to it, and one that counted may have been skipped after all.
+pub(super) async fn set_next_slot(
+    tx: &mut Tx,
+    id: ScheduleId,
+    rule: &Rule,
+    policies: &Policies,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let state = schedules::state(tx, id).await?;
+    let Some(state) = state.filter(|state| state.next_slot.is_none()) else {
+        return Ok(());
+    };
+    let launches = state.history.launches;
+    let next = next_slot(tx, id, rule, policies, launches, state.cursor_at).await?;
+    if next.is_some() {
+        // One that is paused, removed or decided meanwhile is left as it is.
+        schedules::set_next(tx, id, state.cursor_at, next, now).await?;
+    }
+    Ok(())
 }
 
 /// The launch of a schedule besides its slots, or the record that there was no package to launch.
@@ -310,6 +342,7 @@ pub(super) fn at_once(
         package: schedule.says.package.clone(),
         digest,
         context: None,
+        overlap: None,
         backfill_id: None,
         interval_start: schedule.state.cursor_at.min(now),
         fire_time: now,

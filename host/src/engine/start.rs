@@ -157,7 +157,8 @@ impl Engine {
                 fate: Fate::Abandoned(SUPERSEDED),
             });
         }
-        recovery::carry_out(&mut tx, self.host, &superseded, "", now).await?;
+        let why = "a later start took its place";
+        recovery::carry_out(&mut tx, self.host, &superseded, why, now).await?;
         // In one order with whoever else holds these rows.
         let mut all = schedules::list(&mut tx, None, None).await?;
         all.sort_unstable_by_key(|schedule| schedule.state.id);

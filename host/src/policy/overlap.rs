@@ -1,10 +1,10 @@
 //! What becomes of a launch while others of the same schedule are not over.
 //!
 //! The rule is in the documentation of [`policy`](super). [`admit`] decides about a launch when it
-//! is made; [`release`] chooses among those that wait when a run has ended, a fire time has come,
-//! or the schedule was edited, by the policy in force then. What was let go is never taken back
-//! here; only [`Admission::Cancel`] and [`Admission::Terminate`] reach it. [`Beside`] keeps account
-//! of one launch coming after the other.
+//! fires; [`release`] does so for those whose fire time has come since, and chooses among those that
+//! wait when a run has ended or the schedule was edited, by the policy in force then. What was let go
+//! is never taken back here; only [`Admission::Cancel`] and [`Admission::Terminate`] reach it.
+//! [`Beside`] keeps account of one launch coming after the other.
 //!
 //! ```text
 //!            ┌── Launch ──────────────────────────────┐
@@ -69,12 +69,14 @@ pub struct Active {
     pub launch: LaunchId,
     pub claim: Claim,
     pub stage: Stage,
+    /// Whether it is let go only when nothing else goes on, whatever the schedule says: somebody asked for that.
+    pub alone: bool,
 }
 
 /// What becomes of a new launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Nothing is in its way: it is let go. Until its fire time comes it is early, then queued.
+    /// Nothing is in its way: it is let go.
     Launch,
     /// It waits for [`release`].
     Queue,
@@ -148,9 +150,7 @@ pub fn admit(policies: &Policies, active: &[Active], claim: Claim) -> Admission 
 pub struct Released {
     /// These are let go.
     pub open: Vec<LaunchId>,
-    /// These have come to their fire time while others are in their way.
-    pub skipped: Vec<Displaced>,
-    /// These make way for one that has come to its fire time.
+    /// These make way for one that has come to its fire time, or have come to theirs with others in their way.
     pub made_way: MadeWay,
 }
 
@@ -163,20 +163,16 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     let is_arriving = |launch: &Active| launch.stage == Stage::Arriving;
     let (arriving, others): (Vec<Active>, Vec<Active>) = active.into_iter().partition(is_arriving);
     let mut beside = Beside::new(others);
-    let mut released = Released::default();
+    let mut open = Vec::new();
     for Active { launch, claim, .. } in arriving {
         match beside.come(policies, launch, claim, false) {
-            Turn::Now => released.open.push(launch),
+            Turn::Now => open.push(launch),
             Turn::Later => {}
-            Turn::Never(by) => released.skipped.push(Displaced { launch, by }),
+            Turn::Never(by) => beside.made_way.skipped.push(Displaced { launch, by }),
         }
     }
-    let going_on = beside
-        .active
-        .iter()
-        .filter(|launch| launch.goes_on())
-        .count();
-    let room = policies.at_once_max().saturating_sub(going_on);
+    let going_on = beside.active.iter().filter(|launch| launch.goes_on());
+    let mut going_on = going_on.count();
     let mut queued: Vec<&Active> = beside
         .active
         .iter()
@@ -185,8 +181,20 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     if policies.overlap == Overlap::CancelOther {
         queued.sort_by_key(|launch| launch.claim != Claim::Prompt);
     }
-    released.open.extend(ids(queued.into_iter().take(room)));
-    released.made_way = beside.made_way;
+    for launch in queued {
+        let at_once_max = match launch.alone {
+            true => 1,
+            false => policies.at_once_max(),
+        };
+        if going_on < at_once_max {
+            open.push(launch.launch);
+            going_on += 1;
+        }
+    }
+    let mut released = Released {
+        open,
+        made_way: beside.made_way,
+    };
     released.skip_those_displaced();
     released
 }
@@ -200,9 +208,9 @@ impl Released {
                 .drain(..)
                 .partition(|displaced| self.open.contains(&displaced.launch));
             *displaced = others;
-            self.skipped.extend::<Vec<Displaced>>(not_begun);
+            made_way.skipped.extend::<Vec<Displaced>>(not_begun);
         }
-        let skipped = &self.skipped;
+        let skipped = &made_way.skipped;
         let is_skipped = |launch: &LaunchId| skipped.iter().any(|other| other.launch == *launch);
         self.open.retain(|launch| !is_skipped(launch));
     }
@@ -311,6 +319,7 @@ impl Beside {
             launch,
             claim,
             stage,
+            alone: false,
         });
     }
 

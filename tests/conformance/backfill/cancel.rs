@@ -64,6 +64,9 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
     tx.commit().await.unwrap();
     assert_eq!(tower.tick().await.runs, 0);
     assert_eq!(tower.seen(id(2)).await.1.cancelled, 19);
+    let rows = tower.rows().await;
+    let skipped = rows.iter().filter(|row| row.decision == Decision::Skipped);
+    assert_eq!(skipped.count(), 99 + 19);
 }
 
 async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(test: TestDb) {

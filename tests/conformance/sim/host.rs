@@ -3,20 +3,57 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
+use campanile::clock::{Clock, Timestamp};
 use campanile::db::HostLock;
 use campanile::db::runs::{Finish, RunEnd};
 use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile::package::Packages;
 use campanile::policy::Defaults;
-use campanile::wasm::StopSignal;
+use campanile::wasm::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile_tests::TestDb;
 
 use super::model;
+use crate::fixtures::{BYTES, PACKAGE, publish};
 
 /// A host that lives.
 pub struct LiveHost {
     pub engine: Arc<Engine>,
     pub _lock: HostLock,
     pub held: Vec<(Work, StopSignal)>,
+}
+
+/// A sandbox in which nothing is called: how runs end is said by the test.
+pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
+    let settings = SandboxSettings {
+        calls_max: 1,
+        guest_threads: 1,
+        cache_dir: None,
+        memory_bytes_max: Limits::default().memory_bytes_max,
+        stack_bytes_max: 1 << 20,
+    };
+    Arc::new(Sandbox::new(settings, clock.clone()).unwrap())
+}
+
+/// A host of that name, which has the package.
+pub async fn start(test: &TestDb, clock: &Clock, sandbox: &Arc<Sandbox>, name: &str) -> LiveHost {
+    let (engine, lock) = Engine::start(
+        test.db.clone(),
+        clock.clone(),
+        Some(name),
+        settings(),
+        Packages::default(),
+        Arc::clone(sandbox),
+    )
+    .await
+    .unwrap();
+    let mut tx = test.write().await;
+    publish(&mut tx, engine.host(), PACKAGE, BYTES, clock.now()).await;
+    tx.commit().await.unwrap();
+    LiveHost {
+        engine,
+        _lock: lock,
+        held: Vec::new(),
+    }
 }
 
 /// How they work.

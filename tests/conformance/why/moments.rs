@@ -354,6 +354,7 @@ async fn the_timing_was_changed_and_it_has_another_name(test: TestDb) {
         package: "guests".to_owned(),
         digest: None,
         context: None,
+        overlap: None,
         backfill_id: None,
         interval_start: time("10:00"),
         fire_time: time("10:10"),

@@ -1,8 +1,6 @@
 //! The stage of a play: a host on a simulated clock, with one schedule.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use campanile::clock::{Clock, Timestamp};
 use campanile::db::runs::{self, Finish, RunEnd};
@@ -10,16 +8,13 @@ use campanile::db::schedules::{self, Pause, Revision};
 use campanile::db::{HostLock, Origin};
 use campanile::engine::schedules as orders;
 use campanile::engine::why::{Finding, why};
-use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
-use campanile::package::{Folder, Packages, Rules};
-use campanile::policy::{Defaults, Policies};
+use campanile::engine::{Engine, Work};
+use campanile::policy::Policies;
 use campanile::schedule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
-use campanile::wasm::{Limits, Sandbox, SandboxSettings};
 use campanile_tests::TestDb;
 
 use crate::fixtures::schedule_id;
-
-const GUESTS: &[u8] = include_bytes!("../../guests/guests.wasm");
+use crate::serving::{GUESTS, settings, start};
 
 /// A host in the morning of a Monday.
 pub struct Stage {
@@ -42,53 +37,7 @@ pub fn cron(expression: &str) -> RuleText {
 impl Stage {
     pub async fn new(test: TestDb) -> Stage {
         let clock = Clock::simulated(time("10:00"));
-        let memory_bytes_max = Limits::default().memory_bytes_max;
-        let sandbox = SandboxSettings {
-            calls_max: 8,
-            guest_threads: 2,
-            // Compiled once for all of these tests.
-            cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
-            memory_bytes_max,
-            stack_bytes_max: 1 << 20,
-        };
-        let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
-        let plugins = test.place.folder.path().join("plugins");
-        std::fs::create_dir(&plugins).unwrap();
-        std::fs::write(plugins.join("guests.wasm"), GUESTS).unwrap();
-        let rules = Rules {
-            limits: Limits::default(),
-            memory_bytes_most: memory_bytes_max,
-            env: |_| None,
-            own_paths: Vec::new(),
-            secrets: Default::default(),
-        };
-        let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
-        let settings = Settings {
-            runs_max: 8,
-            lease: Duration::from_secs(30),
-            renew: Duration::from_secs(10),
-            late: Defaults::default(),
-            recovery: RecoveryLimits {
-                lost_threshold: Duration::from_secs(60),
-                age_max: Duration::from_secs(3_600),
-                attempts_max: 3,
-            },
-            recovery_interval: Duration::from_secs(10),
-            audit_interval: Duration::from_secs(600),
-            drain: Duration::from_secs(1),
-            secrets: Default::default(),
-        };
-        let (engine, lock) = Engine::start(
-            test.db.clone(),
-            clock.clone(),
-            Some("tower"),
-            settings,
-            Packages::default(),
-            sandbox,
-        )
-        .await
-        .unwrap();
-        engine.scan(&mut folder).await.unwrap();
+        let (engine, lock) = start(&test, &clock, settings(8), GUESTS).await;
         Stage {
             test,
             clock,

@@ -1,5 +1,6 @@
 //! A plan as it is shown.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Answer, Before, ROWS_MAX, chart};
 use crate::cli::output::{self, Failure, cell};
 use crate::clock::Timestamp;
+use crate::engine::forecast::record::LeftOut;
 use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
 use crate::strict::duration_text;
 use crate::telemetry::printable_line;
@@ -31,24 +33,37 @@ struct RowShown<'a> {
 
 impl Answer {
     /// The schedules that are asked for, with what they come to.
-    fn asked(&self, name: Option<&str>) -> impl Iterator<Item = (&Scheduled, &Totals)> {
+    fn asked(&self) -> impl Iterator<Item = (&Scheduled, &Totals)> {
         let schedules = self.tower.schedules.iter().zip(&self.forecast.schedules);
-        let is_asked = move |(scheduled, _): &(&Scheduled, &Totals)| match name {
-            Some(name) => scheduled.name == name,
+        let is_asked = |(scheduled, _): &(&Scheduled, &Totals)| match &self.name {
+            Some(name) => scheduled.name == *name,
             None => scheduled.enabled,
         };
         schedules.filter(is_asked)
     }
 
     /// What the answer comes to: for the one schedule that is asked for, or for all.
-    fn totals(&self) -> &Totals {
-        let only = self.only.and_then(|only| self.forecast.schedules.get(only));
-        only.unwrap_or(&self.forecast.all)
+    fn totals(&self) -> Cow<'_, Totals> {
+        if self.name.is_none() {
+            return Cow::Borrowed(&self.forecast.all);
+        }
+        // One that is left out comes to nothing.
+        let only = self.asked().next();
+        only.map_or_else(Cow::default, |(_, totals)| Cow::Borrowed(totals))
+    }
+
+    fn is_asked(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|asked| asked == name)
     }
 
     fn rows(&self) -> impl Iterator<Item = &Row> {
-        let is_asked = |row: &&Row| self.only.is_none_or(|only| row.schedule == only);
-        self.forecast.rows.iter().filter(is_asked)
+        let rows = self.forecast.rows.iter();
+        rows.filter(|row| self.is_asked(self.name(row)))
+    }
+
+    fn left_out(&self) -> impl Iterator<Item = &LeftOut> {
+        let left_out = self.left_out.iter();
+        left_out.filter(|left_out| self.is_asked(&left_out.name))
     }
 
     fn name(&self, row: &Row) -> &str {
@@ -56,10 +71,10 @@ impl Answer {
     }
 
     /// Everything as JSON.
-    pub(super) fn shown(&self, name: Option<&str>) -> Shown<'_> {
+    pub(super) fn shown(&self) -> Shown<'_> {
         let all = self.totals();
         let schedules: Vec<Value> = self
-            .asked(name)
+            .asked()
             .map(|(scheduled, totals)| schedule_value(scheduled, totals))
             .collect();
         let rows = self.rows().map(|row| RowShown {
@@ -79,13 +94,11 @@ impl Answer {
             .map(|outage| json!({ "from": outage.from, "to": outage.to }))
             .collect();
         let left_out: Vec<Value> = self
-            .left_out
-            .iter()
-            .filter(|left_out| name.is_none_or(|name| left_out.name == name))
+            .left_out()
             .map(|left_out| json!({ "schedule": left_out.name, "reason": left_out.why }))
             .collect();
         let changes = self.before.as_ref().map(|before| {
-            let changes = self.changes(before, name);
+            let changes = self.changes(before);
             changes.iter().map(changes_value).collect::<Vec<_>>()
         });
         let refused = self.before.iter().flat_map(|before| &before.refusals);
@@ -143,7 +156,7 @@ impl Answer {
         )
     }
 
-    pub(super) fn print_schedules(&self, name: Option<&str>) -> Result<(), Failure> {
+    pub(super) fn print_schedules(&self) -> Result<(), Failure> {
         output::table(
             [
                 "SCHEDULE",
@@ -155,7 +168,7 @@ impl Answer {
                 "AT ONCE",
                 "LAG",
             ],
-            self.asked(name).map(|(scheduled, totals)| {
+            self.asked().map(|(scheduled, totals)| {
                 [
                     scheduled.name.clone(),
                     totals.launches.to_string(),
@@ -171,21 +184,16 @@ impl Answer {
     }
 
     /// In what the launches differ from those of the schedules as they are.
-    fn changes<'a>(&'a self, before: &'a Before, name: Option<&str>) -> Vec<Changes<'a>> {
+    fn changes<'a>(&'a self, before: &'a Before) -> Vec<Changes<'a>> {
         let before = (&before.tower, &before.forecast);
         let mut changes = compare(before, (&self.tower, &self.forecast));
-        changes.retain(|changes| name.is_none_or(|name| changes.schedule == name));
+        changes.retain(|changes| self.is_asked(changes.schedule));
         changes
     }
 
     /// The same as it is shown, with every launch of which something is different if `rows`.
-    pub(super) fn print_changes(
-        &self,
-        before: &Before,
-        name: Option<&str>,
-        rows: bool,
-    ) -> Result<(), Failure> {
-        let changes = self.changes(before, name);
+    pub(super) fn print_changes(&self, before: &Before, rows: bool) -> Result<(), Failure> {
+        let changes = self.changes(before);
         output::table(
             ["CHANGES", "ADDED", "REMOVED", "MOVED", "FROM"],
             changes.iter().map(|changes| {
@@ -264,15 +272,13 @@ impl Answer {
     }
 
     /// What has to be known besides.
-    pub(super) fn talk(&self, name: Option<&str>) {
-        for left_out in &self.left_out {
-            if name.is_none_or(|name| left_out.name == name) {
-                output::talk(&format!(
-                    "`{}` is left out: {}",
-                    left_out.name,
-                    printable_line(&left_out.why)
-                ));
-            }
+    pub(super) fn talk(&self) {
+        for left_out in self.left_out() {
+            output::talk(&format!(
+                "`{}` is left out: {}",
+                left_out.name,
+                printable_line(&left_out.why)
+            ));
         }
         for (name, why) in self.before.iter().flat_map(|before| &before.refusals) {
             output::talk(&format!("`{name}` would be refused: {why}"));
@@ -280,7 +286,7 @@ impl Answer {
         let is_guess = |(scheduled, totals): (&Scheduled, &Totals)| {
             scheduled.takes.learned_from == 0 && totals.launches > 0
         };
-        if self.asked(name).any(is_guess) {
+        if self.asked().any(is_guess) {
             output::talk("~ marks a guess: no launch of that schedule has succeeded yet");
         }
         if self.forecast.recovered > 0 {

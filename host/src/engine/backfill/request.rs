@@ -245,7 +245,7 @@ pub async fn cancel(
     if state != BackfillState::Running {
         return Err(BackfillError::Over { id, state }.into());
     }
-    let skipped = backfills::cancel_launches(tx, id, now).await?;
+    let skipped = backfills::skip_not_begun(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");
     end_cancelled(tx, id, &name, &detail, now).await?;
     changes::bump(tx).await?;

@@ -15,7 +15,7 @@ use crate::db::schedules::Due;
 use crate::db::{Decision, LaunchStatus};
 use crate::engine::intend::SLOTS_MAX;
 use crate::engine::plan::{self, Plan};
-use crate::ids::{HostId, LaunchId, LaunchKind};
+use crate::ids::{HostId, LaunchId};
 use crate::policy::{self, Active, Beside, Displaced, MadeWay};
 
 /// The host that decides and runs everything.
@@ -229,7 +229,6 @@ impl<'a> Clockwork<'a> {
         for launch in &plan.launches {
             self.insert(schedule, launch);
         }
-        self.make_way(&plan.made_way, plan.cancel_grace);
         let state = &mut self.states[schedule];
         state.due.cursor_at = plan.advance.to;
         let history = &mut state.due.history;
@@ -239,6 +238,7 @@ impl<'a> Clockwork<'a> {
             history.caught_up_fire = Some(fire_time);
         }
         self.wait_for(schedule, plan.advance.next_slot);
+        self.make_way(&plan.made_way, plan.cancel_grace);
     }
 
     fn insert(&mut self, schedule: usize, launch: &NewLaunch) {
@@ -263,6 +263,7 @@ impl<'a> Clockwork<'a> {
                 fire_time: launch.fire_time,
                 claimed_at: self.now,
                 recoveries: 0,
+                overlap: launch.overlap,
                 cancel_at: None,
             },
             row,
@@ -288,9 +289,6 @@ impl<'a> Clockwork<'a> {
         let policies = &self.tower.schedules[schedule].policies;
         let grace = policies.cancel_grace();
         let released = policy::release(policies, active);
-        for displaced in &released.skipped {
-            self.end_for(displaced, LaunchStatus::Skipped);
-        }
         self.make_way(&released.made_way, grace);
         for id in released.open {
             self.ledger.set_status(id, LaunchStatus::Open);
@@ -418,30 +416,33 @@ impl<'a> Clockwork<'a> {
         let Some(flight) = self.ledger.end(id, status, reason, self.now) else {
             return;
         };
-        let by_hand = matches!(
-            flight.launch.kind,
-            LaunchKind::Manual | LaunchKind::Backfill
-        );
-        if !by_hand {
-            self.count_from_end(flight.schedule);
+        let kind = flight.launch.kind;
+        if kind.is_of_slot() && status == LaunchStatus::Skipped {
+            self.states[flight.schedule].due.history.launches -= 1;
+        }
+        if !kind.is_by_hand() {
+            self.go_on(flight.schedule);
         }
         self.at(self.now, Event::Turn(flight.schedule));
     }
 
-    /// A schedule that counts from ends has its next slot from one.
-    fn count_from_end(&mut self, schedule: usize) {
+    /// Make the next slot of a schedule that has none, if there is one after this end.
+    fn go_on(&mut self, schedule: usize) {
         let scheduled = &self.tower.schedules[schedule];
         let state = &self.states[schedule];
-        let Some(delay) = scheduled.rule.delay_after_completion() else {
-            return;
-        };
         if state.next_slot.is_some() || !scheduled.enabled {
             return;
         }
-        let soonest = Timestamp::from_micros(state.due.cursor_at.micros() + 1);
+        let (cursor, policies) = (state.due.cursor_at, &scheduled.policies);
         let made = u64::try_from(state.due.history.launches).unwrap_or_default();
-        let slot = self.now.plus(delay).max(soonest);
-        self.wait_for(schedule, scheduled.policies.allowed_from(slot, made));
+        let next = match scheduled.rule.delay_after_completion() {
+            Some(delay) => {
+                let soonest = Timestamp::from_micros(cursor.micros() + 1);
+                policies.allowed_from(self.now.plus(delay).max(soonest), made)
+            }
+            None => policies.next_slot(&scheduled.rule, cursor, made),
+        };
+        self.wait_for(schedule, next);
     }
 
     /// Let it wait for a place, which nobody has for it while its package is missing.

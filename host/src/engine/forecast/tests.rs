@@ -336,6 +336,7 @@ fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_
         fire_time: at("07:55"),
         claimed_at: at("07:55"),
         recoveries: 0,
+        overlap: None,
         cancel_at: None,
     };
     let id = launch.id;

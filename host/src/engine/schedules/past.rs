@@ -127,6 +127,7 @@ impl Range<'_> {
             package: says.package.clone(),
             digest: None,
             context: None,
+            overlap: None,
             backfill_id: None,
             interval_start: self.interval_start,
             fire_time: first,

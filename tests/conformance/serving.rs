@@ -1,0 +1,80 @@
+//! A host on a simulated clock, with one committed package in its folder.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile::clock::Clock;
+use campanile::db::HostLock;
+use campanile::engine::{Engine, RecoveryLimits, Settings};
+use campanile::package::{Folder, Packages, Rules};
+use campanile::policy::Defaults;
+use campanile::wasm::{Limits, Sandbox, SandboxSettings};
+use campanile_tests::TestDb;
+
+/// A package: its name and its bytes.
+pub type Guest = (&'static str, &'static [u8]);
+
+pub const NOOP: Guest = ("noop", include_bytes!("../guests/noop.wasm"));
+pub const GUESTS: Guest = ("guests", include_bytes!("../guests/guests.wasm"));
+
+/// Begin to serve.
+pub async fn start(
+    test: &TestDb,
+    clock: &Clock,
+    settings: Settings,
+    (name, bytes): Guest,
+) -> (Arc<Engine>, HostLock) {
+    let memory_bytes_max = Limits::default().memory_bytes_max;
+    let sandbox = SandboxSettings {
+        calls_max: 8,
+        guest_threads: 2,
+        // Compiled once for all of these tests.
+        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
+        memory_bytes_max,
+        stack_bytes_max: 1 << 20,
+    };
+    let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
+    let plugins = test.place.folder.path().join("plugins");
+    std::fs::create_dir_all(&plugins).unwrap();
+    std::fs::write(plugins.join(format!("{name}.wasm")), bytes).unwrap();
+    let rules = Rules {
+        limits: Limits::default(),
+        memory_bytes_most: memory_bytes_max,
+        env: |_| None,
+        own_paths: Vec::new(),
+        secrets: Default::default(),
+    };
+    let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
+    let (engine, lock) = Engine::start(
+        test.db.clone(),
+        clock.clone(),
+        Some("tower"),
+        settings,
+        Packages::default(),
+        sandbox,
+    )
+    .await
+    .unwrap();
+    engine.scan(&mut folder).await.unwrap();
+    (engine, lock)
+}
+
+/// How a host works that has room for so many runs.
+pub fn settings(runs_max: usize) -> Settings {
+    Settings {
+        runs_max,
+        lease: Duration::from_secs(30),
+        renew: Duration::from_secs(10),
+        late: Defaults::default(),
+        recovery: RecoveryLimits {
+            lost_threshold: Duration::from_secs(60),
+            age_max: Duration::from_secs(3_600),
+            attempts_max: 3,
+        },
+        recovery_interval: Duration::from_secs(10),
+        audit_interval: Duration::from_secs(600),
+        drain: Duration::from_secs(1),
+        secrets: Default::default(),
+    }
+}

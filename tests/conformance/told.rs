@@ -1,0 +1,154 @@
+//! What the next launch of a schedule is told of those before it.
+
+use campanile::db::launches::{self, NewLaunch};
+use campanile::db::recovery::{self, Fate, Verdict};
+use campanile::db::{Tx, runs};
+use campanile::ids::{HostId, RunId};
+use campanile_tests::{TestDb, on_both};
+use serde_json::{Value, json};
+
+use crate::fixtures::{Held, at, begin, launch, schedule_id, small_tower};
+
+on_both!(
+    the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish,
+    what_is_given_up_is_a_failure_and_what_is_run_again_is_none,
+    a_launch_that_is_given_up_late_does_not_count_after_a_later_success,
+);
+
+/// Carry out what recovery makes of a launch.
+async fn recover(tx: &mut Tx, host: HostId, held: &Held, run_id: Option<RunId>, fate: Fate) {
+    let verdict = Verdict {
+        launch_id: held.launch_id,
+        run_id,
+        fate,
+    };
+    recovery::carry_out(tx, host, &[verdict], "its host died", at(50))
+        .await
+        .unwrap();
+}
+
+/// The failure that the launch of the slot `at(70)` is told.
+async fn failure_told(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
+    launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
+    let mut open = runs::open(tx, host, at(70), 100).await.unwrap();
+    open.retain(|open| (open.schedule_id, open.slot) == (schedule_id(schedule), at(70)));
+    let failure = open.remove(0).last_failure;
+    failure.map(|json| serde_json::from_str(&json).unwrap())
+}
+
+async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test: TestDb) {
+    // Each end by itself and all in one call, in every order; the schedule's number tells them apart.
+    let orders = [
+        [0, 1, 2, 3],
+        [3, 2, 1, 0],
+        [1, 3, 0, 2],
+        [2, 0, 3, 1],
+        [3, 0, 2, 1],
+        [0, 2, 1, 3],
+    ];
+    let host = small_tower(&test, 24).await;
+    // Slot by slot: succeeded, failed, succeeded, failed.
+    let expected_both = (r#""third""#, Some("fourth"));
+    let expected_cleared = (r#""third""#, None);
+    let mut tx = test.write().await;
+    for (number, order) in (1..).zip(orders) {
+        for (shift, ends, in_one_call) in
+            [(0, 4, false), (6, 3, false), (12, 4, true), (18, 3, true)]
+        {
+            let schedule = number + shift;
+            let slots: Vec<NewLaunch> = (1..=4).map(|slot| launch(schedule, slot * 10)).collect();
+            let held = begin(&mut tx, host, &slots, schedule * 10, at(50)).await;
+            let finishes = [
+                held[0].succeeded(r#""first""#, at(60)),
+                held[1].failed("second", at(60)),
+                held[2].succeeded(r#""third""#, at(60)),
+                held[3].failed("fourth", at(60)),
+            ];
+            let chosen: Vec<_> = order
+                .into_iter()
+                .filter(|end| *end < ends)
+                .map(|end| finishes[end].clone())
+                .collect();
+            if in_one_call {
+                assert_eq!(runs::finish(&mut tx, &chosen).await.unwrap().len(), ends);
+            } else {
+                for finish in chosen {
+                    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
+                }
+            }
+            // What the next launch is told.
+            launches::insert(&mut tx, &[launch(schedule, 70)])
+                .await
+                .unwrap();
+            let next = runs::open(&mut tx, host, at(70), 1)
+                .await
+                .unwrap()
+                .remove(0);
+            let failure = next
+                .last_failure
+                .map(|json| serde_json::from_str::<serde_json::Value>(&json).unwrap());
+            let told = (
+                next.last_result.as_deref().unwrap(),
+                failure
+                    .as_ref()
+                    .map(|failure| failure["message"].as_str().unwrap()),
+            );
+            let expected = if ends == 4 {
+                expected_both
+            } else {
+                expected_cleared
+            };
+            assert_eq!(
+                told, expected,
+                "{order:?}, {ends} ends, in one call: {in_one_call}"
+            );
+            if let Some(failure) = failure {
+                assert_eq!(failure["kind"], "failed");
+                assert_eq!(failure["scheduled_time"], at(40).to_string());
+            }
+            begin(&mut tx, host, &[], schedule * 10 + 5, at(70)).await;
+        }
+    }
+}
+
+async fn what_is_given_up_is_a_failure_and_what_is_run_again_is_none(test: TestDb) {
+    let host = small_tower(&test, 5).await;
+    let mut tx = test.write().await;
+    let lost = json!({
+        "kind": "lost",
+        "message": "its host died",
+        "scheduled_time": at(10),
+    });
+    for (schedule, was_taken, fate, told) in [
+        (1, true, Fate::Unknown, Some(&lost)),
+        (2, true, Fate::Abandoned("recovery_age"), Some(&lost)),
+        (3, false, Fate::Abandoned("recovery_age"), Some(&lost)),
+        // It ended as it had been asked to.
+        (4, true, Fate::Cancelled, None),
+        (5, true, Fate::Again, None),
+    ] {
+        let held = begin(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
+        let mut run = Some(held.run_id);
+        if !was_taken {
+            // It was opened again, and nobody took it then.
+            recover(&mut tx, host, &held, run, Fate::Again).await;
+            run = None;
+        }
+        recover(&mut tx, host, &held, run, fate).await;
+        let failure = failure_told(&mut tx, host, schedule).await;
+        assert_eq!(failure.as_ref(), told, "{fate:?}");
+        begin(&mut tx, host, &[], 100 * schedule, at(70)).await;
+    }
+}
+
+async fn a_launch_that_is_given_up_late_does_not_count_after_a_later_success(test: TestDb) {
+    let host = small_tower(&test, 1).await;
+    let mut tx = test.write().await;
+    let slots = [launch(1, 10), launch(1, 20)];
+    let held = begin(&mut tx, host, &slots, 1, at(20)).await;
+    runs::finish(&mut tx, &[held[1].succeeded("1", at(30))])
+        .await
+        .unwrap();
+    recover(&mut tx, host, &held[0], Some(held[0].run_id), Fate::Unknown).await;
+    assert_eq!(failure_told(&mut tx, host, 1).await, None);
+}
