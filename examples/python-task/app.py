@@ -1,12 +1,11 @@
 """The task as Campanile calls it: the exports of the world in wit/, and what they need of the host."""
 
 import json
-from datetime import datetime, timezone
 
 from componentize_py_types import Err
 from wit_world import exports
 from wit_world.imports import run_info
-from wit_world.imports.campanile_task_types import Completion, Failure, Instant
+from wit_world.imports.campanile_task_types import Completion, Failure
 from wit_world.imports.logging import Level, log
 
 import webhook
@@ -45,7 +44,8 @@ class Task(exports.Task):
 
 def work(context: dict) -> dict:
     order = Order.of(context)
-    slot = text(run_info.original_scheduled_time())
+    # The same for every run of this launch, however late it is.
+    slot = context["original_scheduled_time"]
     if run_info.is_recovery():
         log(Level.WARN, "", f"an earlier run for {slot} was lost; this one does its work again")
     told = 0
@@ -69,11 +69,6 @@ def work(context: dict) -> dict:
         # The same for every run of this launch, so that the receiver can drop what it has already.
         webhook.post(order.notify, result, idempotency_key=run_info.execution_id())
     return result
-
-
-def text(instant: Instant) -> str:
-    time = datetime.fromtimestamp(instant.seconds, timezone.utc)
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def failure(message: str, retryable: bool, kind: str | None = None) -> Err[Failure]:

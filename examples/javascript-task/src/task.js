@@ -1,6 +1,6 @@
 // The task as Campanile calls it: the exports of the world in wit/, and what they need of the host.
 
-import { attempt, executionId, isRecovery, originalScheduledTime, reportProgress } from "campanile:task/run-info@0.1.0";
+import { attempt, executionId, isRecovery, reportProgress } from "campanile:task/run-info@0.1.0";
 import { log } from "wasi:logging/logging@0.1.0-draft";
 
 import { Denied, writeFile } from "./files.js";
@@ -32,7 +32,8 @@ export const task = {
 
 async function work(context) {
   const order = orderOf(context);
-  const slot = textOf(originalScheduledTime());
+  // The same for every run of this launch, however late it is.
+  const slot = context.original_scheduled_time;
   if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this one does its work again`);
   let primes = 0;
   let told = 0;
@@ -65,9 +66,4 @@ function failureOf(error) {
     retryable: !(denied || error instanceof BadContext),
     details: denied ? JSON.stringify({ kind: "denied" }) : undefined,
   };
-}
-
-/** `2026-11-21T02:00:00Z` */
-function textOf(instant) {
-  return new Date(Number(instant.seconds) * 1000).toISOString().replace(".000", "");
 }

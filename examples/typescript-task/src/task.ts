@@ -1,8 +1,7 @@
 // The task as Campanile calls it: the exports of the world in wit/, and what they need of the host.
 // `./build` makes the types of the interfaces out of wit/.
 
-import { attempt, executionId, isRecovery, originalScheduledTime, reportProgress } from "campanile:task/run-info@0.1.0";
-import type { Instant } from "campanile:task/run-info@0.1.0";
+import { attempt, executionId, isRecovery, reportProgress } from "campanile:task/run-info@0.1.0";
 import type { Completion, Failure } from "campanile:task/types@0.1.0";
 import { log } from "wasi:logging/logging@0.1.0-draft";
 
@@ -44,7 +43,8 @@ export const task = {
 
 async function work(context: Record<string, unknown>): Promise<Result> {
   const order = orderOf(context);
-  const slot = textOf(originalScheduledTime());
+  // The same for every run of this launch, however late it is.
+  const slot = String(context["original_scheduled_time"]);
   if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this one does its work again`);
   let primes = 0;
   let told = 0;
@@ -77,9 +77,4 @@ function failureOf(error: unknown): Failure {
     retryable: !(denied || error instanceof BadContext),
     ...(denied && { details: JSON.stringify({ kind: "denied" }) }),
   };
-}
-
-/** `2026-11-21T02:00:00Z` */
-function textOf(instant: Instant): string {
-  return new Date(Number(instant.seconds) * 1000).toISOString().replace(".000", "");
 }
