@@ -4,34 +4,42 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre};
+use wasmtime_wasi::p2::bindings::exports::wasi::cli::run as command;
 
 use super::effort;
 use super::engine::{Engines, Workshop};
 use super::imports::bindings::campanile::task::types::{Completion, Failure};
 use super::imports::bindings::exports::campanile::task::{describe, task};
 use super::imports::is_provided;
-use super::recognise::{component_of, listed, one_line};
+use super::recognise::{listed, one_line, recognise};
 use super::store::HostState;
-use super::{Artifact, Refusal};
+use super::{Artifact, Form, Refusal};
 use crate::ids::ArtifactDigest;
 
 /// What a call needs of an artifact: its code, linked, and where its functions are.
 pub(super) struct Linked {
     pub(super) instance: InstancePre<HostState>,
-    pub(super) task: task::GuestIndices,
+    pub(super) entry: Entry,
     pub(super) describe: Option<describe::GuestIndices>,
+}
+
+/// The function that a call calls.
+pub(super) enum Entry {
+    Task(task::GuestIndices),
+    Command(command::GuestIndices),
 }
 
 /// Check, compile and link `bytes`.
 pub(super) fn load(engines: &Engines, bytes: &[u8]) -> Result<Artifact, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
-        let (form, component) = component_of(bytes)?;
-        effort::check(&component)?;
-        let (component, workshop) = compile(engines, &component)?;
+        let recognised = recognise(bytes)?;
+        effort::check(&recognised.component)?;
+        let (component, workshop) = compile(engines, &recognised.component)?;
         Ok(Artifact {
             digest: ArtifactDigest::of(bytes),
-            form,
-            linked: link(workshop, &component)?,
+            form: recognised.form,
+            labels: recognised.labels,
+            linked: link(workshop, &component, recognised.form)?,
         })
     }));
     // The libraries that read files do not promise never to panic on a hostile one.
@@ -60,7 +68,7 @@ fn compile<'e>(engines: &'e Engines, bytes: &[u8]) -> Result<(Component, &'e Wor
     Ok((component, workshop))
 }
 
-fn link(workshop: &Workshop, component: &Component) -> Result<Linked, Refusal> {
+fn link(workshop: &Workshop, component: &Component, form: Form) -> Result<Linked, Refusal> {
     let missing = missing_imports(workshop, component);
     if !missing.is_empty() {
         return Err(Refusal {
@@ -78,14 +86,18 @@ fn link(workshop: &Workshop, component: &Component) -> Result<Linked, Refusal> {
         ),
     };
     let instance = workshop.linker.instantiate_pre(component).map_err(refuse)?;
-    let task = task::GuestIndices::new(&instance).map_err(refuse)?;
+    let entry = match form.is_command() {
+        true => command::GuestIndices::new(&instance).map(Entry::Command),
+        false => task::GuestIndices::new(&instance).map(Entry::Task),
+    };
+    let entry = entry.map_err(refuse)?;
     let describe = describe::GuestIndices::new(&instance).ok();
     check_types(workshop, component).map_err(refuse)?;
     // So that the first call is as fast as the next; a call would do it otherwise, and report why it failed.
     component.initialize_copy_on_write_image().map_err(refuse)?;
     Ok(Linked {
         instance,
-        task,
+        entry,
         describe,
     })
 }
@@ -126,6 +138,8 @@ fn check_types(workshop: &Workshop, component: &Component) -> wasmtime::Result<(
                 .map(|run| run.typecheck::<(&str, &str), (Result<Completion, Failure>,)>(&types))
         } else if name.starts_with("campanile:task/describe@") {
             function("describe").map(|describe| describe.typecheck::<(), (String,)>(&types))
+        } else if name.starts_with("wasi:cli/run@0.2.") {
+            function("run").map(|run| run.typecheck::<(), (Result<(), ()>,)>(&types))
         } else {
             None
         };

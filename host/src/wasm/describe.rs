@@ -1,9 +1,9 @@
-//! Asking a package what it says of itself: its own code, run without any capability.
+//! Asking a package what it says of itself: its own code, run without any capability, or the labels on the file.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 use wasmtime::Store;
 
@@ -11,7 +11,7 @@ use super::artifact::Linked;
 use super::imports::bindings::exports::campanile::task::describe::GuestIndices;
 use super::run::{Ended, bounded, trap_message};
 use super::store::{self, HostState, Opening};
-use super::{Artifact, Grants, Limits, Refusal, RunFacts, StopSignal};
+use super::{Artifact, Grants, Labels, Limits, Refusal, RunFacts, StopSignal};
 use crate::clock::Clock;
 use crate::ids::{LaunchId, RunId};
 
@@ -19,13 +19,13 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 const MANIFEST_BYTES_MAX: usize = 256 << 10;
 
-/// The package's manifest, or none when it exports no `describe`.
+/// The package's manifest, or none when neither its code nor its file has anything to say.
 pub(super) async fn describe(
     artifact: Arc<Artifact>,
     clock: Clock,
 ) -> Result<Option<Value>, Refusal> {
     let Some(describe) = &artifact.linked.describe else {
-        return Ok(None);
+        return Ok(of_labels(&artifact.labels));
     };
     let refuse = |trouble: String| Refusal {
         message: format!("the package's describe() {trouble}"),
@@ -73,6 +73,7 @@ fn open(linked: &Linked, clock: Clock) -> Store<HostState> {
         },
         stop: StopSignal::default(),
         clock,
+        program: None,
     };
     store::open(linked.instance.engine(), opening)
 }
@@ -85,6 +86,19 @@ async fn call_describe(
     let instance = linked.instance.instantiate_async(&mut *store).await?;
     let guest = describe.load(&mut *store, &instance)?;
     guest.call_describe(store).await
+}
+
+/// The labels under the keys that a manifest has for them.
+fn of_labels(labels: &Labels) -> Option<Value> {
+    let says: Map<String, Value> = [
+        ("name", &labels.name),
+        ("version", &labels.version),
+        ("language", &labels.language),
+    ]
+    .into_iter()
+    .filter_map(|(key, label)| Some((key.to_owned(), label.clone()?.into())))
+    .collect();
+    (!says.is_empty()).then_some(Value::Object(says))
 }
 
 fn manifest(text: &str) -> Result<Value, String> {

@@ -16,6 +16,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
+use super::nowhere;
 use super::store::HostState;
 use super::{DirectoryGrant, Grants};
 
@@ -98,7 +99,11 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 
 impl preopens::Host for HostState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-        let directories = self.directories.clone();
+        let mut directories = self.directories.clone();
+        let grants_all = directories.iter().any(|(_, guest)| guest == "/");
+        if self.missed.is_some() && !grants_all {
+            directories.extend(nowhere::directory().map(|nowhere| (nowhere, "/".to_owned())));
+        }
         let handles = directories.into_iter().map(|(directory, guest)| {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
             Ok((handle, guest))
@@ -109,6 +114,8 @@ impl preopens::Host for HostState {
 
 /// Put a check before `open-at`: opening a pipe waits for its other end, in a thread that nothing can stop.
 pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
+    // Now, because no call should wait for it.
+    nowhere::directory();
     linker.instance(FILESYSTEM)?.func_wrap_async(
         "[method]descriptor.open-at",
         |mut store: StoreContextMut<'_, HostState>,
@@ -120,6 +127,9 @@ pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<(
             DescriptorFlags,
         )| {
             Box::new(async move {
+                if store.data_mut().misses(&directory, &path)? {
+                    return Ok((Err(ErrorCode::NoEntry),));
+                }
                 let files = store.data_mut().filesystem();
                 match open_at(files, directory, follow, path, how, wanted).await {
                     Ok(opened) => Ok((Ok(opened),)),
@@ -128,6 +138,20 @@ pub(super) fn hold_opening(linker: &mut Linker<HostState>) -> wasmtime::Result<(
             })
         },
     )
+}
+
+impl HostState {
+    /// Whether `path` lies in no directory that is granted; it is remembered then.
+    fn misses(&mut self, directory: &Resource<Descriptor>, path: &str) -> wasmtime::Result<bool> {
+        let is_nowhere = nowhere::is_nowhere(self.ctx().table.get(directory)?);
+        match &mut self.missed {
+            Some(missed) if is_nowhere && !matches!(path, "" | ".") => {
+                missed.add(path);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
 }
 
 async fn open_at(

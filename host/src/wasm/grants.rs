@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+use wasmtime_wasi::WasiCtxBuilder;
 
 use super::stdio::Capture;
-use super::{Grants, HttpGrant};
+use super::{ENV_PREFIX, Grants, HttpGrant};
 
 /// Random bytes that a guest may ask for at once.
 const RANDOM_BYTES_MAX: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const SHOWN_HOST_BYTES_MAX: usize = 253;
 
 /// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
 /// each of which would be one of the files that the process may have open.
-pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtx {
+pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
@@ -27,9 +27,12 @@ pub(super) fn wasi_context(grants: &Grants, stdout: &Capture, stderr: &Capture) 
         .allow_tcp(false)
         .allow_udp(false);
     for (name, value) in &grants.env {
-        wasi.env(name, value);
+        // What begins like this is the host's word.
+        if !name.starts_with(ENV_PREFIX) {
+            wasi.env(name, value);
+        }
     }
-    wasi.build()
+    wasi
 }
 
 /// The first thing that was refused to a call, shared between the store and the requests under way.

@@ -2,22 +2,28 @@
 //!
 //! The only room that names wasmtime. It knows nothing of schedules, launches or databases.
 //!
-//! The path of one call: a file is recognised (`recognise.rs`), weighed (`effort.rs`) and compiled (`artifact.rs`)
-//! once; each call then opens a store with its limits (`store.rs`) and grants (`grants.rs`, `directories.rs`, `http.rs`,
-//! `connect.rs`), and runs to its report (`run.rs`).
+//! The path of one call: a file is recognised (`recognise.rs`), made a component if it is none (`adapt.rs`), weighed
+//! (`effort.rs`) and compiled (`artifact.rs`) once; each call then opens a store with its limits (`store.rs`) and grants
+//! (`grants.rs`, `directories.rs`, `http.rs`, `connect.rs`), and runs to its report (`run.rs`; a program's is in
+//! `command.rs`).
 
+mod adapt;
 mod address;
 mod artifact;
+mod command;
 mod connect;
 mod cpu;
 mod describe;
 mod directories;
 mod effort;
 mod engine;
+mod foreign;
 mod grants;
 mod http;
 mod imports;
 mod logs;
+mod nowhere;
+mod outline;
 mod recognise;
 mod run;
 mod stdio;
@@ -44,6 +50,9 @@ pub use stop::StopSignal;
 
 /// The version of wasmtime built in. A test holds it to `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";
+
+/// How the names of the host's own variables begin, which it sets for programs and nobody can grant.
+pub const ENV_PREFIX: &str = "CAMPANILE_";
 
 /// Threads beside the guests' own, for host calls that block: files.
 const BLOCKING_THREADS_MAX: usize = 64;
@@ -140,7 +149,8 @@ pub struct Limits {
     pub memory_bytes_max: u64,
     /// Elements of all tables together.
     pub table_elements_max: u64,
-    /// Of stdout and of stderr, each; what is beyond is dropped and marked, the stream stays open.
+    /// Of stdout and of stderr as they are kept on the record, each; what is beyond is dropped and marked, the stream
+    /// stays open. What a command prints may be longer when it is its output: that has a limit of its own.
     pub stdio_bytes_max: usize,
     /// Of all log lines together; what is beyond is dropped and marked.
     pub log_bytes_max: usize,
@@ -236,8 +246,10 @@ pub struct Call {
 
 /// A compiled package, ready to be called any number of times.
 pub struct Artifact {
+    /// Of the file, not of what was made of it.
     pub digest: ArtifactDigest,
     pub form: Form,
+    labels: Labels,
     linked: artifact::Linked,
 }
 
@@ -246,9 +258,27 @@ words! {
     Form {
         /// A component that exports `campanile:task/task`.
         TypedComponent => "typed_component",
+        /// A component that exports `wasi:cli/run`: a program, with its context on stdin and its output on stdout.
+        CommandComponent => "command_component",
+        /// A program that is a core module for WASI preview 1, made a component on load.
+        Preview1Command => "preview1_command",
         /// A core module that carries WIT metadata, made a component on load.
         CoreModuleWithWit => "core_module_with_wit",
     }
+}
+
+impl Form {
+    fn is_command(self) -> bool {
+        matches!(self, Form::CommandComponent | Form::Preview1Command)
+    }
+}
+
+/// What the standard custom sections of a file say of it, as its tools wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Labels {
+    name: Option<String>,
+    version: Option<String>,
+    language: Option<String>,
 }
 
 /// Why a file is not a package that can run: what it is, what the trouble is, what to do.
@@ -328,8 +358,9 @@ impl Sandbox {
         artifact::load(&self.engines, bytes)
     }
 
-    /// What the package says of itself, or none when it exports no `describe`.
-    /// Runs the guest's code without any capability, within 1 s and 32 MiB.
+    /// What the package says of itself, or none when it says nothing. Where it exports `describe`, that guest code is
+    /// run without any capability, within 1 s and 32 MiB; else it is `name`, `version` and `language` of the file's
+    /// standard custom sections, as far as they are there.
     ///
     /// # Errors
     ///

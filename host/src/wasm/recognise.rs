@@ -4,37 +4,59 @@
 
 use std::borrow::Cow;
 
-use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
+use wasmparser::Encoding;
 use wasmtime::Engine;
-use wit_component::ComponentEncoder;
 
-use super::{Form, Refusal};
+use super::outline::Outline;
+use super::{Form, Labels, Refusal, adapt, foreign};
 
 /// Of a package; the largest Python packages have some 40 MiB.
 pub(super) const ARTIFACT_BYTES_MAX: usize = 128 << 20;
 
 const MAGIC: &[u8] = b"\0asm";
-const TASK_INTERFACE: &str = "campanile:task/task@";
 
-/// The component in `bytes`, made first when they hold a core module that carries WIT metadata.
-pub(super) fn component_of(bytes: &[u8]) -> Result<(Form, Cow<'_, [u8]>), Refusal> {
-    check_file(bytes)?;
-    let outline = Outline::of(bytes)?;
-    match outline.encoding {
-        Encoding::Component => {
-            check_component(&outline)?;
-            Ok((Form::TypedComponent, Cow::Borrowed(bytes)))
-        }
-        Encoding::Module => {
-            check_core_module(&outline)?;
-            let component = encode(bytes)?;
-            check_component(&Outline::of(&component)?)?;
-            Ok((Form::CoreModuleWithWit, Cow::Owned(component)))
-        }
-    }
+/// A file that can be a package, as the component that is compiled for it.
+pub(super) struct Recognised<'f> {
+    pub(super) form: Form,
+    pub(super) component: Cow<'f, [u8]>,
+    pub(super) labels: Labels,
 }
 
-fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
+/// What `bytes` are; a component is made first when they hold a core module that can become one.
+pub(super) fn recognise(bytes: &[u8]) -> Result<Recognised<'_>, Refusal> {
+    check_file(bytes)?;
+    let outline = Outline::of(bytes)?;
+    foreign::check_memories(&outline)?;
+    let (form, component) = match outline.encoding {
+        Encoding::Component => (form(&outline)?, Cow::Borrowed(bytes)),
+        Encoding::Module => {
+            foreign::check_core_module(&outline)?;
+            let component = adapt::component_of(bytes, &outline)?;
+            let form = match form(&Outline::of(&component)?)? {
+                Form::CommandComponent => Form::Preview1Command,
+                _ => Form::CoreModuleWithWit,
+            };
+            (form, Cow::Owned(component))
+        }
+    };
+    Ok(Recognised {
+        form,
+        component,
+        labels: outline.labels,
+    })
+}
+
+/// How a component speaks with the host, by what it exports.
+fn form(component: &Outline) -> Result<Form, Refusal> {
+    foreign::check_component(component)?;
+    Ok(if foreign::exports_task(component) {
+        Form::TypedComponent
+    } else {
+        Form::CommandComponent
+    })
+}
+
+pub(super) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal {
         message: message.into(),
     })
@@ -124,91 +146,10 @@ fn looks_like(bytes: &[u8]) -> String {
     }
 }
 
-fn cut_short(bytes: usize) -> String {
+pub(super) fn cut_short(bytes: usize) -> String {
     format!(
         "the file is cut short after {bytes} bytes: copy it again, best under another name that you change when it is complete"
     )
-}
-
-/// Refuse a core module that nobody here can call.
-fn check_core_module(outline: &Outline) -> Result<(), Refusal> {
-    let import = |wanted: fn(&str) -> bool| {
-        outline.imports.iter().find(|name| {
-            let module = name.split_once(' ').map_or("", |(module, _)| module);
-            wanted(module)
-        })
-    };
-    let dotted = |name: &String| name.replacen(' ', ".", 1);
-    if import(|module| matches!(module, "wasi_snapshot_preview1" | "wasi_unstable")).is_some() {
-        let what = if outline.exports.iter().any(|name| name == "_start") {
-            "this is a WASI command (a core module for WASI preview 1)"
-        } else {
-            "this is a core module for WASI preview 1"
-        };
-        return refuse(format!("{what}, {RUNS_TYPED}"));
-    }
-    if let Some(name) = import(|module| module == "wbg" || module.contains("wbindgen")) {
-        return refuse(format!(
-            "this module imports `{}`, which wasm-bindgen supplies from JavaScript and Campanile has none of; \
-             build it without wasm-bindgen, for wasm32-wasip2, with campanile-sdk",
-            dotted(name)
-        ));
-    }
-    if let Some(name) = import(|module| matches!(module, "env" | "a" | "GOT.mem" | "GOT.func")) {
-        return refuse(format!(
-            "this module imports `{}`, which the JavaScript of Emscripten or another host supplies and Campanile has none of; \
-             build it for WASI instead, for example with wasi-sdk for wasm32-wasip2 and bindings of wit-bindgen",
-            dotted(name)
-        ));
-    }
-    if let Some(name) = import(|module| matches!(module, "go" | "gojs")) {
-        return refuse(format!(
-            "this module imports `{}`, which Go's JavaScript support supplies and Campanile has none of; \
-             build it as a component with componentize-go",
-            dotted(name)
-        ));
-    }
-    if !outline.carries_wit {
-        return refuse(format!(
-            "this core module carries no WIT metadata, so nothing says how to call it, {RUNS_TYPED}"
-        ));
-    }
-    Ok(())
-}
-
-const RUNS_TYPED: &str = "and this version of Campanile runs typed components; build it with campanile-sdk for wasm32-wasip2";
-
-/// Refuse a component that does not export a task.
-fn check_component(outline: &Outline) -> Result<(), Refusal> {
-    let exported = |prefix: &str| {
-        let mut names = outline.exports.iter();
-        names.find_map(|name| name.strip_prefix(prefix))
-    };
-    match exported(TASK_INTERFACE) {
-        Some(version) if version.starts_with("0.1.") => return Ok(()),
-        Some(version) => {
-            return refuse(format!(
-                "this component was built for campanile:task@{version} and this version of Campanile speaks 0.1; \
-                 build it with the campanile-sdk of this version"
-            ));
-        }
-        None => {}
-    }
-    if let Some(version) = exported("wasi:cli/run@") {
-        return refuse(format!(
-            "this is a WASI command (it exports wasi:cli/run@{version}), {RUNS_TYPED}"
-        ));
-    }
-    if exported("wasi:http/incoming-handler@").is_some() {
-        return refuse(format!(
-            "this is an HTTP server (it exports wasi:http/incoming-handler), {RUNS_TYPED}"
-        ));
-    }
-    refuse(format!(
-        "this component exports {}, and a package exports campanile:task/task@0.1; build it with campanile-sdk, \
-         or against the world `described-package` of campanile:task with another language's bindings",
-        listed(&outline.exports)
-    ))
 }
 
 /// Up to four names in a sentence.
@@ -226,19 +167,6 @@ pub(super) fn listed(names: &[String]) -> String {
     }
 }
 
-fn encode(module: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let encoded = ComponentEncoder::default()
-        .validate(true)
-        .module(module)
-        .and_then(|mut encoder| encoder.encode());
-    encoded.map_err(|error| Refusal {
-        message: format!(
-            "this core module does not do what its WIT metadata says ({}); build it again with matching versions of wit-bindgen and campanile-sdk",
-            one_line(&format!("{error:#}"))
-        ),
-    })
-}
-
 /// The first line of an error's text, of a length fit for a sentence.
 pub(super) fn one_line(text: &str) -> &str {
     const SHOWN_BYTES: usize = 300;
@@ -250,83 +178,12 @@ pub(super) fn one_line(text: &str) -> &str {
     &line[..line.floor_char_boundary(SHOWN_BYTES)]
 }
 
-/// The names on the outside of a module or component.
-struct Outline {
-    encoding: Encoding,
-    /// Of a core module, `module name`; of a component, the interface.
-    imports: Vec<String>,
-    exports: Vec<String>,
-    carries_wit: bool,
-}
-
-impl Outline {
-    fn of(bytes: &[u8]) -> Result<Outline, Refusal> {
-        Outline::read(bytes).map_err(|error| Refusal {
-            message: if error.message().starts_with("unexpected end") {
-                cut_short(bytes.len())
-            } else {
-                format!(
-                    "the file is damaged near byte {}: {}; build it or copy it again",
-                    error.offset(),
-                    one_line(error.message())
-                )
-            },
-        })
-    }
-
-    fn read(bytes: &[u8]) -> Result<Outline, BinaryReaderError> {
-        let mut outline = Outline {
-            encoding: Encoding::Module,
-            imports: Vec::new(),
-            exports: Vec::new(),
-            carries_wit: false,
-        };
-        let mut depth = 0u32;
-        for payload in Parser::new(0).parse_all(bytes) {
-            match payload? {
-                Payload::Version { encoding, .. } if depth == 0 => outline.encoding = encoding,
-                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
-                Payload::End(_) => depth = depth.saturating_sub(1),
-                _ if depth > 0 => {}
-                Payload::ImportSection(section) => {
-                    for import in section.into_imports() {
-                        let import = import?;
-                        outline
-                            .imports
-                            .push(format!("{} {}", import.module, import.name));
-                    }
-                }
-                Payload::ExportSection(section) => {
-                    for export in section {
-                        outline.exports.push(export?.name.to_owned());
-                    }
-                }
-                Payload::ComponentImportSection(section) => {
-                    for import in section {
-                        outline.imports.push(import?.name.name.to_owned());
-                    }
-                }
-                Payload::ComponentExportSection(section) => {
-                    for export in section {
-                        outline.exports.push(export?.name.name.to_owned());
-                    }
-                }
-                Payload::CustomSection(section) => {
-                    outline.carries_wit |= section.name().starts_with("component-type");
-                }
-                _ => {}
-            }
-        }
-        Ok(outline)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refusal(bytes: &[u8]) -> String {
-        component_of(bytes).unwrap_err().message
+        recognise(bytes).err().unwrap().message
     }
 
     fn wat(text: &str) -> Vec<u8> {
@@ -394,34 +251,81 @@ mod tests {
     }
 
     #[test]
-    fn modules_for_wasi_preview_1() {
-        let import = "(import \"wasi_snapshot_preview1\" \"fd_write\" (func (param i32 i32 i32 i32) (result i32)))";
-        let command = wat(&format!("(module {import} (func (export \"_start\")))"));
-        assert_teaches(&command, "this is a WASI command", "campanile-sdk");
-        let library = wat(&format!("(module {import})"));
-        assert_teaches(&library, "WASI preview 1", "campanile-sdk");
+    fn a_library_for_wasi_preview_1() {
+        let library =
+            wat("(module (import \"wasi_snapshot_preview1\" \"sched_yield\" (func (result i32))))");
+        assert_teaches(&library, "library for WASI preview 1", "main function");
     }
 
     #[test]
-    fn modules_for_javascript() {
-        let bindgen = wat("(module (import \"wbg\" \"__wbindgen_throw\" (func (param i32 i32))))");
-        assert_teaches(&bindgen, "`wbg.__wbindgen_throw`", "without wasm-bindgen");
-        let placeholder =
-            wat("(module (import \"__wbindgen_placeholder__\" \"__wbg_log\" (func)))");
-        assert_teaches(&placeholder, "wasm-bindgen", "wasm32-wasip2");
-        let emscripten = wat("(module (import \"env\" \"emscripten_resize_heap\" (func)))");
-        assert_teaches(&emscripten, "`env.emscripten_resize_heap`", "wasi-sdk");
-        let go = wat("(module (import \"gojs\" \"runtime.wasmExit\" (func)))");
-        assert_teaches(&go, "`gojs.runtime.wasmExit`", "componentize-go");
+    fn modules_for_other_hosts() {
+        for (module, name, what, remedy) in [
+            (
+                "wbg",
+                "__wbindgen_throw",
+                "JavaScript",
+                "without wasm-bindgen",
+            ),
+            (
+                "__wbindgen_placeholder__",
+                "__wbg_log",
+                "wasm-bindgen",
+                "wasm32-wasip2",
+            ),
+            ("env", "emscripten_resize_heap", "Emscripten", "wasi-sdk"),
+            ("gojs", "runtime.wasmExit", "Go's JavaScript", "GOOS=wasip1"),
+            (
+                "wasi_unstable",
+                "fd_write",
+                "came before WASI preview 1",
+                "wasm32-wasip2",
+            ),
+            ("wasi", "thread-spawn", "threads", "without them"),
+            ("bells", "ring", "does not provide", "campanile-sdk"),
+            (
+                "wasi_snapshot_preview1",
+                "sock_open",
+                "another runtime",
+                "plain wasm32-wasip1",
+            ),
+        ] {
+            let text = format!(
+                "(module (import \"{module}\" \"{name}\" (func)) (memory (export \"memory\") 1) (func (export \"_start\")))"
+            );
+            assert_teaches(&wat(&text), &format!("`{module}.{name}`, which "), remedy);
+            assert_teaches(&wat(&text), what, remedy);
+        }
     }
 
     #[test]
-    fn a_module_without_wit_metadata() {
+    fn memories_that_no_task_can_have() {
+        for (memory, what) in [
+            ("1 1 shared", "built for threads"),
+            ("i64 1", "built for 64 bits"),
+        ] {
+            for text in [
+                format!("(module (memory {memory}))"),
+                format!("(module (import \"env\" \"memory\" (memory {memory})))"),
+                format!("(component (core module (memory {memory})))"),
+            ] {
+                assert_teaches(&wat(&text), what, "for wasm32-wasip2");
+            }
+        }
+    }
+
+    #[test]
+    fn a_module_that_says_nothing_of_itself() {
         assert_teaches(
             &wat("(module (func (export \"run\")))"),
-            "no WIT metadata",
+            "this core module carries no WIT metadata and exports no `_start`",
             "campanile-sdk",
         );
+    }
+
+    #[test]
+    fn a_program_that_does_not_fit_the_adapter() {
+        let text = "(module (memory (export \"memory\") 1) (func (export \"_start\") (param i32)))";
+        assert_teaches(&wat(text), "cannot be run as a component", "again");
     }
 
     #[test]
@@ -439,24 +343,38 @@ mod tests {
             "exports `a:b/c0`, `a:b/c1`, `a:b/c2`, `a:b/c3` and 2 more",
             "campanile-sdk",
         );
-        let command =
-            wat("(component (instance $i) (export \"wasi:cli/run@0.2.3\" (instance $i)))");
-        assert_teaches(
-            &command,
-            "this is a WASI command (it exports wasi:cli/run@0.2.3)",
-            "campanile-sdk",
-        );
-        let server = wat(
-            "(component (instance $i) (export \"wasi:http/incoming-handler@0.2.3\" (instance $i)))",
-        );
-        assert_teaches(&server, "HTTP server", "campanile-sdk");
+        for (export, what, remedy) in [
+            (
+                "wasi:cli/run@0.3.0",
+                "a command for another WASI (it exports wasi:cli/run@0.3.0)",
+                "wasm32-wasip2",
+            ),
+            (
+                "wasi:cli/run@0.2.0-rc-2023-12-05",
+                "a command for another WASI",
+                "wasm32-wasip2",
+            ),
+            (
+                "wasi:http/incoming-handler@0.2.3",
+                "an HTTP server (it exports wasi:http/incoming-handler)",
+                "main function",
+            ),
+            ("wasi:http/handler@0.3.0", "an HTTP server", "main function"),
+            (
+                "campanile:task/task@0.2.0",
+                "built for campanile:task@0.2.0",
+                "speaks 0.1",
+            ),
+        ] {
+            let text = format!("(component (instance $i) (export \"{export}\" (instance $i)))");
+            assert_teaches(&wat(&text), what, remedy);
+        }
     }
 
     #[test]
-    fn a_component_for_another_version_of_the_contract() {
-        let later =
-            wat("(component (instance $i) (export \"campanile:task/task@0.2.0\" (instance $i)))");
-        assert_teaches(&later, "campanile:task@0.2.0", "speaks 0.1");
+    fn a_component_that_imports_what_is_to_come() {
+        let text = "(component (import \"wasi:http/types@0.3.0\" (instance)))";
+        assert_teaches(&wat(text), "`wasi:http/types@0.3.0`", "WASI 0.2");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use wasmtime::{Store, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::artifact::Linked;
+use super::artifact::{Entry, Linked};
+use super::command::{self, Printed, Program};
 use super::cpu::metered;
 use super::directories::{self, Unopened};
 use super::imports::bindings::campanile::task::types;
@@ -17,11 +18,21 @@ use crate::clock::Clock;
 /// Of a message that goes on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
-const PUT_ELSEWHERE: &str = "put large results in a file or a database and return where they are";
+const PUT_ELSEWHERE: &str =
+    "put large results in a file or a database and give back where they are";
 
 /// Carry `call` out. Whatever happens is in the report.
 pub(super) async fn run(call: Call, clock: Clock) -> Report {
     let started = Instant::now();
+    let (context, program) = match call.artifact.form.is_command() {
+        true => (
+            String::new(),
+            Some(Program {
+                context: call.context,
+            }),
+        ),
+        false => (call.context, None),
+    };
     let opening = Opening {
         task: call.task,
         facts: call.facts,
@@ -29,12 +40,13 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
         limits: &call.limits,
         stop: call.stop.clone(),
         clock,
+        program,
     };
     let linked = &call.artifact.linked;
     let mut store = store::open(linked.instance.engine(), opening);
     let mut cpu = Duration::ZERO;
     let ended = {
-        let calling = call_task(&mut store, linked, call.context);
+        let calling = call_entry(&mut store, linked, context);
         bounded(metered(calling, &mut cpu), call.limits.timeout, &call.stop).await
     };
     let wall = started.elapsed();
@@ -43,17 +55,40 @@ pub(super) async fn run(call: Call, clock: Clock) -> Report {
     report(verdict, state, wall, cpu)
 }
 
-async fn call_task(
+/// What came back from the guest.
+enum Gave {
+    Completion(types::Completion),
+    Failure(types::Failure),
+    /// The code that a program ended with.
+    Exit(i32),
+}
+
+async fn call_entry(
     store: &mut Store<HostState>,
     linked: &Linked,
     context: String,
-) -> wasmtime::Result<Result<types::Completion, types::Failure>> {
+) -> wasmtime::Result<Gave> {
     let grants = store.data().grants.clone();
     store.data_mut().directories = directories::open(&grants).await?;
     let instance = linked.instance.instantiate_async(&mut *store).await?;
-    let guest = linked.task.load(&mut *store, &instance)?;
-    let task = store.data().task.clone();
-    guest.call_run(store, &task, &context).await
+    match &linked.entry {
+        Entry::Task(task) => {
+            let guest = task.load(&mut *store, &instance)?;
+            let task = store.data().task.clone();
+            let returned = guest.call_run(store, &task, &context).await?;
+            Ok(returned.map_or_else(Gave::Failure, Gave::Completion))
+        }
+        Entry::Command(command) => {
+            let guest = command.load(&mut *store, &instance)?;
+            match guest.call_run(store).await {
+                Ok(returned) => Ok(Gave::Exit(returned.is_err().into())),
+                Err(error) => match error.downcast_ref::<I32Exit>() {
+                    Some(exit) => Ok(Gave::Exit(exit.0)),
+                    None => Err(error),
+                },
+            }
+        }
+    }
 }
 
 /// How a guest's function ended.
@@ -94,15 +129,19 @@ struct Success {
     context: Option<Map<String, Value>>,
 }
 
-fn judge(
-    ended: Ended<Result<types::Completion, types::Failure>>,
-    state: &HostState,
-    limits: &Limits,
-) -> Verdict {
+fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     match ended {
-        Ended::Returned(Ok(completion)) => completed(completion, limits),
-        Ended::Returned(Err(failure)) => Err(failed(failure, state, limits)),
-        Ended::Broke(error) => Err(broke(&error, state, limits)),
+        Ended::Returned(Gave::Completion(completion)) => completed(completion, limits),
+        Ended::Returned(Gave::Failure(failure)) => Err(failed(failure, state, limits)),
+        Ended::Returned(Gave::Exit(0)) => printed(state, limits),
+        Ended::Returned(Gave::Exit(code)) => {
+            deny_missed(state);
+            Err(failed(command::exited(code, &state.stderr), state, limits))
+        }
+        Ended::Broke(error) => {
+            deny_missed(state);
+            Err(broke(&error, state, limits))
+        }
         Ended::TimedOut => Err(failure(
             Outcome::TimedOut,
             format!(
@@ -115,6 +154,35 @@ fn judge(
             "the host dropped the call before it ended".to_owned(),
         )),
     }
+}
+
+/// Remember as refused what a program wanted of directories that were not granted, if it gave up for that.
+fn deny_missed(state: &HostState) {
+    let missed = state.missed.as_ref();
+    if let Some(message) = missed.and_then(|missed| command::denied_path(missed, &state.stderr)) {
+        state.denial.record(message);
+    }
+}
+
+/// A program has ended well: what it printed may be its output.
+fn printed(state: &HostState, limits: &Limits) -> Verdict {
+    let output = match command::printed(&state.stdout, limits) {
+        Printed::Output(value) => Some(value),
+        Printed::Text => None,
+        Printed::TooLong(bytes) => {
+            return Err(failure(
+                Outcome::InvalidOutput,
+                format!(
+                    "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {PUT_ELSEWHERE}",
+                    limits.output_bytes_max
+                ),
+            ));
+        }
+    };
+    Ok(Success {
+        output,
+        context: None,
+    })
 }
 
 fn completed(completion: types::Completion, limits: &Limits) -> Verdict {

@@ -1,5 +1,7 @@
 //! Where a guest's stdout and stderr go: the head is kept, the rest is counted, and the stream never closes,
 //! because a guest whose stdout closes panics in its next `println!`.
+//!
+//! The stdout of a program is also its output, which may be longer than what is kept as text.
 
 use std::io;
 use std::pin::Pin;
@@ -15,21 +17,36 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 /// What a guest may write at once.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
+/// The line's end that a program prints after its output.
+const LINE_END_BYTES_MAX: usize = 2;
+
 /// One captured stream; clones share what is captured.
 #[derive(Clone)]
 pub(super) struct Capture(Arc<Mutex<Kept>>);
 
 struct Kept {
     head: Vec<u8>,
-    bytes_max: usize,
+    head_bytes_max: usize,
+    text_bytes_max: usize,
     dropped_bytes: u64,
 }
 
 impl Capture {
     pub(super) fn new(bytes_max: usize) -> Capture {
+        Capture::keeping(bytes_max, bytes_max)
+    }
+
+    /// One that has room for an output besides, of which no more than `text_bytes_max` is ever kept as text.
+    pub(super) fn of_program(text_bytes_max: usize, output_bytes_max: usize) -> Capture {
+        let output = output_bytes_max.saturating_add(LINE_END_BYTES_MAX);
+        Capture::keeping(text_bytes_max.max(output), text_bytes_max)
+    }
+
+    fn keeping(head_bytes_max: usize, text_bytes_max: usize) -> Capture {
         Capture(Arc::new(Mutex::new(Kept {
             head: Vec::new(),
-            bytes_max,
+            head_bytes_max,
+            text_bytes_max,
             dropped_bytes: 0,
         })))
     }
@@ -38,26 +55,39 @@ impl Capture {
     /// tells how much was dropped, if any was.
     pub(super) fn text(&self) -> String {
         let kept = self.lock();
-        let cut_short = kept.dropped_bytes > 0;
-        let whole = match std::str::from_utf8(&kept.head) {
+        let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
+        let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
+        let cut_short = beyond > 0;
+        let whole = match std::str::from_utf8(head) {
             // The limit fell inside a character: its beginning is not the guest's mistake.
             Err(error) if cut_short && error.error_len().is_none() => error.valid_up_to(),
-            _ => kept.head.len(),
+            _ => head.len(),
         };
-        let mut text = String::from_utf8_lossy(&kept.head[..whole]).into_owned();
+        let mut text = String::from_utf8_lossy(&head[..whole]).into_owned();
         if cut_short {
-            let dropped = kept.dropped_bytes + (kept.head.len() - whole) as u64;
+            let dropped = beyond + (head.len() - whole) as u64;
             text.push_str(&format!(
                 "\n[campanile: {dropped} more bytes were dropped; the limit is {} bytes]\n",
-                kept.bytes_max
+                kept.text_bytes_max
             ));
         }
         text
     }
 
-    fn write(&self, bytes: &[u8]) {
+    /// What was captured, as it is, and how many bytes more there were.
+    pub(super) fn bytes(&self) -> (Vec<u8>, u64) {
+        let kept = self.lock();
+        (kept.head.clone(), kept.dropped_bytes)
+    }
+
+    /// Forget what was captured: it has become the output and is not text beside it.
+    pub(super) fn clear(&self) {
+        self.lock().head.clear();
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) {
         let mut kept = self.lock();
-        let room = kept.bytes_max.saturating_sub(kept.head.len());
+        let room = kept.head_bytes_max.saturating_sub(kept.head.len());
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
         kept.head.extend_from_slice(head);
         kept.dropped_bytes += rest.len() as u64;
@@ -146,6 +176,19 @@ mod tests {
             capture.text(),
             "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes]\n"
         );
+    }
+
+    #[test]
+    fn an_output_may_be_longer_than_its_text() {
+        let capture = Capture::of_program(4, 4);
+        capture.write(b"abcdefgh");
+        assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
+        assert_eq!(
+            capture.text(),
+            "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes]\n"
+        );
+        capture.clear();
+        assert_eq!(capture.bytes().0, b"");
     }
 
     #[test]

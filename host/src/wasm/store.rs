@@ -8,9 +8,11 @@ use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::command::Program;
 use super::grants::{self, Denial};
 use super::http::HttpGate;
 use super::logs::Logs;
+use super::nowhere::Missed;
 use super::stdio::Capture;
 use super::{Grants, Limits, RunFacts, StopSignal};
 use crate::clock::{Clock, Timestamp};
@@ -42,6 +44,8 @@ pub(super) struct HostState {
     pub(super) meter: Meter,
     /// Empty until they are opened.
     pub(super) directories: Vec<(Dir, String)>,
+    /// What a program wanted of directories that were not granted; none for a call of a function.
+    pub(super) missed: Option<Missed>,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -56,6 +60,8 @@ pub(super) struct Opening<'a> {
     pub(super) limits: &'a Limits,
     pub(super) stop: StopSignal,
     pub(super) clock: Clock,
+    /// None for a call of a function, which gets its context as an argument.
+    pub(super) program: Option<Program>,
 }
 
 /// A store for one call, with every limit set. Its directories are still to be opened, which takes time.
@@ -67,11 +73,20 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         limits,
         stop,
         clock,
+        program,
     } = opening;
-    let stdout = Capture::new(limits.stdio_bytes_max);
+    let deadline = clock.now().plus(limits.timeout);
+    let stdout = match &program {
+        Some(_) => Capture::of_program(limits.stdio_bytes_max, limits.output_bytes_max),
+        None => Capture::new(limits.stdio_bytes_max),
+    };
     let stderr = Capture::new(limits.stdio_bytes_max);
     let denial = Denial::default();
-    let wasi = grants::wasi_context(&grants, &stdout, &stderr);
+    let missed = program.is_some().then(Missed::default);
+    let mut wasi = grants::wasi_context(&grants, &stdout, &stderr);
+    if let Some(program) = program {
+        program.tell(&mut wasi, &task, &facts, deadline);
+    }
     let mut resources = ResourceTable::new();
     resources.set_max_capacity(HANDLES_MAX);
     let mut http = WasiHttpCtx::new();
@@ -86,7 +101,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let state = HostState {
         task,
         facts,
-        deadline: clock.now().plus(limits.timeout),
+        deadline,
         grants,
         stop,
         clock,
@@ -96,7 +111,8 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         denial,
         meter: Meter::new(limits),
         directories: Vec::new(),
-        wasi,
+        missed,
+        wasi: wasi.build(),
         resources,
         http,
         gate,

@@ -1,0 +1,205 @@
+//! Programs: what one is told besides what it was granted, and what its exit came to.
+//!
+//! It finds its context on stdin and the host's facts in variables. What it prints is its output when the whole of it
+//! is one JSON value, and text for the record when not.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use wasmtime_wasi::WasiCtxBuilder;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+
+use super::imports::bindings::campanile::task::types::Failure;
+use super::nowhere::Missed;
+use super::stdio::Capture;
+use super::{ENV_PREFIX, Limits, RunFacts};
+use crate::clock::Timestamp;
+
+/// What a program is told at its start.
+pub(super) struct Program {
+    /// A JSON object, as text.
+    pub(super) context: String,
+}
+
+impl Program {
+    /// Put the context on stdin, with a line's end after it, and the facts in variables; the name of the task is the
+    /// program's own.
+    pub(super) fn tell(
+        self,
+        wasi: &mut WasiCtxBuilder,
+        task: &str,
+        facts: &RunFacts,
+        deadline: Timestamp,
+    ) {
+        let mut stdin = self.context;
+        stdin.push('\n');
+        wasi.stdin(MemoryInputPipe::new(stdin)).arg(task);
+        for (name, value) in [
+            ("TASK_NAME", task.to_owned()),
+            ("EXECUTION_ID", facts.execution_id.to_string()),
+            ("RUN_ID", facts.run_id.to_string()),
+            ("ATTEMPT", facts.attempt.to_string()),
+            ("IS_RECOVERY", facts.is_recovery.to_string()),
+            ("SCHEDULED_FOR", facts.scheduled_for.to_string()),
+            (
+                "ORIGINAL_SCHEDULED_TIME",
+                facts.original_scheduled_time.to_string(),
+            ),
+            ("DEADLINE", deadline.to_string()),
+        ] {
+            wasi.env(format!("{ENV_PREFIX}{name}"), value);
+        }
+    }
+}
+
+/// What stdout was.
+#[derive(Debug, PartialEq)]
+pub(super) enum Printed {
+    /// One JSON value, and nothing else.
+    Output(Value),
+    /// One JSON value as far as it was kept, with more bytes than an output may have.
+    TooLong(u64),
+    /// Anything else, or nothing.
+    Text,
+}
+
+/// Take what `stdout` holds as an output, if it is one. What was cut short is never parsed as one.
+pub(super) fn printed(stdout: &Capture, limits: &Limits) -> Printed {
+    let (bytes, dropped) = stdout.bytes();
+    let value = bytes.trim_ascii();
+    if value.is_empty() {
+        return Printed::Text;
+    }
+    let parsed: Result<Value, _> = serde_json::from_slice(value);
+    let length = value.len() as u64 + dropped;
+    match parsed {
+        Ok(_) if length > limits.output_bytes_max as u64 => Printed::TooLong(length),
+        Ok(value) => {
+            stdout.clear();
+            Printed::Output(value)
+        }
+        // All that is missing is its end, and that was dropped.
+        Err(error) if dropped > 0 && error.is_eof() => Printed::TooLong(length),
+        Err(_) => Printed::Text,
+    }
+}
+
+/// The failure of a program that ended with `code`, which is not 0.
+pub(super) fn exited(code: i32, stderr: &Capture) -> Failure {
+    let mut message = format!("exited with code {code}");
+    let (bytes, dropped) = stderr.bytes();
+    let said = String::from_utf8_lossy(&bytes);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    // Its real last line is among what was dropped, if anything was.
+    if let Some(last) = last.filter(|_| dropped == 0) {
+        // Writing to a string cannot fail.
+        let _ = write!(message, ": {}", last.trim());
+    }
+    Failure {
+        message,
+        retryable: true,
+        retry_after_ms: None,
+        details: Some(json!({ "exit_code": code }).to_string()),
+    }
+}
+
+/// The sentence that refuses a path for whose sake the program gave up, if it did.
+pub(super) fn denied_path(missed: &Missed, stderr: &Capture) -> Option<String> {
+    let (said, _) = stderr.bytes();
+    let path = missed.blamed(&String::from_utf8_lossy(&said))?.to_owned();
+    Some(format!(
+        "{path} lies in no directory that is granted; to allow it, add `[[grants.directories]] host = \"/a/directory/of/this/host\" \
+         guest = {:?} access = \"read\"` to the package's sidecar file",
+        parent(&path)
+    ))
+}
+
+/// The directory that a path lies in, as a task sees it.
+fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        Some(("", _)) | None => path,
+        Some((parent, _)) => parent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(text: &str, limits: &Limits) -> Capture {
+        let capture = Capture::of_program(limits.stdio_bytes_max, limits.output_bytes_max);
+        capture.write(text.as_bytes());
+        capture
+    }
+
+    fn of(text: &str, stdio_bytes_max: usize, output_bytes_max: usize) -> Printed {
+        let limits = Limits {
+            stdio_bytes_max,
+            output_bytes_max,
+            ..Limits::default()
+        };
+        printed(&capture(text, &limits), &limits)
+    }
+
+    #[test]
+    fn what_is_one_json_value_is_the_output() {
+        assert_eq!(
+            of(" {\"n\": 1}\n\n", 64, 64),
+            Printed::Output(json!({"n": 1}))
+        );
+        assert_eq!(of("null", 64, 64), Printed::Output(Value::Null));
+        // Beyond what is kept as text, and within what an output may have.
+        assert_eq!(of("[1,2,3]\n", 2, 8), Printed::Output(json!([1, 2, 3])));
+        for text in [
+            "",
+            " \n",
+            "ding dong",
+            "{\"n\": 1}\n{\"n\": 2}\n",
+            "{\"n\": 1",
+            "1 2",
+        ] {
+            assert_eq!(of(text, 64, 64), Printed::Text, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_output_that_is_too_long_is_told_from_text_that_is() {
+        assert_eq!(of("[1,2,3]", 64, 6), Printed::TooLong(7));
+        assert_eq!(of("[1,2,3]", 4, 6), Printed::TooLong(7));
+        assert_eq!(of("123456789", 4, 6), Printed::TooLong(9));
+        assert_eq!(of("ding dong", 4, 6), Printed::Text);
+        assert_eq!(of("{}\n{}\n{}\n", 4, 6), Printed::Text);
+        // A last blank counts for nothing.
+        assert_eq!(of("[1,2,3]\n", 64, 7), Printed::Output(json!([1, 2, 3])));
+    }
+
+    #[test]
+    fn an_exit_tells_the_last_line_of_stderr() {
+        let limits = Limits::default();
+        let failure = exited(3, &capture("first\n last \n\n", &limits));
+        assert_eq!(failure.message, "exited with code 3: last");
+        assert_eq!(failure.details.as_deref(), Some("{\"exit_code\":3}"));
+        assert!(failure.retryable);
+        assert_eq!(
+            exited(1, &capture("", &limits)).message,
+            "exited with code 1"
+        );
+        let cut_short = Capture::new(5);
+        cut_short.write(b"first\nlast\n");
+        assert_eq!(exited(1, &cut_short).message, "exited with code 1");
+    }
+
+    #[test]
+    fn a_path_that_lies_nowhere_is_denied_by_name() {
+        let mut missed = Missed::default();
+        missed.add("data/a.txt");
+        let stderr = capture("No such file or directory\n", &Limits::default());
+        let denied = denied_path(&missed, &stderr).unwrap();
+        assert!(
+            denied.starts_with("/data/a.txt lies in no directory"),
+            "{denied}"
+        );
+        assert!(denied.contains("guest = \"/data\""), "{denied}");
+        assert_eq!(parent("/a"), "/a");
+    }
+}

@@ -1,0 +1,356 @@
+//! The forms that a file may have, with guests written for the purpose and with those that a real toolchain made.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::guests::*;
+use crate::wasm::*;
+
+/// `tests/guests/command`, as Rust builds it for WASI 0.2 and for preview 1.
+const PROGRAMS: [(&str, Form); 2] = [
+    ("command.wasm", Form::CommandComponent),
+    ("command-p1.wasm", Form::Preview1Command),
+];
+
+fn committed(name: &str) -> Vec<u8> {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/guests");
+    std::fs::read(guests.join(name)).unwrap()
+}
+
+/// A program as text, of the functions of preview 1 that it mentions; `body` is what it does.
+fn program(body: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "\08\00\00\00\05\00\00\00[\22a\22]")
+            (func (export "_start") {body}))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+/// Call each of [`PROGRAMS`] with `context`, and look at what it comes to.
+async fn each_with(context: Value, change: impl Fn(&mut Call), look: impl Fn(&Report, Form)) {
+    let sandbox = sandbox();
+    for (name, form) in PROGRAMS {
+        let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
+        assert_eq!(artifact.form, form);
+        let mut call = call(&artifact);
+        call.context = context.to_string();
+        change(&mut call);
+        look(&sandbox.run(call).await, form);
+    }
+}
+
+#[tokio::test]
+async fn a_program_is_told_its_context_its_facts_and_its_name() {
+    let context = json!({"do": "echo", "is_recovery": true, "greeting": "ciào"});
+    let recovered = |call: &mut Call| {
+        call.facts.is_recovery = true;
+        call.grants = Arc::new(Grants {
+            env: [("CITY", "Turin"), ("CAMPANILE_ATTEMPT", "99")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Grants::default()
+        });
+    };
+    each_with(context.clone(), recovered, |report, _| {
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        let told = report.output.as_ref().unwrap();
+        assert_eq!(told["context"], context);
+        assert_eq!(told["arguments"], json!(["test"]));
+        let mut variables = told["env"].as_object().unwrap().clone();
+        let deadline = variables.remove("CAMPANILE_DEADLINE").unwrap();
+        assert!(deadline.as_str().unwrap().parse::<Timestamp>().is_ok());
+        assert_eq!(
+            Value::Object(variables),
+            json!({
+                "CITY": "Turin",
+                "CAMPANILE_TASK_NAME": "test",
+                "CAMPANILE_EXECUTION_ID": "00000000-0000-0000-0000-000000000001",
+                "CAMPANILE_RUN_ID": "00000000-0000-0000-0000-000000000002",
+                "CAMPANILE_ATTEMPT": "3",
+                "CAMPANILE_IS_RECOVERY": "true",
+                "CAMPANILE_SCHEDULED_FOR": "1970-01-01T00:00:00.000000Z",
+                "CAMPANILE_ORIGINAL_SCHEDULED_TIME": "1970-01-01T00:00:00.000000Z",
+            })
+        );
+        // What became the output is not text beside it, and dependents are handed nothing.
+        assert_eq!(report.stdout, "");
+        assert_eq!(report.context, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_program_prints_is_text_when_it_is_no_json() {
+    each_with(
+        json!({"do": "say"}),
+        |_| {},
+        |report, _| {
+            assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+            assert_eq!(report.output, None);
+            assert_eq!(report.stdout, "ding dong\n");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_that_returns_a_code_has_failed_and_may_be_tried_again() {
+    each_with(
+        json!({"do": "fail"}),
+        |_| {},
+        |report, _| {
+            let said = failure(report, Outcome::Failed);
+            assert_eq!(said.message, "exited with code 1: Error: \"no rope\"");
+            assert_eq!(said.details, Some(json!({"exit_code": 1})));
+            assert!(said.retryable);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn exit_codes_of_preview_1_are_kept() {
+    let sandbox = sandbox();
+    for (code, kept) in [
+        (0, 0),
+        (1, 1),
+        (3, 3),
+        (42, 42),
+        (255, 255),
+        (256, 0),
+        (-1, 255),
+    ] {
+        let program = program(&format!("(call $exit (i32.const {code}))"));
+        let artifact = Arc::new(sandbox.load(&program).unwrap());
+        assert_eq!(artifact.form, Form::Preview1Command);
+        // The digest is that of the file, not of what was made of it.
+        assert_eq!(artifact.digest, ArtifactDigest::of(&program));
+        let report = sandbox.run(call(&artifact)).await;
+        if kept == 0 {
+            assert_eq!(report.outcome, Outcome::Succeeded, "{code}: {report:#?}");
+            continue;
+        }
+        let said = failure(&report, Outcome::Failed);
+        assert_eq!(said.message, format!("exited with code {kept}"));
+        assert_eq!(said.details, Some(json!({ "exit_code": kept })));
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_of_a_real_program() {
+    for code in [0, 3, 255] {
+        for how in ["exit", "return"] {
+            each_with(
+                json!({"do": how, "code": code}),
+                |_| {},
+                |report, form| {
+                    if code == 0 {
+                        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+                        return;
+                    }
+                    // The library of WASI 0.2 itself only tells success from failure.
+                    let kept = match form {
+                        Form::Preview1Command => code,
+                        _ => 1,
+                    };
+                    let said = failure(report, Outcome::Failed);
+                    assert_eq!(said.details, Some(json!({ "exit_code": kept })), "{how}");
+                    if how == "exit" {
+                        let message = format!("exited with code {kept}: the bell has cracked");
+                        assert_eq!(said.message, message);
+                        assert_eq!(report.stdout, "leaving\n");
+                    }
+                },
+            )
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_without_an_exit_and_one_without_imports_run_too() {
+    let sandbox = sandbox();
+    let body = "(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 64)))";
+    let prints = Arc::new(sandbox.load(&program(body)).unwrap());
+    let report = sandbox.run(call(&prints)).await;
+    assert_eq!(report.output, Some(json!(["a"])), "{report:#?}");
+    let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
+    let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
+    assert_eq!(silent.form, Form::Preview1Command);
+    let report = sandbox.run(call(&silent)).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    assert_eq!(report.output, None);
+}
+
+#[tokio::test]
+async fn a_panic_of_a_program_is_told_as_of_any_task() {
+    each_with(
+        json!({"do": "panic"}),
+        |_| {},
+        |report, _| {
+            let said = failure(report, Outcome::Trapped);
+            assert!(
+                said.message.starts_with(
+                    "the task panicked: the bell has cracked, at command/src/main.rs:"
+                ),
+                "{}",
+                said.message
+            );
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_reads_files_of_granted_directories_and_no_others() {
+    let host = tempfile::tempdir().unwrap();
+    std::fs::write(host.path().join("a.txt"), "in the tower").unwrap();
+    let context = json!({"do": "read", "path": "/data/a.txt"});
+    let granted = |call: &mut Call| {
+        call.grants = Arc::new(Grants {
+            directories: vec![DirectoryGrant {
+                host: host.path().canonicalize().unwrap(),
+                guest: "/data".to_owned(),
+                writable: false,
+            }],
+            ..Grants::default()
+        });
+    };
+    each_with(context.clone(), granted, |report, _| {
+        assert_eq!(report.output, Some(json!("in the tower")), "{report:#?}");
+    })
+    .await;
+    each_with(
+        context,
+        |_| {},
+        |report, _| {
+            let said = failure(report, Outcome::Denied);
+            assert!(
+                said.message.starts_with(
+                    "/data/a.txt lies in no directory that is granted; to allow it, add"
+                ),
+                "{}",
+                said.message
+            );
+            assert!(!said.retryable);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_program_is_stopped_by_its_limits() {
+    let timeout = |call: &mut Call| call.limits.timeout = Duration::from_millis(100);
+    each_with(json!({"do": "spin"}), timeout, |report, _| {
+        failure(report, Outcome::TimedOut);
+    })
+    .await;
+    each_with(
+        json!({"do": "hoard"}),
+        |_| {},
+        |report, _| {
+            failure(report, Outcome::MemoryExceeded);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
+    let bytes = 3 << 20;
+    each_with(
+        json!({"do": "flood", "bytes": bytes}),
+        |_| {},
+        |report, _| {
+            assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+            assert_eq!(report.output, None);
+            assert!(report.stdout.len() < (64 << 10) + 200);
+            assert!(
+                report.stdout.contains("the limit is 65536 bytes"),
+                "{}",
+                report.stdout.len()
+            );
+        },
+    )
+    .await;
+    // More than is kept as text, and just what an output may have with its quotes.
+    each_with(
+        json!({"do": "list", "bytes": (1 << 20) - 2}),
+        |_| {},
+        |report, _| {
+            assert_eq!(report.outcome, Outcome::Succeeded, "{:?}", report.failure);
+            assert_eq!(report.stdout, "");
+        },
+    )
+    .await;
+    for bytes in [(1 << 20) - 1, bytes] {
+        each_with(
+            json!({"do": "list", "bytes": bytes}),
+            |_| {},
+            |report, _| {
+                let said = failure(report, Outcome::InvalidOutput);
+                let told = format!("one JSON value of {} bytes", bytes + 2);
+                assert!(said.message.contains(&told), "{}", said.message);
+                assert!(
+                    said.message.contains("put large results"),
+                    "{}",
+                    said.message
+                );
+                assert!(report.stdout.len() < (64 << 10) + 200);
+            },
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
+    let sandbox = sandbox();
+    let artifact = Arc::new(sandbox.load(&committed("core-echo-p1.wasm")).unwrap());
+    assert_eq!(artifact.form, Form::CoreModuleWithWit);
+    let description = sandbox.describe(&artifact).await.unwrap().unwrap();
+    assert_eq!(description["name"], "core-echo");
+    let report = sandbox
+        .run(Call {
+            task: "echo".to_owned(),
+            context: json!({"greeting": "ciào"}).to_string(),
+            ..call(&artifact)
+        })
+        .await;
+    assert_eq!(
+        report.output,
+        Some(json!({"greeting": "ciào"})),
+        "{report:#?}"
+    );
+}
+
+#[tokio::test]
+async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
+    let sandbox = sandbox();
+    let labelled = r#"(module $tower
+        (memory (export "memory") 1)
+        (func (export "_start"))
+        (@custom "version" "1.2.3")
+        (@producers (language "C11" "") (language "Rust" "1.95")))"#;
+    let labelled = Arc::new(sandbox.load(&wat::parse_str(labelled).unwrap()).unwrap());
+    assert_eq!(
+        sandbox.describe(&labelled).await,
+        Ok(Some(
+            json!({"name": "tower", "version": "1.2.3", "language": "C11, Rust"})
+        ))
+    );
+    for (name, _) in PROGRAMS {
+        let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
+        println!("{name}: {:?}", sandbox.describe(&artifact).await);
+    }
+    let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
+    let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
+    assert_eq!(sandbox.describe(&silent).await, Ok(None));
+}

@@ -1,0 +1,59 @@
+//! A program without the SDK: its context on stdin, its output on stdout. `do` in the context says what it does.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let context: Value = serde_json::from_reader(std::io::stdin())?;
+    let number = |key: &str| context[key].as_u64().unwrap_or(0);
+    match context["do"].as_str().unwrap_or("echo") {
+        "echo" => println!("{}", told(&context)),
+        "exit" => {
+            println!("leaving");
+            eprintln!("the bell has cracked");
+            std::process::exit(number("code") as i32);
+        }
+        "return" => return Ok(ExitCode::from(number("code") as u8)),
+        "fail" => return Err("no rope".into()),
+        "panic" => panic!("the bell has cracked"),
+        "say" => println!("ding dong"),
+        "read" => {
+            let path = context["path"].as_str().unwrap_or("/");
+            print!("{}", json!(std::fs::read_to_string(path)?));
+        }
+        "flood" => flood(number("bytes"))?,
+        "list" => print!("{}", json!("a".repeat(number("bytes") as usize))),
+        "spin" => loop {
+            std::hint::black_box(0);
+        },
+        "hoard" => {
+            let mut hoard = Vec::new();
+            loop {
+                hoard.push(vec![1_u8; 1 << 20]);
+                std::hint::black_box(&hoard);
+            }
+        }
+        other => return Err(format!("nobody knows how to {other}").into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All that the program was told: its context, its variables and its arguments.
+fn told(context: &Value) -> Value {
+    let variables: Map<String, Value> = std::env::vars()
+        .map(|(name, value)| (name, value.into()))
+        .collect();
+    let arguments: Vec<String> = std::env::args().collect();
+    json!({ "context": context, "env": variables, "arguments": arguments })
+}
+
+fn flood(bytes: u64) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    for _ in 0..bytes / 10 {
+        stdout.write_all(b"ding dong\n")?;
+    }
+    Ok(())
+}
