@@ -61,12 +61,16 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
         keys(&report["usage"]),
         ["cpu_ms", "memory_peak_bytes", "wall_ms"]
     );
-    assert_eq!(keys(&report["package"]), ["digest", "form", "name"]);
+    assert_eq!(
+        keys(&report["package"]),
+        ["digest", "form", "manifest", "name"]
+    );
     assert_eq!(report["outcome"], "succeeded");
     assert_eq!(report["output"], json!({"message": "Hello, bells!"}));
     assert_eq!(report["failure"], Value::Null);
     assert_eq!(report["package"]["name"], "hello");
     assert_eq!(report["package"]["form"], "typed_component");
+    assert_eq!(report["package"]["manifest"]["name"], "hello");
     assert_eq!(report["package"]["digest"].as_str().map(str::len), Some(64));
     let logs = report["logs"].as_array().expect("a list of log lines");
     assert_eq!(logs.len(), 1, "{report:#}");
@@ -369,6 +373,37 @@ fn limits_that_no_task_could_live_with_are_refused() {
     task_run("noop", &["--memory", "100GiB"]).refused(&["--memory", "sandbox.memory_max"]);
 }
 
+#[test]
+fn a_program_runs_like_a_task_whichever_wasi_it_was_built_for() {
+    for (name, form) in [
+        ("command", "command_component"),
+        ("command-p1", "preview1_command"),
+    ] {
+        let said = task_run(name, &["--context", r#"{"greeting": "ciao"}"#, "--json"]);
+        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+        let report = said.json();
+        assert_eq!(report["package"]["form"], form);
+        assert_eq!(report["package"]["manifest"]["language"], "Rust, C11");
+        let told = &report["output"];
+        assert_eq!(told["context"]["greeting"], "ciao");
+        assert_eq!(told["arguments"], json!([name]));
+        assert_eq!(told["env"]["CAMPANILE_TASK_NAME"], name);
+        for (variable, key) in [
+            ("CAMPANILE_EXECUTION_ID", "execution_id"),
+            ("CAMPANILE_RUN_ID", "run_id"),
+            (
+                "CAMPANILE_ORIGINAL_SCHEDULED_TIME",
+                "original_scheduled_time",
+            ),
+        ] {
+            assert_eq!(told["env"][variable], told["context"][key], "{variable}");
+        }
+        let said = task_run(name, &["--context", r#"{"do": "fail"}"#, "--json"]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert_failure(&said.json(), "failed", true, "exited with code 1: ");
+    }
+}
+
 /// What became of a file with these bytes.
 fn of_bytes(bytes: &[u8]) -> Said {
     let here = folder();
@@ -380,17 +415,17 @@ fn of_bytes(bytes: &[u8]) -> Said {
 fn what_is_no_package_is_refused_by_what_it_is_with_exit_code_2() {
     let whole = std::fs::read(package("noop")).expect("a package");
     let module = |text: &str| wat::parse_str(text).expect("WebAssembly");
-    let command = r#"(module (import "wasi_snapshot_preview1" "fd_write"
+    let draft = r#"(module (import "wasi_unstable" "fd_write"
         (func (param i32 i32 i32 i32) (result i32))) (func (export "_start")))"#;
-    let component = r#"(component (instance $i) (export "wasi:cli/run@0.2.3" (instance $i)))"#;
+    let later = r#"(component (instance $i) (export "wasi:cli/run@0.3.0" (instance $i)))"#;
     for (bytes, says) in [
         (b"just text\n".to_vec(), "this is not WebAssembly"),
         (Vec::new(), "the file is empty"),
         (whole[..5000].to_vec(), "cut short"),
         (whole[..whole.len() - 1].to_vec(), "cut short"),
         (b"(module)".to_vec(), "WebAssembly text"),
-        (module(command), "command"),
-        (module(component), "command"),
+        (module(draft), "`wasi_unstable.fd_write`"),
+        (module(later), "wasi:cli/run@0.3.0"),
         (
             std::fs::read(package("cycle")).expect("a package"),
             "chicken → egg → chicken",

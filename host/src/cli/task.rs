@@ -70,8 +70,12 @@ impl Run {
             Ok(package) => package,
             Err(Refused { digest, message }) => {
                 let report = Report::without_call(Outcome::Refused, message);
-                let of =
-                    json!({ "name": package::name_of(&self.file), "digest": digest, "form": null });
+                let of = json!({
+                    "name": package::name_of(&self.file),
+                    "digest": digest,
+                    "form": null,
+                    "manifest": null,
+                });
                 print(common, &report, of)?;
                 return Ok(ExitCode::from(2));
             }
@@ -90,6 +94,7 @@ impl Run {
             "name": package.name,
             "digest": package.digest,
             "form": package.artifact.form,
+            "manifest": package.manifest.description,
         });
         print(common, &report, of)?;
         Ok(match report.outcome {

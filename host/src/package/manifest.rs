@@ -27,6 +27,8 @@ pub struct Manifest {
     /// As the author calls it.
     pub name: Option<String>,
     pub version: Option<String>,
+    /// What it was written in, as the tools that built it say.
+    pub language: Option<String>,
     pub summary: Option<String>,
     /// At least one, as declared.
     pub tasks: Vec<Task>,
@@ -90,6 +92,7 @@ impl Manifest {
             package: package.to_owned(),
             name: None,
             version: None,
+            language: None,
             summary: None,
             tasks: vec![Task {
                 id: package.to_owned(),

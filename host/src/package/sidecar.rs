@@ -13,7 +13,7 @@ use super::limits::LimitChanges;
 use super::ordered::{self, context_of};
 use super::spec::ScheduleSpec;
 use crate::strict::{Document, Error, Section};
-use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
+use crate::wasm::{DirectoryGrant, ENV_PREFIX, Grants, HttpGrant};
 
 /// A larger file is not a sidecar.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
@@ -102,6 +102,14 @@ fn grants(mut section: Section<'_>, folder: &Path, rules: &Rules) -> Result<Gran
         };
         if name.is_empty() || name.contains('\0') {
             return Err(section.error("env", "must hold NAME or NAME=value"));
+        }
+        if name.starts_with(ENV_PREFIX) {
+            return Err(section.error(
+                "env",
+                format_args!(
+                    "names {name}: what begins with {ENV_PREFIX} is the host's own, which it sets for each run; choose another name"
+                ),
+            ));
         }
         let value = match literal {
             Some(value) => value,

@@ -14,6 +14,7 @@ use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_n
 use crate::policy::{NUMBER_MOST, Policies, Policy, Shape};
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::strict::nearest;
+use crate::wasm::ENV_PREFIX;
 
 type Read<T> = Result<T, String>;
 
@@ -23,6 +24,7 @@ pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
     let mut manifest = Manifest {
         name: top.text("name")?,
         version: top.text("version")?,
+        language: top.text("language")?,
         summary: top.text("summary")?,
         context_schema: top.any("context_schema").cloned(),
         description: description.clone(),
@@ -286,6 +288,16 @@ fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests
         requests.http.push(request);
     }
     requests.env = names(&mut fields, "env")?;
+    if let Some(name) = requests
+        .env
+        .iter()
+        .find(|name| name.starts_with(ENV_PREFIX))
+    {
+        return Err(fields.error(
+            "env",
+            format!("asks for {name}: what begins with {ENV_PREFIX} is the host's own and is never granted"),
+        ));
+    }
     requests.config = names(&mut fields, "config")?;
     fields.finish(warnings);
     Ok(requests)

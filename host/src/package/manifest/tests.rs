@@ -28,7 +28,7 @@ fn ids(tasks: Option<Vec<&Task>>) -> Vec<&str> {
 #[test]
 fn a_whole_description_is_read() {
     let manifest = read(json!({
-        "name": "Backup", "version": "1.2.3", "summary": "keeps things",
+        "name": "Backup", "version": "1.2.3", "language": "Rust", "summary": "keeps things",
         "tasks": [
             {"id": "collect", "timeout": "30s", "max_attempts": 5},
             {"id": "upload", "summary": "sends", "depends_on": ["collect"]},
@@ -48,6 +48,7 @@ fn a_whole_description_is_read() {
     }));
     assert_eq!(manifest.warnings, Vec::<String>::new());
     assert_eq!(manifest.name.as_deref(), Some("Backup"));
+    assert_eq!(manifest.language.as_deref(), Some("Rust"));
     assert_eq!(manifest.package, "backup");
     assert_eq!(
         manifest.task("collect").unwrap().timeout,
@@ -243,6 +244,15 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
     for policy in Policy::ALL {
         assert!(keys.contains_key(policy.as_str()), "{policy}");
     }
+}
+
+#[test]
+fn variables_of_the_host_s_own_are_not_asked_for() {
+    let fault = fault(json!({"requests": {"env": ["CAMPANILE_RUN_ID"]}}));
+    assert!(
+        fault.contains("`requests.env` asks for CAMPANILE_RUN_ID"),
+        "{fault}"
+    );
 }
 
 #[test]

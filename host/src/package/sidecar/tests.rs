@@ -203,6 +203,10 @@ fn mistakes_are_named_with_line_and_hint() {
             "[grants]\nenv = ['A=1', 'A=2']",
             "2: `grants.env` names A twice",
         ),
+        (
+            "[grants]\nenv = ['CAMPANILE_ATTEMPT=9']",
+            "2: `grants.env` names CAMPANILE_ATTEMPT: what begins with CAMPANILE_ is the host's own",
+        ),
         ("[grants]\nenv = ['=x']", "2: `grants.env` must hold NAME"),
         (
             "[grants.config]\nport = 80",

@@ -75,8 +75,8 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
                 "CAMPANILE_RUN_ID": "00000000-0000-0000-0000-000000000002",
                 "CAMPANILE_ATTEMPT": "3",
                 "CAMPANILE_IS_RECOVERY": "true",
-                "CAMPANILE_SCHEDULED_FOR": "1970-01-01T00:00:00.000000Z",
-                "CAMPANILE_ORIGINAL_SCHEDULED_TIME": "1970-01-01T00:00:00.000000Z",
+                "CAMPANILE_SCHEDULED_FOR": "1970-01-01T00:00:00Z",
+                "CAMPANILE_ORIGINAL_SCHEDULED_TIME": "1970-01-01T00:00:00Z",
             })
         );
         // What became the output is not text beside it, and dependents are handed nothing.

@@ -5,5 +5,7 @@ mod forms;
 mod guests;
 mod hostile;
 mod limits;
+mod malformed;
+mod measure_tmp;
 mod outcomes;
 mod packages;

@@ -1,0 +1,245 @@
+//! Files that are nearly packages: thousands of them, each through load and describe.
+//!
+//! Each is made of good files by a few changes: bytes flipped or replaced, pieces cut out, repeated or put in from
+//! another file, ends cut off. `CAMPANILE_TEST_SEED=N` replays them.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::guests::*;
+use crate::wasm::*;
+
+const FILES: usize = 20_000;
+
+/// One in so many is made of the packages that are committed, which take a hundred times as long to compile.
+const ONE_OF_LARGE: usize = 100;
+
+/// The most memory that the process may ever have had in use. Two describes have 32 MiB each, two compilations some
+/// more, and the engine is there to begin with.
+const PEAK_BYTES_MAX: u64 = 768 << 20;
+
+/// Set in the process that looks at the files.
+const INSIDE: &str = "CAMPANILE_TEST_MALFORMED";
+
+/// In a process of its own: the memory is then what these files took, and a reader that overflows its stack, which
+/// nothing can catch, is a failure of this test alone.
+#[test]
+fn twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory() {
+    if std::env::var_os(INSIDE).is_some() {
+        return look_at_all();
+    }
+    let own = std::thread::current().name().unwrap().to_owned();
+    let inside = Command::new(std::env::current_exe().unwrap())
+        .args([&own, "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&inside.stdout);
+    // What libraries that panic print is long, and all of it was caught.
+    println!("{said}");
+    let errors = String::from_utf8_lossy(&inside.stderr);
+    let tail: Vec<&str> = errors.lines().rev().take(20).collect();
+    assert!(inside.status.success(), "{}: {tail:#?}", inside.status);
+    assert!(said.contains("loaded, "), "nothing was looked at: {said}");
+}
+
+fn look_at_all() {
+    let seed: u64 = match std::env::var("CAMPANILE_TEST_SEED") {
+        Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
+        Err(_) => rand::random(),
+    };
+    println!("CAMPANILE_TEST_SEED={seed}");
+    let (small, large) = (Arc::new(small()), Arc::new(large()));
+    let next = Arc::new(AtomicUsize::new(0));
+    let (tell, told) = mpsc::channel();
+    for _ in 0..2 {
+        let (small, large, next, tell) = (small.clone(), large.clone(), next.clone(), tell.clone());
+        std::thread::spawn(move || {
+            let looker = Looker::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= FILES {
+                    return;
+                }
+                let mut random = StdRng::seed_from_u64(seed.wrapping_add(number as u64));
+                let files = match number % ONE_OF_LARGE {
+                    0 => &large,
+                    _ => &small,
+                };
+                let file = mutated(files, &mut random);
+                let began = Instant::now();
+                let loaded = looker.look(&file);
+                // Nobody listens any more when the test has failed.
+                let _ = tell.send((number, loaded, began.elapsed()));
+            }
+        });
+    }
+    drop(tell);
+    let (mut loaded, mut longest, mut seen) = (0, Duration::ZERO, 0);
+    // Ends early when a thread has panicked, and has said why.
+    while seen < FILES {
+        let (number, is_loaded, took) = told
+            .recv_timeout(4 * PATIENCE)
+            .unwrap_or_else(|error| panic!("after {seen} files: {error}"));
+        assert!(took < PATIENCE, "file {number} took {took:?}");
+        loaded += usize::from(is_loaded);
+        longest = longest.max(took);
+        seen += 1;
+    }
+    let peak = peak_bytes();
+    println!("{loaded} of {seen} loaded, {longest:?} at most, {peak:?} bytes at the peak");
+    // Otherwise the changes are too small or too large to find anything.
+    assert!(loaded > FILES / 50 && loaded < FILES * 9 / 10, "{loaded}");
+    if let Some(peak) = peak {
+        assert!(peak < PEAK_BYTES_MAX, "{peak} bytes at the peak");
+    }
+}
+
+/// A sandbox, and a runtime to describe in.
+struct Looker {
+    sandbox: Sandbox,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Looker {
+    fn new() -> Looker {
+        Looker {
+            sandbox: sandbox(),
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap(),
+        }
+    }
+
+    /// Load and describe; says whether it could be loaded. A refusal is one sentence whatever the file.
+    fn look(&self, file: &[u8]) -> bool {
+        let check = |refusal: Refusal| {
+            let said = refusal.message;
+            assert!(!said.is_empty() && !said.contains('\n'), "{said}");
+            assert!(said.len() < 2_000, "{said}");
+        };
+        match self.sandbox.load(file) {
+            Ok(artifact) => {
+                let artifact = Arc::new(artifact);
+                let described = self.runtime.block_on(self.sandbox.describe(&artifact));
+                if let Err(refusal) = described {
+                    check(refusal);
+                }
+                true
+            }
+            Err(refusal) => {
+                check(refusal);
+                false
+            }
+        }
+    }
+}
+
+/// A small file of each form.
+fn small() -> Vec<Vec<u8>> {
+    let task =
+        guest("(call $log (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))")
+            .completes(Some("7"), None)
+            .describes("", r#"{"name": "tower"}"#);
+    let program = r#"(module $tower
+        (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (table 1 funcref)
+        (elem (i32.const 0) $exit)
+        (data (i32.const 0) "\08\00\00\00\05\00\00\00[\22a\22]")
+        (func (export "_start")
+            (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 64)))
+            (call_indirect (param i32) (i32.const 0) (i32.const 0)))
+        (@producers (language "C11" "")))"#;
+    let program = wat::parse_str(program).unwrap();
+    let command = super::super::recognise::recognise(&program).unwrap();
+    vec![
+        task.component(),
+        task.module(),
+        command.component.into_owned(),
+        program,
+    ]
+}
+
+/// The packages that are committed.
+fn large() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["../plugins", "../tests/guests"] {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "wasm")
+            {
+                files.push(path);
+            }
+        }
+    }
+    // In an order of its own, or a seed would replay nothing.
+    files.sort();
+    files
+        .iter()
+        .map(|file| std::fs::read(file).unwrap())
+        .collect()
+}
+
+/// One of `files` with one to four changes.
+fn mutated(files: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
+    let mut file = files[random.random_range(0..files.len())].clone();
+    for _ in 0..random.random_range(1..=4) {
+        let other = &files[random.random_range(0..files.len())];
+        change(&mut file, other, random);
+    }
+    file
+}
+
+fn change(file: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
+    if file.is_empty() {
+        return;
+    }
+    let at = random.random_range(0..file.len());
+    let end = (at + random.random_range(1..64)).min(file.len());
+    match random.random_range(0..10) {
+        0..=2 => file[at] ^= 1 << random.random_range(0..8),
+        // The ends of the ranges of numbers in this format.
+        3..=4 => file[at] = [0x00, 0x01, 0x7f, 0x80, 0xff][random.random_range(0..5)],
+        5 => file[at] = random.random(),
+        6 => drop(file.drain(at..end)),
+        7 => {
+            let piece = file[at..end].to_vec();
+            file.splice(at..at, piece);
+        }
+        8 => {
+            let from = random.random_range(0..other.len());
+            let to = (from + random.random_range(1..256)).min(other.len());
+            file.splice(at..end, other[from..to].iter().copied());
+        }
+        _ if random.random() => file.truncate(at),
+        // The head of one and the tail of another.
+        _ => {
+            file.truncate(at);
+            let from = at.min(other.len());
+            file.extend_from_slice(&other[from..]);
+        }
+    }
+}
+
+/// The most memory that this process ever had in use, where the system tells.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes << 10)
+}

@@ -1,0 +1,35 @@
+//! Any bytes as a package: loaded, and asked what it says of itself.
+
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use campanile::clock::Clock;
+use campanile::wasm::{Sandbox, SandboxSettings};
+use tokio::runtime::Runtime;
+
+static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
+    let settings = SandboxSettings {
+        calls_max: 1,
+        guest_threads: 1,
+        cache_dir: None,
+        memory_bytes_max: 64 << 20,
+    };
+    Sandbox::new(settings, Clock::system()).expect("a sandbox")
+});
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let refusal = match SANDBOX.load(bytes) {
+        Ok(artifact) => {
+            let artifact = Arc::new(artifact);
+            RUNTIME.block_on(SANDBOX.describe(&artifact)).err()
+        }
+        Err(refusal) => Some(refusal),
+    };
+    if let Some(refusal) = refusal {
+        let said = refusal.message;
+        assert!(!said.is_empty() && !said.contains('\n'), "{said}");
+    }
+});
