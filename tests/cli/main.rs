@@ -6,6 +6,7 @@ mod cron;
 mod edit;
 mod folder;
 mod import;
+mod languages;
 mod output;
 mod plan;
 mod policies;
