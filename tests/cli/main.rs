@@ -7,6 +7,7 @@ mod edit;
 mod folder;
 mod guest;
 mod import;
+mod languages;
 mod output;
 mod plan;
 mod policies;

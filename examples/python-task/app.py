@@ -1,0 +1,76 @@
+"""The task as Campanile calls it: the exports of the world in wit/, and what they need of the host."""
+
+import json
+
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.imports import run_info
+from wit_world.imports.campanile_task_types import Completion, Failure
+from wit_world.imports.logging import Level, log
+
+import webhook
+from primes import BadContext, Order, count_primes, report_file
+
+
+class Describe(exports.Describe):
+    def describe(self) -> str:
+        """Called without any capability when the file is loaded. A proposal: it grants nothing."""
+        return json.dumps(
+            {
+                "name": "python-task",
+                "version": "0.1.0",
+                "summary": "Counts primes with a sieve",
+                "schedules": [{"cron": "0 2 * * *"}],
+            }
+        )
+
+
+class Task(exports.Task):
+    def run(self, task: str, context: str) -> Completion:
+        try:
+            return Completion(output=json.dumps(work(json.loads(context))), context=None)
+        except BadContext as error:
+            raise failure(str(error), retryable=False)
+        except (PermissionError, FileNotFoundError) as error:
+            # What a missing grant looks like from inside.
+            message = f'the report cannot be written: {error}; grant its directory with access = "write"'
+            raise failure(message, retryable=False, kind="denied")
+        except webhook.Denied as error:
+            raise failure(str(error), retryable=False, kind="denied")
+        except (OSError, webhook.Failed) as error:
+            raise failure(str(error), retryable=True)
+        # Anything else is a mistake in this program: it ends the call, and the traceback is on the record.
+
+
+def work(context: dict) -> dict:
+    order = Order.of(context)
+    # The same for every run of this launch, however late it is.
+    slot = context["original_scheduled_time"]
+    if run_info.is_recovery():
+        log(Level.WARN, "", f"an earlier run for {slot} was lost; this one does its work again")
+    told = 0
+    for done in range(1, order.rounds + 1):
+        primes = count_primes(order.below)
+        if (percent := done * 100 // order.rounds) > told:
+            run_info.report_progress(percent, f"{done} of {order.rounds} rounds")
+            told = percent
+    log(Level.INFO, "", f"{primes} primes below {order.below}")
+    result = {
+        "below": order.below,
+        "primes": primes,
+        "is_recovery": run_info.is_recovery(),
+        "slot": slot,
+        "attempt": run_info.attempt(),
+    }
+    if order.report:
+        with open(report_file(order.report, slot), "w") as file:
+            json.dump(result, file)
+    if order.notify:
+        # The same for every run of this launch, so that the receiver can drop what it has already.
+        webhook.post(order.notify, result, idempotency_key=run_info.execution_id())
+    return result
+
+
+def failure(message: str, retryable: bool, kind: str | None = None) -> Err[Failure]:
+    details = json.dumps({"kind": kind}) if kind else None
+    return Err(Failure(message=message, retryable=retryable, retry_after_ms=None, details=details))

@@ -1,0 +1,42 @@
+// Files through wasi:filesystem: the engine has no other way to reach them.
+
+import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
+import type { Descriptor, ErrorCode } from "wasi:filesystem/types@0.2.12";
+
+/** The operator has not granted this. */
+export class Denied extends Error {}
+
+const REFUSALS: ErrorCode[] = ["access", "not-permitted", "read-only"];
+
+/** Write a whole file, in place of one that is there. */
+export function writeFile(path: string, contents: string): void {
+  const [folder, name] = granted(path);
+  const file = open(folder, name, path);
+  const bytes = new TextEncoder().encode(contents);
+  let written = 0n;
+  while (written < bytes.length) {
+    written += file.write(bytes.subarray(Number(written)), written);
+  }
+  file.sync();
+}
+
+function open(folder: Descriptor, name: string, path: string): Descriptor {
+  try {
+    return folder.openAt({ symlinkFollow: true }, name, { create: true, truncate: true }, { write: true });
+  } catch (error) {
+    // The error case of a WIT `result` is thrown with the case as its payload.
+    const { payload } = error as { payload: ErrorCode };
+    if (REFUSALS.includes(payload)) {
+      throw new Denied(`${path} cannot be written (${payload}); grant its directory with access = "write"`);
+    }
+    throw new Error(`${path} cannot be written: ${payload}`);
+  }
+}
+
+/** The granted directory that `path` is in, and the rest of the path. */
+function granted(path: string): [Descriptor, string] {
+  for (const [folder, name] of getDirectories()) {
+    if (path.startsWith(`${name}/`)) return [folder, path.slice(name.length + 1)];
+  }
+  throw new Denied(`${path} is in no directory that was granted`);
+}

@@ -1,0 +1,55 @@
+// The work itself: knows no host, and so is tested anywhere.
+
+/** This task's own keys of the context. */
+export interface Order {
+  below: number;
+  rounds: number;
+  report: string | undefined;
+  notify: string | undefined;
+}
+
+/** The context is not what this task takes. Trying again will not mend it. */
+export class BadContext extends Error {}
+
+/** Other keys are left alone: the host has its own there. */
+export function orderOf(context: Record<string, unknown>): Order {
+  return {
+    below: wholeNumber(context, "below", 0, 1000),
+    rounds: wholeNumber(context, "rounds", 1, 1),
+    report: text(context, "report"),
+    notify: text(context, "notify"),
+  };
+}
+
+function wholeNumber(context: Record<string, unknown>, name: string, least: number, absent: number): number {
+  const value = context[name] ?? absent;
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < least) {
+    throw new BadContext(`\`${name}\` must be a whole number of at least ${least}, not ${JSON.stringify(value)}`);
+  }
+  return value;
+}
+
+function text(context: Record<string, unknown>, name: string): string | undefined {
+  const value = context[name] ?? undefined;
+  if (value !== undefined && typeof value !== "string") {
+    throw new BadContext(`\`${name}\` must be a text, not ${JSON.stringify(value)}`);
+  }
+  return value;
+}
+
+/** The sieve of Eratosthenes: one byte of memory for each number. */
+export function countPrimes(below: number): number {
+  const composite = new Uint8Array(below);
+  let primes = 0;
+  for (let number = 2; number < below; number++) {
+    if (composite[number]) continue;
+    primes++;
+    for (let multiple = number * number; multiple < below; multiple += number) composite[multiple] = 1;
+  }
+  return primes;
+}
+
+/** One name for each slot, so that a second run of it overwrites its report and adds none. */
+export function reportFile(folder: string, slot: string): string {
+  return `${folder.replace(/\/+$/, "")}/primes-${slot.replaceAll(":", "-")}.json`;
+}

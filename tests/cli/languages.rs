@@ -1,0 +1,277 @@
+//! Tasks in every language: the examples, which all count primes, driven the same way.
+//!
+//! The small ones are committed, in `tests/guests/languages/`. `CAMPANILE_EXAMPLES` names another folder, such as the one
+//! in which `examples/build` leaves all of them, those with an engine of their own as well; `.ci/run` does so.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use campanile_tests::{Backend, Place, run_empty_case};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::tower::{Said, Tower, run, text};
+
+/// One example, compiled.
+struct Example {
+    name: String,
+    file: PathBuf,
+    /// The context goes in and the output comes out as `campanile:task` has it; not through the streams of a program.
+    typed: bool,
+}
+
+impl Example {
+    fn of(file: PathBuf) -> Example {
+        let name = file.file_stem().expect("a name").to_string_lossy();
+        let mut example = Example {
+            name: name.into_owned(),
+            file,
+            typed: false,
+        };
+        let report = example.report(nowhere().path(), &json!({}), &[]);
+        example.typed = report["package"]["form"] == "typed_component";
+        example
+    }
+
+    /// Run it by hand in `folder`; gives the report.
+    #[track_caller]
+    fn report(&self, folder: &Path, context: &Value, more: &[&str]) -> Value {
+        let context = context.to_string();
+        let args = ["task".as_ref(), "run".as_ref(), self.file.as_os_str()];
+        let options = ["--json", "--context", &context];
+        let more = options.iter().chain(more).map(AsRef::as_ref);
+        let said: Said = run(folder, args.into_iter().chain(more));
+        let report = said.json();
+        let code = if report["outcome"] == "succeeded" {
+            0
+        } else {
+            1
+        };
+        assert_eq!(said.code, code, "{}: {said:?}", self.name);
+        report
+    }
+
+    #[track_caller]
+    fn fails(&self, context: &Value, more: &[&str], kind: &str, says: &str) {
+        let report = self.report(nowhere().path(), context, more);
+        let message = text(&report["failure"]["message"]);
+        assert_eq!(report["outcome"], kind, "{}: {report:#}", self.name);
+        assert!(
+            message.contains(says),
+            "{}: no `{says}`: {message}",
+            self.name
+        );
+    }
+}
+
+fn nowhere() -> TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// All that there are, in order of their names. Each has run once, so that its compiled code is in the cache: that of
+/// an engine takes long.
+fn examples() -> &'static [Example] {
+    static EXAMPLES: OnceLock<Vec<Example>> = OnceLock::new();
+    EXAMPLES.get_or_init(|| {
+        let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/languages");
+        let folder = std::env::var_os("CAMPANILE_EXAMPLES").map_or(committed, PathBuf::from);
+        let entries =
+            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        let mut files: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "wasm")
+            })
+            .collect();
+        assert!(!files.is_empty(), "no example is in {folder:?}");
+        files.sort();
+        files.into_iter().map(Example::of).collect()
+    })
+}
+
+#[test]
+fn each_gives_its_output_and_writes_one_report_for_a_slot() {
+    for example in examples() {
+        let here = nowhere();
+        let sidecar = "[[grants.directories]]\nhost = \"reports\"\nguest = \"/reports\"\naccess = \"write\"\n";
+        let file = here.path().join("primes.wasm");
+        std::fs::copy(&example.file, &file).expect("a copy");
+        std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
+        std::fs::create_dir(here.path().join("reports")).expect("a folder");
+        let granted = Example {
+            name: example.name.clone(),
+            file,
+            typed: example.typed,
+        };
+        let context = json!({"below": 100_000, "report": "/reports/"});
+        let report = granted.report(here.path(), &context, &[]);
+        let output = &report["output"];
+        let slot = text(&output["slot"]);
+        let expected = json!({
+            "below": 100_000, "primes": 9_592, "is_recovery": false, "slot": slot, "attempt": 1,
+        });
+        assert_eq!(*output, expected, "{}: {report:#}", example.name);
+        let written = here
+            .path()
+            .join(format!("reports/primes-{}.json", slot.replace(':', "-")));
+        let written = std::fs::read_to_string(written).expect("the report of the slot");
+        let written: Value = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(written, expected, "{}", example.name);
+        if example.typed {
+            let logs = report["logs"].to_string();
+            assert!(
+                logs.contains("9592 primes below 100000"),
+                "{}: {logs}",
+                example.name
+            );
+        }
+    }
+}
+
+#[test]
+fn each_refuses_a_context_of_the_wrong_shape() {
+    for example in examples() {
+        let report = example.report(nowhere().path(), &json!({"below": "many"}), &[]);
+        let failure = &report["failure"];
+        assert_eq!(failure["kind"], "failed", "{}: {report:#}", example.name);
+        let message = text(&failure["message"]);
+        assert!(
+            message.contains("below") || message.contains("many"),
+            "{}: {message}",
+            example.name
+        );
+        match example.typed {
+            true => assert_eq!(failure["retryable"], false, "{}: {report:#}", example.name),
+            false => {
+                // A component's exit tells success from failure only.
+                let component = report["package"]["form"] == "command_component";
+                let code = if component { 1 } else { 2 };
+                let exit_code = &failure["details"]["exit_code"];
+                assert_eq!(*exit_code, code, "{}: {report:#}", example.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_time_out_stops_each() {
+    for example in examples() {
+        let endless = json!({"rounds": 4_000_000_000_u32});
+        example.fails(&endless, &["--timeout", "400ms"], "timed_out", "400ms");
+    }
+}
+
+#[test]
+fn the_memory_limit_stops_each() {
+    for example in examples() {
+        let context = json!({"below": 500_000_000});
+        example.fails(
+            &context,
+            &["--memory", "48MiB"],
+            "memory_exceeded",
+            "48.0 MiB",
+        );
+    }
+}
+
+#[test]
+fn each_is_denied_a_directory_that_was_not_granted() {
+    for example in examples() {
+        let context = json!({"report": "/reports"});
+        example.fails(&context, &[], "denied", "/reports");
+    }
+}
+
+#[test]
+fn each_typed_one_is_denied_a_host_that_was_not_granted() {
+    let typed: Vec<&Example> = examples().iter().filter(|example| example.typed).collect();
+    assert!(!typed.is_empty());
+    for example in typed {
+        let context = json!({"notify": "http://bells.example/primes"});
+        example.fails(
+            &context,
+            &[],
+            "denied",
+            "POST http://bells.example is not granted",
+        );
+    }
+}
+
+/// A tower with all examples and one schedule each of the same name, all with that `rule` and `context`.
+fn tower_with_all(place: Place, rule: &str, context: &Value) -> Tower {
+    let tower = Tower::new(place);
+    for example in examples() {
+        std::fs::copy(
+            &example.file,
+            tower.plugin(&format!("{}.wasm", example.name)),
+        )
+        .expect("a copy");
+    }
+    say_in_sidecars(&tower, rule, context);
+    tower
+}
+
+fn say_in_sidecars(tower: &Tower, rule: &str, context: &Value) {
+    for Example { name, .. } in examples() {
+        let rounds = &context["rounds"];
+        let text = format!("context = {{ rounds = {rounds} }}\n[[schedules]]\n{rule}\n");
+        tower.sidecar(name, &text);
+    }
+}
+
+/// Serve; the packages are loaded first, which takes a while for eight of them.
+fn serve(tower: &Tower) -> campanile_tests::HostProcess {
+    let host = tower.start(&[]);
+    host.wait_for_line_within("serving", Duration::from_secs(120));
+    host
+}
+
+#[test]
+fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let tower = tower_with_all(place, "every = \"2s\"", &json!({"rounds": 1}));
+        let _host = serve(&tower);
+        for Example { name, .. } in examples() {
+            let launch = tower.launch_where(name, |row| row["status"] == "succeeded");
+            let run = tower.run_of(&launch);
+            let output = &run["tasks"][0]["output"];
+            assert_eq!(output["primes"], 168, "{name}: {run:#}");
+            assert_eq!(output["slot"], launch["scheduled_time"], "{name}: {run:#}");
+        }
+    });
+}
+
+#[test]
+fn each_is_told_of_its_recovery_when_the_host_was_killed() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let once = "at = \"2000-01-01T00:00:00Z\"";
+        let endless = json!({"rounds": 4_000_000_000_u32});
+        let tower = tower_with_all(place, once, &endless);
+        let mut host = serve(&tower);
+        let launches: Vec<String> = examples()
+            .iter()
+            .map(|example| {
+                let launch = tower.trigger(&example.name, &json!({}));
+                tower.launch_where(&example.name, |row| {
+                    row["id"] == launch && row["status"] == "running"
+                });
+                launch
+            })
+            .collect();
+        host.kill();
+        // The sidecar's part of a context is what it says when the task is called.
+        say_in_sidecars(&tower, once, &json!({"rounds": 1}));
+        let _host = serve(&tower);
+        for (Example { name, .. }, launch) in examples().iter().zip(&launches) {
+            let launch = tower.ended(name, launch);
+            assert_eq!(launch["status"], "succeeded", "{name}: {launch:#}");
+            assert_eq!(launch["recoveries"], 1, "{name}: {launch:#}");
+            let run = tower.run_of(&launch);
+            let output = &run["tasks"][0]["output"];
+            assert_eq!(output["is_recovery"], true, "{name}: {run:#}");
+            assert_eq!(output["slot"], launch["scheduled_time"], "{name}: {run:#}");
+        }
+    });
+}
