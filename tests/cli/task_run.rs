@@ -59,7 +59,7 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
     );
     assert_eq!(
         keys(&report["usage"]),
-        ["cpu_ms", "memory_peak_bytes", "wall_ms"]
+        ["cpu_ms", "memory_peak_bytes", "shares", "wall_ms"]
     );
     assert_eq!(
         keys(&report["package"]),

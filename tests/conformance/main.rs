@@ -2,6 +2,7 @@
 //! and a host that lives through the nights in which clocks change.
 
 mod backfill;
+mod buckets;
 mod constraints;
 mod fixtures;
 mod forecast;

@@ -9,11 +9,11 @@ use crate::wasm::{BucketError, Buckets, Change, add, check_growth, entry_bytes};
 
 /// The buckets as one run may use them: it writes only while it is the run that counts, so that one which was taken
 /// over by another host changes nothing any more.
-pub(super) struct RunBuckets {
-    pub(super) db: Db,
-    pub(super) run: RunId,
+pub struct RunBuckets {
+    pub db: Db,
+    pub run: RunId,
     /// The fence under which the run was taken.
-    pub(super) token: i64,
+    pub token: i64,
 }
 
 impl RunBuckets {

@@ -23,7 +23,7 @@
 pub mod approval;
 pub mod audit;
 pub mod backfill;
-mod buckets;
+pub mod buckets;
 pub mod forecast;
 pub mod outcome;
 pub mod plan;

@@ -108,17 +108,7 @@ fn grants(
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (entry.as_str(), None),
         };
-        if name.is_empty() || name.contains('\0') {
-            return Err(section.error("env", "must hold NAME or NAME=value"));
-        }
-        if name.starts_with(ENV_PREFIX) {
-            return Err(section.error(
-                "env",
-                format_args!(
-                    "names {name}: what begins with {ENV_PREFIX} is the host's own, which it sets for each run; choose another name"
-                ),
-            ));
-        }
+        check_variable(&section, "env", name)?;
         let value = match literal {
             Some(value) => value,
             None => {
@@ -161,6 +151,7 @@ fn grants(
     grants.secrets = secrets.into_iter().collect();
     grants.secret_env = section.text_map("secret_env")?;
     for (variable, name) in &grants.secret_env {
+        check_variable(&section, "secret_env", variable)?;
         if grants.env.contains_key(variable) {
             let what = format_args!("sets {variable}, which `env` also sets: leave one out");
             return Err(section.error("secret_env", what));
@@ -169,6 +160,20 @@ fn grants(
     }
     section.finish()?;
     Ok(grants)
+}
+
+/// Refuse a variable that is the host's own.
+fn check_variable(section: &Section<'_>, key: &str, name: &str) -> Result<(), Error> {
+    if name.starts_with(ENV_PREFIX) {
+        let what = format_args!(
+            "names {name}: what begins with {ENV_PREFIX} is the host's own, which it sets for each run; choose another name"
+        );
+        return Err(section.error(key, what));
+    }
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err(section.error(key, "must hold names of variables"));
+    }
+    Ok(())
 }
 
 /// Refuse a secret that the host's configuration does not have.

@@ -14,6 +14,7 @@ static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
         guest_threads: 1,
         cache_dir: None,
         memory_bytes_max: 64 << 20,
+        stack_bytes_max: 1 << 20,
     };
     Sandbox::new(settings, Clock::system()).expect("a sandbox")
 });

@@ -75,8 +75,18 @@ fn a_whole_sidecar_is_read() {
         host = "10.0.0.1"
         [grants]
         env = ["TOKEN", "MODE=a=b"]
+        secrets = ["db"]
         [grants.config]
         key = "value"
+        [grants.secret_env]
+        PGPASSWORD = "db"
+        [[grants.keyvalue]]
+        bucket = "default"
+        access = "write"
+        [[grants.keyvalue]]
+        bucket = "rates"
+        access = "read"
+        namespace = "finance"
     "#;
     let sidecar = read_in(root.path(), text).unwrap();
     assert_eq!(sidecar.pin, Some("a".repeat(64)));
@@ -113,6 +123,74 @@ fn a_whole_sidecar_is_read() {
     assert_eq!(grants.env["TOKEN"], "secret");
     assert_eq!(grants.env["MODE"], "a=b");
     assert_eq!(grants.config["key"], "value");
+    let bucket = |bucket: &str, namespace: &str, writable| BucketGrant {
+        bucket: bucket.to_owned(),
+        namespace: namespace.to_owned(),
+        writable,
+    };
+    assert_eq!(
+        grants.keyvalue,
+        [
+            // Named after the package: this file is backup.toml.
+            bucket("default", "backup/default", true),
+            bucket("rates", "finance", false),
+        ]
+    );
+    assert!(grants.secrets.contains("db"));
+    assert_eq!(grants.secret_env["PGPASSWORD"], "db");
+}
+
+#[test]
+fn mistakes_about_buckets_and_secrets_are_named() {
+    for (text, want) in [
+        (
+            "[grants]\nsecrets = ['bd']",
+            "2: `grants.secrets` names bd, which is no secret of the host's configuration: did you mean \"db\"?",
+        ),
+        (
+            "[grants.secret_env]\nA = 'token'",
+            "say where it comes from at `[secrets.token]` there",
+        ),
+        (
+            "[grants]\nsecrets = ['db']\n[grants.config]\ndb = '1'",
+            "which is also a key of `config`",
+        ),
+        (
+            "[grants]\nenv = ['A=1']\n[grants.secret_env]\nA = 'db'",
+            "sets A, which `env` also sets",
+        ),
+        (
+            "[grants.secret_env]\nCAMPANILE_TASK = 'db'",
+            "`grants.secret_env` names CAMPANILE_TASK: what begins with CAMPANILE_ is the host's own",
+        ),
+        (
+            "[grants]\nenv = ['=1']",
+            "`grants.env` must hold names of variables",
+        ),
+        (
+            "[[grants.keyvalue]]\naccess = 'read'",
+            "`grants.keyvalue[0]` needs `bucket`",
+        ),
+        (
+            "[[grants.keyvalue]]\nbucket = 'a'",
+            "`grants.keyvalue[0]` needs `access`",
+        ),
+        (
+            "[[grants.keyvalue]]\nbucket = 'a'\naccess = 'rw'",
+            "is \"rw\": write \"read\" or \"write\"",
+        ),
+        (
+            "[[grants.keyvalue]]\nbucket = 'a'\naccess = 'read'\nnamespace = 'other/a'",
+            "a namespace that packages share is 1 to 64 letters",
+        ),
+        (
+            "[[grants.keyvalue]]\nbucket = 'a'\naccess = 'read'\n[[grants.keyvalue]]\nbucket = 'a'\naccess = 'read'",
+            "as another bucket of this file already is",
+        ),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(want), "{text}: {error}");
+    }
 }
 
 #[test]
