@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 620;
 
 /// What is made, not written. In a worktree `.git` is a file.
-const MADE: &[&str] = &["target", ".git", "node_modules"];
+const MADE: &[&str] = &["target", ".git", "node_modules", "__pycache__"];
 
 /// A file that a person wrote, and its text.
 struct Source {
