@@ -9,8 +9,9 @@ use wasmtime::Store;
 
 use super::artifact::Linked;
 use super::imports::bindings::exports::campanile::task::describe::GuestIndices;
-use super::run::{Ended, bounded, trap_message};
+use super::run::{Ended, bounded};
 use super::store::{self, HostState, Opening};
+use super::trap::trap_message;
 use super::{Artifact, Grants, Labels, Limits, Refusal, RunFacts, StopSignal};
 use crate::clock::Clock;
 use crate::ids::{LaunchId, RunId};

@@ -29,6 +29,7 @@ mod run;
 mod stdio;
 mod stop;
 mod store;
+mod trap;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
 use crate::clock::{Clock, Timestamp};
 use crate::ids::{ArtifactDigest, LaunchId, RunId};
+use crate::telemetry::printable_line;
 use crate::words::words;
 
 pub use stop::StopSignal;
@@ -53,6 +55,9 @@ pub const WASMTIME_VERSION: &str = "48.0.8";
 
 /// How the names of the host's own variables begin, which it sets for programs and nobody can grant.
 pub const ENV_PREFIX: &str = "CAMPANILE_";
+
+/// Of a refusal; names in a file may have 100 KB.
+const REFUSAL_BYTES_MAX: usize = 2 << 10;
 
 /// Threads beside the guests' own, for host calls that block: files.
 const BLOCKING_THREADS_MAX: usize = 64;
@@ -285,7 +290,17 @@ struct Labels {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
+    /// One line, safe to print.
     pub message: String,
+}
+
+impl Refusal {
+    /// The refusal of a file, the names in which may be of any length and hold anything.
+    fn printable(self) -> Refusal {
+        let mut message = printable_line(&self.message);
+        message.truncate(message.floor_char_boundary(REFUSAL_BYTES_MAX));
+        Refusal { message }
+    }
 }
 
 /// How the sandbox is set up, once per process.
@@ -355,7 +370,7 @@ impl Sandbox {
             .compiling
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        artifact::load(&self.engines, bytes)
+        artifact::load(&self.engines, bytes).map_err(Refusal::printable)
     }
 
     /// What the package says of itself, or none when it says nothing. Where it exports `describe`, that guest code is
@@ -373,6 +388,7 @@ impl Sandbox {
         )
         .await
         .unwrap_or_else(|message| Err(Refusal { message }))
+        .map_err(Refusal::printable)
     }
 
     /// Make one call. Never fails: whatever happens is in the report.

@@ -23,7 +23,7 @@ pub(super) struct Outline {
     pub(super) carries_wit: bool,
     /// Whether it has a memory that threads would share, at any depth.
     pub(super) shares_memory: bool,
-    /// Whether it has a memory or a table with addresses of 64 bits, at any depth.
+    /// Whether it has a memory with addresses of 64 bits, at any depth.
     pub(super) is_64_bit: bool,
     pub(super) labels: Labels,
 }
@@ -88,11 +88,9 @@ impl Outline {
                     self.memory(memory?);
                 }
             }
-            Payload::CustomSection(section) => {
-                // Of a component, the language of its first module: those after it adapt or are linked.
-                if self.labels.language.is_none() {
-                    self.labels.language = language(section);
-                }
+            // Of a component, the language of its first module: those after it adapt or are linked.
+            Payload::CustomSection(section) if self.labels.language.is_none() => {
+                self.labels.language = language(section);
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use wasmtime::{Store, Trap, WasmBacktrace};
+use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::artifact::{Entry, Linked};
@@ -12,6 +12,7 @@ use super::cpu::metered;
 use super::directories::{self, Unopened};
 use super::imports::bindings::campanile::task::types;
 use super::store::{self, HostState, Opening};
+use super::trap::trap_message;
 use super::{Call, Failure, Limits, Outcome, Report, StopSignal, Usage};
 use crate::clock::Clock;
 
@@ -299,71 +300,6 @@ fn is_giant_result(error: &wasmtime::Error) -> bool {
     text.starts_with("too much data is being copied") && !error.is::<WasmBacktrace>()
 }
 
-/// What went wrong in a guest, and where: a few names rather than a wall of text.
-pub(super) fn trap_message(error: &wasmtime::Error, stderr: &str) -> String {
-    let cause = if let Some(exit) = error.downcast_ref::<I32Exit>() {
-        format!("the task called exit({}) instead of returning", exit.0)
-    } else if let Some(panic) = panic_message(stderr) {
-        format!("the task panicked: {panic}")
-    } else if let Some(trap) = error.downcast_ref::<Trap>() {
-        format!(
-            "the task's code trapped: {}",
-            trap.to_string().trim_start_matches("wasm trap: ")
-        )
-    } else {
-        format!("the task's code was stopped: {}", error.root_cause())
-    };
-    let place = error.downcast_ref::<WasmBacktrace>().map(function_names);
-    match place.filter(|names| !names.is_empty()) {
-        Some(names) => format!("{cause} (in {})", names.join(", called by ")),
-        None => cause,
-    }
-}
-
-/// What a panic of a Rust guest said, and where it was: the last that it printed.
-fn panic_message(stderr: &str) -> Option<String> {
-    let mut lines = stderr.lines().rev().peekable();
-    let mut after = None;
-    for line in lines.by_ref() {
-        if let Some((_, place)) = line.split_once(" panicked at ") {
-            let place = place.trim_end_matches(':');
-            return Some(match after {
-                Some(message) => format!("{message}, at {place}"),
-                None => format!("at {place}"),
-            });
-        }
-        after = Some(line);
-    }
-    None
-}
-
-/// The guest's innermost functions that have names, without those that only carry a panic out.
-fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
-    const SHOWN: usize = 5;
-    const SHOWN_BYTES: usize = 80;
-    const SAY_NOTHING: [&str; 6] = [
-        "<wasm function",
-        "std::",
-        "core::",
-        "__rust",
-        "rust_",
-        "abort",
-    ];
-    // The engine's text is the only place where names are demangled: `  0: 0x1f - module!function`.
-    let text = backtrace.to_string();
-    let mut names: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.split_once(" - "))
-        .map(|(_, name)| name.split_once('!').map_or(name, |(_, function)| function))
-        .filter(|name| !SAY_NOTHING.iter().any(|prefix| name.starts_with(prefix)))
-        .map(|name| name[..name.floor_char_boundary(SHOWN_BYTES)].to_owned())
-        .collect();
-    // One name for a recursion, however deep.
-    names.dedup();
-    names.truncate(SHOWN);
-    names
-}
-
 fn failure(kind: Outcome, message: String) -> Failure {
     Failure {
         kind,
@@ -440,16 +376,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_rust_panic_is_told_in_one_line() {
-        let stderr = "hello\n\nthread 'main' (1) panicked at src/lib.rs:10:5:\nno such key: a\nnote: run with `RUST_BACKTRACE=1`\n";
-        assert_eq!(
-            panic_message(stderr).unwrap(),
-            "no such key: a, at src/lib.rs:10:5"
-        );
-        assert_eq!(panic_message("all is well\n"), None);
-    }
 
     #[test]
     fn a_message_is_cut_at_a_character() {

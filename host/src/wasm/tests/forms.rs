@@ -331,6 +331,22 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
     );
 }
 
+#[test]
+fn a_refusal_is_one_line_whatever_names_are_in_the_file() {
+    let name = "\\n\\u{1b}[31m".repeat(5_000);
+    let text = format!("(module (import \"bells\" \"{name}\" (func)) (func (export \"_start\")))");
+    let refusal = sandbox()
+        .load(&wat::parse_str(text).unwrap())
+        .err()
+        .unwrap();
+    assert!(
+        refusal.message.starts_with("this module imports `bells."),
+        "{refusal}"
+    );
+    assert!(!refusal.message.contains(char::is_control), "{refusal}");
+    assert!(refusal.message.len() <= 2 << 10);
+}
+
 #[tokio::test]
 async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
     let sandbox = sandbox();
@@ -339,17 +355,21 @@ async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
         (func (export "_start"))
         (@custom "version" "1.2.3")
         (@producers (language "C11" "") (language "Rust" "1.95")))"#;
-    let labelled = Arc::new(sandbox.load(&wat::parse_str(labelled).unwrap()).unwrap());
+    let labelled = wat::parse_str(labelled).unwrap();
+    let module = Arc::new(sandbox.load(&labelled).unwrap());
     assert_eq!(
-        sandbox.describe(&labelled).await,
+        sandbox.describe(&module).await,
         Ok(Some(
             json!({"name": "tower", "version": "1.2.3", "language": "C11, Rust"})
         ))
     );
-    for (name, _) in PROGRAMS {
-        let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
-        println!("{name}: {:?}", sandbox.describe(&artifact).await);
-    }
+    // The labels of a module in a component are its own, and only its language is the component's.
+    let component = recognise::recognise(&labelled).unwrap().component;
+    let component = Arc::new(sandbox.load(&component).unwrap());
+    assert_eq!(
+        sandbox.describe(&component).await,
+        Ok(Some(json!({"language": "C11, Rust"})))
+    );
     let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
     let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
     assert_eq!(sandbox.describe(&silent).await, Ok(None));

@@ -6,6 +6,5 @@ mod guests;
 mod hostile;
 mod limits;
 mod malformed;
-mod measure_tmp;
 mod outcomes;
 mod packages;
