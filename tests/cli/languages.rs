@@ -199,25 +199,20 @@ fn each_typed_one_is_denied_a_host_that_was_not_granted() {
     }
 }
 
-/// A tower with all examples and one schedule each of the same name, all with that `rule` and `context`.
-fn tower_with_all(place: Place, rule: &str, context: &Value) -> Tower {
+/// A tower with all examples, and beside each a sidecar with that text.
+fn tower_with_all(place: Place, sidecar: &str) -> Tower {
     let tower = Tower::new(place);
     for example in examples() {
-        std::fs::copy(
-            &example.file,
-            tower.plugin(&format!("{}.wasm", example.name)),
-        )
-        .expect("a copy");
+        let file = tower.plugin(&format!("{}.wasm", example.name));
+        std::fs::copy(&example.file, file).expect("a copy");
     }
-    say_in_sidecars(&tower, rule, context);
+    say_in_sidecars(&tower, sidecar);
     tower
 }
 
-fn say_in_sidecars(tower: &Tower, rule: &str, context: &Value) {
-    for Example { name, .. } in examples() {
-        let rounds = &context["rounds"];
-        let text = format!("context = {{ rounds = {rounds} }}\n[[schedules]]\n{rule}\n");
-        tower.sidecar(name, &text);
+fn say_in_sidecars(tower: &Tower, sidecar: &str) {
+    for example in examples() {
+        tower.sidecar(&example.name, sidecar);
     }
 }
 
@@ -231,7 +226,7 @@ fn serve(tower: &Tower) -> campanile_tests::HostProcess {
 #[test]
 fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
     run_empty_case(Backend::Sqlite, async |place| {
-        let tower = tower_with_all(place, "every = \"2s\"", &json!({"rounds": 1}));
+        let tower = tower_with_all(place, "[[schedules]]\nevery = \"2s\"\n");
         let _host = serve(&tower);
         for Example { name, .. } in examples() {
             let launch = tower.launch_where(name, |row| row["status"] == "succeeded");
@@ -246,23 +241,23 @@ fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
 #[test]
 fn each_is_told_of_its_recovery_when_the_host_was_killed() {
     run_empty_case(Backend::Sqlite, async |place| {
-        let once = "at = \"2000-01-01T00:00:00Z\"";
-        let endless = json!({"rounds": 4_000_000_000_u32});
-        let tower = tower_with_all(place, once, &endless);
+        let tower = tower_with_all(place, "schedules = []\n[context]\nrounds = 4000000000\n");
         let mut host = serve(&tower);
-        let launches: Vec<String> = examples()
-            .iter()
-            .map(|example| {
-                let launch = tower.trigger(&example.name, &json!({}));
-                tower.launch_where(&example.name, |row| {
-                    row["id"] == launch && row["status"] == "running"
-                });
-                launch
-            })
-            .collect();
+        let mut launches = Vec::new();
+        for Example { name, .. } in examples() {
+            let never = ["--at", "2099-01-01T00:00:00Z"];
+            tower.ok(["schedule", "add", name, "--package", name]
+                .into_iter()
+                .chain(never));
+            let launch = tower.trigger(name, &json!({}));
+            tower.launch_where(name, |row| {
+                row["id"] == launch && row["status"] == "running"
+            });
+            launches.push(launch);
+        }
         host.kill();
         // The sidecar's part of a context is what it says when the task is called.
-        say_in_sidecars(&tower, once, &json!({"rounds": 1}));
+        say_in_sidecars(&tower, "schedules = []\n[context]\nrounds = 1\n");
         let _host = serve(&tower);
         for (Example { name, .. }, launch) in examples().iter().zip(&launches) {
             let launch = tower.ended(name, launch);

@@ -47,7 +47,8 @@ fn sources() -> Vec<Source> {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if MADE.contains(&name.as_ref()) {
+            // What a link leads to is looked at where it is.
+            if MADE.contains(&name.as_ref()) || path.is_symlink() {
                 continue;
             }
             if path.is_dir() {
