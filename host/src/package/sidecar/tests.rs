@@ -21,7 +21,7 @@ fn rules(own_paths: Vec<PathBuf>) -> Rules {
         memory_bytes_most: 1 << 30,
         env,
         own_paths,
-        secrets: ["db".to_owned()].into(),
+        secrets: ["db".to_owned(), "api_token".to_owned()].into(),
     }
 }
 
@@ -144,8 +144,8 @@ fn a_whole_sidecar_is_read() {
 fn mistakes_about_buckets_and_secrets_are_named() {
     for (text, want) in [
         (
-            "[grants]\nsecrets = ['bd']",
-            "2: `grants.secrets` names bd, which is no secret of the host's configuration: did you mean \"db\"?",
+            "[grants]\nsecrets = ['api_tokne']",
+            "2: `grants.secrets` names api_tokne, which is no secret of the host's configuration: did you mean \"api_token\"?",
         ),
         (
             "[grants.secret_env]\nA = 'token'",
@@ -286,7 +286,10 @@ fn mistakes_are_named_with_line_and_hint() {
             "[grants]\nenv = ['CAMPANILE_ATTEMPT=9']",
             "2: `grants.env` names CAMPANILE_ATTEMPT: what begins with CAMPANILE_ is the host's own",
         ),
-        ("[grants]\nenv = ['=x']", "2: `grants.env` must hold NAME"),
+        (
+            "[grants]\nenv = ['=x']",
+            "2: `grants.env` must hold names of variables",
+        ),
         (
             "[grants.config]\nport = 80",
             "2: `grants.config.port` must be a text in quotes, not a number",
