@@ -130,7 +130,7 @@ fn task_lines(task: &Task) -> [Line; 4] {
     ]
 }
 
-fn named<'a, T>(all: &'a [T], name: impl Fn(&T) -> &String) -> BTreeMap<String, &'a T> {
+fn named<T>(all: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<String, &T> {
     all.iter().map(|one| (name(one).clone(), one)).collect()
 }
 
