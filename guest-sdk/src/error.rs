@@ -8,6 +8,17 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 /// What a task gives back: its output, or why there is none.
+///
+/// ```
+/// use campanile_sdk::Result;
+///
+/// fn port(text: &str) -> Result<u16> {
+///     Ok(text.parse()?)
+/// }
+///
+/// assert_eq!(port("80")?, 80);
+/// # Ok::<(), campanile_sdk::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a task did not succeed, and what the host should do about it.
@@ -42,6 +53,11 @@ pub struct Error {
 
 impl Error {
     /// The same call may succeed later. The host tries again, up to the task's `max_attempts`.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// assert!(Error::retryable("the mirror does not answer").is_retryable());
+    /// ```
     pub fn retryable(message: impl Into<String>) -> Error {
         Error {
             message: message.into(),
@@ -53,6 +69,11 @@ impl Error {
     }
 
     /// The same call will never succeed. Burns no retries.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// assert!(!Error::permanent("`port` is 0; set it in the schedule's context").is_retryable());
+    /// ```
     pub fn permanent(message: impl Into<String>) -> Error {
         Error {
             retryable: false,
@@ -62,6 +83,12 @@ impl Error {
 
     /// The task lacks something that only the operator can grant. Permanent, and recorded as `denied`:
     /// the failure's details carry `"kind": "denied"`.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// let error = Error::denied("the task may not read /source");
+    /// assert_eq!(error.full_details(), Some(serde_json::json!({"kind": "denied"})));
+    /// ```
     pub fn denied(message: impl Into<String>) -> Error {
         Error {
             denied: true,
@@ -83,32 +110,67 @@ impl Error {
     }
 
     /// Add what a program may want to read: any JSON, kept on the record beside the message.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// let error = Error::permanent("2 of 3 files are damaged").details(serde_json::json!(["a", "c"]));
+    /// assert_eq!(error.full_details(), Some(serde_json::json!(["a", "c"])));
+    /// ```
     pub fn details(mut self, details: impl Into<Value>) -> Error {
         self.details = Some(details.into());
         self
     }
 
     /// The sentence for the person who reads the record.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// assert_eq!(Error::permanent("`port` is 0").message(), "`port` is 0");
+    /// ```
     pub fn message(&self) -> &str {
         &self.message
     }
 
     /// Whether the same call may succeed later.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// assert!(Error::from(std::io::Error::other("the disk hums")).is_retryable());
+    /// ```
     pub fn is_retryable(&self) -> bool {
         self.retryable
     }
 
     /// Whether a grant was missing.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// use std::io;
+    ///
+    /// assert!(Error::from(io::Error::from(io::ErrorKind::PermissionDenied)).is_denied());
+    /// ```
     pub fn is_denied(&self) -> bool {
         self.denied
     }
 
     /// The wait that was asked for with [`Error::retry_after`].
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// assert_eq!(Error::retryable("busy").retry_after_wanted(), None);
+    /// ```
     pub fn retry_after_wanted(&self) -> Option<Duration> {
         self.retry_after
     }
 
     /// The details as the host gets them: with `"kind": "denied"` when a grant was missing.
+    ///
+    /// ```
+    /// # use campanile_sdk::Error;
+    /// let error = Error::denied("no").details(serde_json::json!({"host": "example.com"}));
+    /// let full = serde_json::json!({"host": "example.com", "kind": "denied"});
+    /// assert_eq!(error.full_details(), Some(full));
+    /// ```
     pub fn full_details(&self) -> Option<Value> {
         if !self.denied {
             return self.details.clone();
@@ -179,6 +241,12 @@ fn is_denial(error: &io::Error) -> bool {
 /// ```
 pub trait Explain<T> {
     /// Put `what()` before the error's message. Called only when there is an error.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Error, Explain, Result};
+    /// let read: Result<()> = Err(Error::permanent("too old")).explain(|| "reading the index");
+    /// assert_eq!(read.unwrap_err().message(), "reading the index: too old");
+    /// ```
     fn explain<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
 }
 

@@ -4,6 +4,7 @@
 
 use serde_json::Map;
 
+use crate::bucket::Fault;
 use crate::error::Error;
 use crate::package::Package;
 use crate::run::{Level, Run};
@@ -12,14 +13,15 @@ use crate::time::Timestamp;
 use bindings::campanile::task::run_info;
 use bindings::campanile::task::types::Instant;
 use bindings::exports::campanile::task::task::{Completion, Failure};
-use bindings::wasi::config::store;
+use bindings::wasi::config::store as config;
+use bindings::wasi::keyvalue::{atomics, batch, store};
 use bindings::wasi::logging::logging;
 
 /// What `wit-bindgen` makes of the world `described-package`.
-#[allow(missing_docs, reason = "generated; wit/ is the documentation")]
+#[expect(missing_docs, reason = "generated; wit/ is the documentation")]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "../wit",
+        path: "wit",
         world: "described-package",
         pub_export_macro: true,
         export_macro_name: "export_bindings",
@@ -29,7 +31,7 @@ pub mod bindings {
 }
 
 /// The host of this instance: there is exactly one.
-pub struct Host;
+pub(crate) struct Host;
 
 impl Host {
     pub fn execution_id(&self) -> String {
@@ -80,9 +82,71 @@ impl Host {
     }
 
     pub fn config(&self, key: &str) -> Result<Option<String>, String> {
-        store::get(key).map_err(|error| match error {
-            store::Error::Upstream(message) | store::Error::Io(message) => message,
+        config::get(key).map_err(|error| match error {
+            config::Error::Upstream(message) | config::Error::Io(message) => message,
         })
+    }
+
+    pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        Ok(OpenBucket(store::open(name)?))
+    }
+}
+
+/// A bucket that is open in this instance.
+pub(crate) struct OpenBucket(store::Bucket);
+
+impl OpenBucket {
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(self.0.get(key)?)
+    }
+
+    pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Fault> {
+        Ok(self.0.set(key, value)?)
+    }
+
+    pub fn delete(&self, key: &str) -> Result<(), Fault> {
+        Ok(self.0.delete(key)?)
+    }
+
+    pub fn exists(&self, key: &str) -> Result<bool, Fault> {
+        Ok(self.0.exists(key)?)
+    }
+
+    pub fn keys(&self) -> Result<Vec<String>, Fault> {
+        let mut page = self.0.list_keys(None)?;
+        let mut keys = page.keys;
+        while page.cursor.is_some() {
+            page = self.0.list_keys(page.cursor)?;
+            keys.append(&mut page.keys);
+        }
+        Ok(keys)
+    }
+
+    pub fn increment(&self, key: &str, by: u64) -> Result<u64, Fault> {
+        Ok(atomics::increment(&self.0, key, by)?)
+    }
+
+    pub fn get_many(&self, keys: &[String]) -> Result<Vec<Option<Vec<u8>>>, Fault> {
+        let entries = batch::get_many(&self.0, keys)?.into_iter();
+        Ok(entries.map(|entry| entry.map(|(_, value)| value)).collect())
+    }
+
+    pub fn set_many(&self, entries: &[(String, Vec<u8>)]) -> Result<(), Fault> {
+        Ok(batch::set_many(&self.0, entries)?)
+    }
+
+    pub fn delete_many(&self, keys: &[String]) -> Result<(), Fault> {
+        Ok(batch::delete_many(&self.0, keys)?)
+    }
+}
+
+impl From<store::Error> for Fault {
+    fn from(error: store::Error) -> Fault {
+        match error {
+            store::Error::NoSuchStore => Fault::NoSuchStore,
+            store::Error::AccessDenied => Fault::AccessDenied,
+            store::Error::Other(message) => Fault::Other(message),
+        }
     }
 }
 
@@ -126,5 +190,5 @@ pub fn run(package: Package, task: &str, context: &str) -> Result<Completion, Fa
 
 /// The exported `describe.describe`.
 pub fn describe(package: Package) -> String {
-    package.manifest_text()
+    package.into_manifest_text()
 }

@@ -1,24 +1,34 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+mod bucket;
 mod error;
 mod manifest;
 mod package;
+mod request;
 mod run;
+mod schedule;
 mod time;
 
 #[cfg(not(target_family = "wasm"))]
-#[path = "fake.rs"]
+#[path = "fake/mod.rs"]
 mod host;
 #[cfg(target_family = "wasm")]
 mod host;
+#[cfg(not(feature = "schema"))]
+#[path = "no_schema.rs"]
+mod schema;
+#[cfg(feature = "schema")]
+mod schema;
 
+pub use bucket::Bucket;
 pub use error::{Error, Explain, Result};
 #[cfg(not(target_family = "wasm"))]
 pub use host::{FakeRun, LogLine, Progress};
-pub use manifest::{Request, Schedule};
 pub use package::{Package, Task};
+pub use request::Request;
 pub use run::{Level, RESERVED_KEYS, Run};
+pub use schedule::Schedule;
 pub use time::Timestamp;
 
 /// The context of a task that takes none: whatever is there is let through unread.
@@ -33,7 +43,30 @@ pub use time::Timestamp;
 /// ```
 pub use serde::de::IgnoredAny as AnyContext;
 
+/// The crate whose derive macro [`Task::with_schema`] needs. With it imported under its own name, the derive macro works
+/// without a line in `Cargo.toml`.
+///
+/// ```
+/// use campanile_sdk::schemars::{self, JsonSchema};
+///
+/// #[derive(JsonSchema)]
+/// struct Feed {
+///     /// Where to read.
+///     url: String,
+/// }
+/// # assert_eq!(Feed::schema_name(), "Feed");
+/// ```
+#[cfg(feature = "schema")]
+pub use schemars;
+
 /// The crate whose `Value` and `Map` appear in this one's signatures.
+///
+/// ```
+/// use campanile_sdk::serde_json::json;
+///
+/// let run = campanile_sdk::Run::fake().context(json!({"name": "Ada"})).build();
+/// assert_eq!(run.context()["name"], "Ada");
+/// ```
 pub use serde_json;
 
 // For `export!`, which expands in the author's crate.

@@ -5,8 +5,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Explain, Result};
-use crate::manifest::{Manifest, Request, Schedule};
+use crate::manifest::{Manifest, TaskManifest};
+use crate::request::Request;
 use crate::run::Run;
+use crate::schedule::Schedule;
+use crate::schema::{self, Derive};
 
 /// A task's function with its types worn off: from the user's context to the output as JSON text.
 type Body = Box<dyn Fn(&Run, Map<String, Value>) -> Result<String>>;
@@ -48,10 +51,17 @@ type Body = Box<dyn Fn(&Run, Map<String, Value>) -> Result<String>>;
 pub struct Package {
     manifest: Manifest,
     bodies: Vec<Body>,
+    derives: Vec<Option<Derive>>,
 }
 
 impl Package {
     /// A package without tasks. `version` is free text; `env!("CARGO_PKG_VERSION")` serves well.
+    ///
+    /// ```
+    /// # use campanile_sdk::Package;
+    /// let package = Package::new("empty", "0.1.0");
+    /// assert_eq!(package.manifest()["name"], "empty");
+    /// ```
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Package {
         Package {
             manifest: Manifest {
@@ -60,47 +70,137 @@ impl Package {
                 ..Manifest::default()
             },
             bodies: Vec::new(),
+            derives: Vec::new(),
         }
     }
 
     /// One sentence for the list of packages.
+    ///
+    /// ```
+    /// # use campanile_sdk::Package;
+    /// let package = Package::new("empty", "0.1.0").summary("Does nothing, and well");
+    /// assert_eq!(package.manifest()["summary"], "Does nothing, and well");
+    /// ```
     pub fn summary(mut self, summary: impl Into<String>) -> Package {
         self.manifest.summary = Some(summary.into());
         self
     }
 
     /// Add a task.
+    ///
+    /// ```
+    /// # use campanile_sdk::{AnyContext, Package, Result, Run, Task};
+    /// fn tick(_: &Run, _: AnyContext) -> Result<()> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let package = Package::new("clock", "0.1.0").task(Task::new("tick", tick));
+    /// assert_eq!(package.manifest()["tasks"][0]["id"], "tick");
+    /// ```
     pub fn task(mut self, task: Task) -> Package {
         self.manifest.tasks.push(task.manifest);
         self.bodies.push(task.body);
+        self.derives.push(task.derive);
         self
     }
 
     /// Propose a schedule. The operator may turn it off or set others.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let package = Package::new("clock", "0.1.0").schedule(Schedule::every("1h").overlap("skip"));
+    /// assert_eq!(package.manifest()["schedules"][0]["every"], "1h");
+    /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Package {
         self.manifest.schedules.push(schedule);
         self
     }
 
     /// Say what the tasks cannot work without. A launch that lacks it is denied before the call.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Request};
+    /// let package = Package::new("clock", "0.1.0").request(Request::env("REGION"));
+    /// assert_eq!(package.manifest()["requests"]["env"][0], "REGION");
+    /// ```
     pub fn request(mut self, request: Request) -> Package {
         self.manifest.requests.add(request);
         self
     }
 
     /// A JSON Schema of the context, for whoever fills it in.
+    ///
+    /// ```
+    /// # use campanile_sdk::Package;
+    /// let schema = serde_json::json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    /// let package = Package::new("greeter", "0.1.0").context_schema(schema.clone());
+    /// assert_eq!(package.manifest()["context_schema"], schema);
+    /// ```
     pub fn context_schema(mut self, schema: Value) -> Package {
         self.manifest.context_schema = Some(schema);
         self
     }
 
     /// What the host gets from `describe`.
+    ///
+    /// ```
+    /// # use campanile_sdk::Package;
+    /// let manifest = Package::new("empty", "0.1.0").manifest();
+    /// assert_eq!(manifest["tasks"], serde_json::json!([]));
+    /// ```
     pub fn manifest(&self) -> Value {
-        serde_json::to_value(&self.manifest).unwrap_or_default()
+        let mut manifest = serde_json::to_value(&self.manifest).unwrap_or_default();
+        if let Some(schema) = self.derived_schema() {
+            manifest["context_schema"] = schema;
+        }
+        manifest
+    }
+
+    /// The same as text. Without a `Value` between: what makes one would be in every task's .wasm.
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn into_manifest_text(mut self) -> String {
+        if let Some(schema) = self.derived_schema() {
+            self.manifest.context_schema = Some(schema);
+        }
+        serde_json::to_string(&self.manifest).unwrap_or_default()
+    }
+
+    /// The schema of the context from the tasks' types, unless one was written by hand.
+    fn derived_schema(&self) -> Option<Value> {
+        if self.manifest.context_schema.is_some() {
+            return None;
+        }
+        let tasks = self.manifest.tasks.iter().zip(&self.derives);
+        let derives: Vec<(&str, Derive)> = tasks
+            .filter_map(|(task, derive)| Some((&*task.id, (*derive)?)))
+            .collect();
+        schema::of_all(&derives)
     }
 
     /// Call `task` as the host would: with the context of `run`, without its reserved keys, read into the task's own type,
     /// and the output through JSON. No output is JSON's `null`.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Result, Run, Task};
+    /// # use serde_json::json;
+    /// #[derive(serde::Deserialize)]
+    /// struct Sum {
+    ///     numbers: Vec<i64>,
+    /// }
+    ///
+    /// fn add(_: &Run, sum: Sum) -> Result<i64> {
+    ///     Ok(sum.numbers.iter().sum())
+    /// }
+    ///
+    /// let package = Package::new("sums", "0.1.0").task(Task::new("add", add));
+    /// let run = Run::fake().context(json!({"numbers": [40, 2]})).build();
+    /// assert_eq!(package.call::<i64>("add", &run)?, 42);
+    ///
+    /// let misfit = Run::fake().context(json!({"numbers": [40, "2"]})).build();
+    /// let error = package.call::<i64>("add", &misfit).unwrap_err();
+    /// assert!(error.message().starts_with("the context does not fit: `numbers[1]`"));
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -127,37 +227,48 @@ impl Package {
         };
         body(run, run.user_context())
     }
-
-    #[cfg(target_family = "wasm")]
-    pub(crate) fn manifest_text(&self) -> String {
-        serde_json::to_string(&self.manifest).unwrap_or_default()
-    }
 }
 
 /// One task: a name and the function that does it.
+///
+/// ```
+/// use campanile_sdk::{AnyContext, Result, Run, Task};
+///
+/// fn tick(run: &Run, _: AnyContext) -> Result<String> {
+///     Ok(run.original_scheduled_time().to_string())
+/// }
+///
+/// Task::new("tick", tick).summary("Tells the slot").timeout("5s").max_attempts(2);
+/// ```
 #[must_use]
 pub struct Task {
     manifest: TaskManifest,
     body: Body,
-}
-
-/// One task as the manifest tells it.
-#[derive(Serialize)]
-pub(crate) struct TaskManifest {
-    id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    summary: Option<String>,
-    depends_on: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timeout: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_attempts: Option<u32>,
+    /// Gives the schema of the context, if the type that reads it can.
+    pub(crate) derive: Option<Derive>,
 }
 
 impl Task {
     /// The task `id` (1 to 64 of `a-z`, `0-9`, `_` and `-`), done by `run`: any function from a context that serde can read to an output that serde can write.
     ///
     /// A context that does not fit fails for good, naming the key. An output that is JSON's `null`, such as `()`, counts as none.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Result, Run, Task};
+    /// #[derive(serde::Deserialize)]
+    /// struct Greeting {
+    ///     name: String,
+    /// }
+    ///
+    /// fn hello(_: &Run, greeting: Greeting) -> Result<String> {
+    ///     Ok(format!("Hello, {}!", greeting.name))
+    /// }
+    ///
+    /// let package = Package::new("hello", "0.1.0").task(Task::new("hello", hello));
+    /// let run = Run::fake().context(serde_json::json!({"name": "Ada"})).build();
+    /// assert_eq!(package.call::<String>("hello", &run)?, "Hello, Ada!");
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
     pub fn new<C, O>(id: impl Into<String>, run: impl Fn(&Run, C) -> Result<O> + 'static) -> Task
     where
         C: DeserializeOwned,
@@ -171,6 +282,7 @@ impl Task {
                 timeout: None,
                 max_attempts: None,
             },
+            derive: None,
             body: Box::new(move |facts, context| {
                 let context = serde_path_to_error::deserialize(Value::Object(context))
                     .map_err(|error| misfit(&error))?;
@@ -183,12 +295,26 @@ impl Task {
     }
 
     /// One sentence about the task.
+    ///
+    /// ```
+    /// # use campanile_sdk::{AnyContext, Package, Run, Task};
+    /// let task = Task::new("load", |_: &Run, _: AnyContext| Ok(()));
+    /// let package = Package::new("etl", "0.1.0").task(task.summary("Loads the rows"));
+    /// assert_eq!(package.manifest()["tasks"][0]["summary"], "Loads the rows");
+    /// ```
     pub fn summary(mut self, summary: impl Into<String>) -> Task {
         self.manifest.summary = Some(summary.into());
         self
     }
 
     /// The tasks of this package that must have succeeded first. What they [pass](Run::pass) is in this task's context.
+    ///
+    /// ```
+    /// # use campanile_sdk::{AnyContext, Package, Run, Task};
+    /// let task = Task::new("load", |_: &Run, _: AnyContext| Ok(()));
+    /// let package = Package::new("etl", "0.1.0").task(task.depends_on(["extract"]));
+    /// assert_eq!(package.manifest()["tasks"][0]["depends_on"][0], "extract");
+    /// ```
     pub fn depends_on<I: Into<String>>(mut self, tasks: impl IntoIterator<Item = I>) -> Task {
         self.manifest
             .depends_on
@@ -197,12 +323,26 @@ impl Task {
     }
 
     /// How long one call may take: a number with a unit, such as `30s`. At most, and by default, what the host gives: 5 minutes.
+    ///
+    /// ```
+    /// # use campanile_sdk::{AnyContext, Package, Run, Task};
+    /// let task = Task::new("load", |_: &Run, _: AnyContext| Ok(()));
+    /// let package = Package::new("etl", "0.1.0").task(task.timeout("30s"));
+    /// assert_eq!(package.manifest()["tasks"][0]["timeout"], "30s");
+    /// ```
     pub fn timeout(mut self, timeout: impl Into<String>) -> Task {
         self.manifest.timeout = Some(timeout.into());
         self
     }
 
     /// How often the task is tried when it fails retryably, the first time included. The host's default is 3.
+    ///
+    /// ```
+    /// # use campanile_sdk::{AnyContext, Package, Run, Task};
+    /// let task = Task::new("load", |_: &Run, _: AnyContext| Ok(()));
+    /// let package = Package::new("etl", "0.1.0").task(task.max_attempts(5));
+    /// assert_eq!(package.manifest()["tasks"][0]["max_attempts"], 5);
+    /// ```
     pub fn max_attempts(mut self, attempts: u32) -> Task {
         self.manifest.max_attempts = Some(attempts);
         self

@@ -31,6 +31,12 @@ pub struct Timestamp {
 
 impl Timestamp {
     /// `seconds` (negative before 1970) and `nanoseconds` after 1970-01-01T00:00:00Z. More than 999 999 999 nanoseconds carry over.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// assert_eq!(Timestamp::new(1_795_248_000, 0).to_string(), "2026-11-21T08:00:00Z");
+    /// assert_eq!(Timestamp::new(0, 1_500_000_000), Timestamp::new(1, 500_000_000));
+    /// ```
     pub fn new(seconds: i64, nanoseconds: u32) -> Timestamp {
         Timestamp {
             seconds: seconds.saturating_add(i64::from(nanoseconds / NANOS_PER_SECOND)),
@@ -39,16 +45,33 @@ impl Timestamp {
     }
 
     /// Whole seconds since 1970, rounded down.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// assert_eq!(Timestamp::new(-1, 500_000_000).unix_seconds(), -1);
+    /// ```
     pub fn unix_seconds(self) -> i64 {
         self.seconds
     }
 
     /// The part below a second, in nanoseconds.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// assert_eq!(Timestamp::new(-1, 500_000_000).subsec_nanoseconds(), 500_000_000);
+    /// ```
     pub fn subsec_nanoseconds(self) -> u32 {
         self.nanoseconds
     }
 
     /// This instant, `duration` later.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// # use std::time::Duration;
+    /// let later = Timestamp::new(0, 0).plus(Duration::from_millis(1500));
+    /// assert_eq!(later.to_string(), "1970-01-01T00:00:01.5Z");
+    /// ```
     pub fn plus(self, duration: Duration) -> Timestamp {
         let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         Timestamp::new(
@@ -58,6 +81,14 @@ impl Timestamp {
     }
 
     /// How long this instant is after `earlier`; zero when it is not after it.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// # use std::time::Duration;
+    /// let (early, late) = (Timestamp::new(10, 0), Timestamp::new(70, 0));
+    /// assert_eq!(late.since(early), Duration::from_secs(60));
+    /// assert_eq!(early.since(late), Duration::ZERO);
+    /// ```
     pub fn since(self, earlier: Timestamp) -> Duration {
         if self <= earlier {
             return Duration::ZERO;
@@ -75,6 +106,13 @@ impl Timestamp {
     }
 
     /// The date in UTC, such as `2026-11-21`.
+    ///
+    /// ```
+    /// # use campanile_sdk::Timestamp;
+    /// let slot: Timestamp = "2026-11-21T00:30:00+01:00".parse()?;
+    /// assert_eq!(slot.date(), "2026-11-20");
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
     pub fn date(self) -> String {
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(SECONDS_PER_DAY));
         format!("{year:04}-{month:02}-{day:02}")

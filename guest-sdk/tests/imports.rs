@@ -79,6 +79,9 @@ fn what_a_task_uses_is_imported() {
     for name in [
         "campanile:task/run-info",
         "wasi:config/store",
+        "wasi:keyvalue/store",
+        "wasi:keyvalue/atomics",
+        "wasi:keyvalue/batch",
         "wasi:logging/logging",
         "wasi:http/outgoing-handler",
         "wasi:filesystem/types",

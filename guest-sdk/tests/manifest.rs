@@ -1,5 +1,7 @@
 //! The manifest that the SDK writes is the one that `wit/manifest.schema.json` describes.
 
+use std::collections::BTreeSet;
+
 use campanile_sdk::{AnyContext, Package, Request, Result, Run, Schedule, Task};
 use serde_json::{Value, json};
 
@@ -32,12 +34,45 @@ fn full() -> Package {
                 .task("second"),
         )
         .schedule(Schedule::at("2027-01-01T00:00:00Z").context(json!({"name": "Ada"})))
+        .schedule(
+            Schedule::cron("30 2 13 * FRI")
+                .day_match("and")
+                .dst_gap("skip")
+                .dst_fold("both")
+                .exclude(["12-25"])
+                .exclude(["01-01"])
+                .catchup("all")
+                .catchup_window("6h")
+                .catchup_max(12)
+                .catchup_spread("30s")
+                .misfire_grace("1m")
+                .delivery("at_most_once")
+                .jitter("10s")
+                .start_at("2027-01-01T00:00:00Z")
+                .end_at("2028-01-01T00:00:00Z")
+                .max_launches(365)
+                .pause_on_failure(3),
+        )
+        .schedule(
+            Schedule::after_completion("10m")
+                .overlap("buffer_one")
+                .keep("latest"),
+        )
+        .schedule(Schedule::every("1m").overlap("buffer_all").max_buffered(10))
+        .schedule(Schedule::every("2m").overlap("allow").max_concurrent(4))
+        .schedule(
+            Schedule::every("3m")
+                .overlap("cancel_other")
+                .cancel_grace("2m"),
+        )
         .context_schema(json!({"type": "object"}))
         .request(Request::read_directory("/in").because("to read"))
         .request(Request::write_directory("/out"))
         .request(Request::http("https", "example.com").because("to ask"))
         .request(Request::env("REGION"))
         .request(Request::config("token"))
+        .request(Request::read_bucket("facts"))
+        .request(Request::write_bucket("state").because("to go on"))
 }
 
 #[test]
@@ -56,6 +91,18 @@ fn a_manifest_says_exactly_what_was_built() {
                 {"name": "nightly", "cron": "0 2 * * *", "timezone": "Europe/Rome"},
                 {"task": "second", "every": "10s", "anchor": "2026-01-01T00:00:00Z"},
                 {"at": "2027-01-01T00:00:00Z", "context": {"name": "Ada"}},
+                {
+                    "cron": "30 2 13 * FRI", "day_match": "and", "dst_gap": "skip", "dst_fold": "both",
+                    "exclude": ["12-25", "01-01"],
+                    "catchup": "all", "catchup_window": "6h", "catchup_max": 12, "catchup_spread": "30s",
+                    "misfire_grace": "1m", "delivery": "at_most_once", "jitter": "10s",
+                    "start_at": "2027-01-01T00:00:00Z", "end_at": "2028-01-01T00:00:00Z",
+                    "max_launches": 365, "pause_on_failure": 3,
+                },
+                {"after_completion": "10m", "overlap": "buffer_one", "keep": "latest"},
+                {"every": "1m", "overlap": "buffer_all", "max_buffered": 10},
+                {"every": "2m", "overlap": "allow", "max_concurrent": 4},
+                {"every": "3m", "overlap": "cancel_other", "cancel_grace": "2m"},
             ],
             "context_schema": {"type": "object"},
             "requests": {
@@ -66,6 +113,10 @@ fn a_manifest_says_exactly_what_was_built() {
                 "env": ["REGION"],
                 "http": [{"scheme": "https", "host": "example.com", "reason": "to ask"}],
                 "config": ["token"],
+                "keyvalue": [
+                    {"bucket": "facts", "access": "read"},
+                    {"bucket": "state", "access": "write", "reason": "to go on"},
+                ],
             },
         })
     );
@@ -77,6 +128,22 @@ fn the_published_schema_covers_every_key_and_accepts_every_value() {
     let mut faults = Vec::new();
     check(&full().manifest(), &schema, &schema, "", &mut faults);
     assert_eq!(faults, Vec::<String>::new());
+}
+
+#[test]
+fn every_key_that_a_schedule_may_have_can_be_said() {
+    let schema = schema();
+    let manifest = full().manifest();
+    let said: BTreeSet<&String> = manifest["schedules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|schedule| schedule.as_object().unwrap().keys())
+        .collect();
+    let published = schema["$defs"]["schedule"]["properties"]
+        .as_object()
+        .unwrap();
+    assert_eq!(said, published.keys().collect());
 }
 
 #[test]
@@ -106,7 +173,7 @@ fn the_published_schema_refuses_what_is_no_manifest() {
 }
 
 fn schema() -> Value {
-    serde_json::from_str(include_str!("../../wit/manifest.schema.json")).unwrap()
+    serde_json::from_str(include_str!("../wit/manifest.schema.json")).unwrap()
 }
 
 /// The part of JSON Schema that this schema uses, except patterns and formats; and stricter: every key must be named by the schema.

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(manifest["schedules"], json!([{"every": "10s"}]));
         assert_eq!(
             manifest["requests"],
-            json!({"directories": [], "env": [], "http": [], "config": []})
+            json!({"directories": [], "env": [], "http": [], "config": [], "keyvalue": []})
         );
     }
 }

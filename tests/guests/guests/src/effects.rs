@@ -1,4 +1,4 @@
-//! A task whose effects outlive it.
+//! Tasks whose effects outlive them.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -28,4 +28,41 @@ pub fn append_line(run: &Run, log: Log) -> Result<Value> {
     file.write_all(line.as_bytes())
         .explain(|| format!("appending to {}", log.path))?;
     Ok(json!({"line": line.trim_end()}))
+}
+
+/// Two pages of keys, and one more.
+const KEYS: usize = 2001;
+
+#[derive(Deserialize)]
+pub struct Store {
+    #[serde(default = "default_bucket")]
+    bucket: String,
+}
+
+fn default_bucket() -> String {
+    "default".to_owned()
+}
+
+/// Does once whatever a bucket can do, and tells what it found. Leaves the number of its calls.
+pub fn use_bucket(run: &Run, store: Store) -> Result<Value> {
+    let bucket = run.bucket(&store.bucket)?;
+    let calls = bucket.increment("calls", 1)?;
+    bucket.set("text", "one")?;
+    bucket.set_json("list", &[1, 2])?;
+    let (text, list) = (bucket.get("text")?, bucket.get_json::<Value>("list")?);
+    bucket.delete("text")?;
+    let exists = [bucket.exists("text")?, bucket.exists("list")?];
+    bucket.set_many((0..KEYS).map(|number| (format!("key-{number}"), number.to_string())))?;
+    let keys = bucket.keys()?;
+    let some = bucket.get_many(["key-2000", "key-2001", "key-7"])?;
+    bucket.delete_many(keys.iter().filter(|key| *key != "calls"))?;
+    Ok(json!({
+        "calls": calls,
+        "text": text,
+        "list": list,
+        "exists": exists,
+        "keys": [keys.len(), keys.first(), keys.last()],
+        "some": some,
+        "left": bucket.keys()?,
+    }))
 }

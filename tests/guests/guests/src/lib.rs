@@ -60,6 +60,7 @@ fn package() -> Package {
         .task(Task::new("now", reach::now))
         .task(Task::new("random", reach::random))
         .task(Task::new("append_line", effects::append_line))
+        .task(Task::new("use_bucket", effects::use_bucket))
 }
 
 campanile_sdk::export!(package);
@@ -95,5 +96,22 @@ mod tests {
             let outcome = package().call::<Value>("fail_until_attempt", &run);
             assert_eq!(outcome.is_ok(), succeeds, "{attempt}");
         }
+    }
+
+    #[test]
+    fn a_bucket_does_what_it_should_and_remembers_the_calls() {
+        let run = Run::fake().bucket("default", [("calls", "41")]).build();
+        assert_eq!(
+            package().call::<Value>("use_bucket", &run).unwrap(),
+            json!({
+                "calls": 42,
+                "text": b"one",
+                "list": [1, 2],
+                "exists": [false, true],
+                "keys": [2003, "calls", "key-2000"],
+                "some": [b"2000", null, b"7"],
+                "left": ["calls"],
+            })
+        );
     }
 }

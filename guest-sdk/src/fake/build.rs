@@ -1,97 +1,14 @@
-//! The host as a test fakes it: answers that were set beforehand, and everything that the task said kept for asserting.
+//! How a test says what the host answers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::run::{Level, Run};
+use super::bucket::Buckets;
+use super::{Host, LogLine, Progress};
+use crate::run::Run;
 use crate::time::Timestamp;
-
-/// One line that a task logged to a faked run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLine {
-    /// How much it matters.
-    pub level: Level,
-    /// What it says.
-    pub message: String,
-}
-
-/// One progress report that a task made to a faked run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// 0 to 100, or none when the task did not know.
-    pub percent: Option<u8>,
-    /// A few words.
-    pub message: String,
-}
-
-/// The answers of a faked host, and what it was told.
-pub struct Host {
-    execution_id: String,
-    run_id: String,
-    attempt: u32,
-    is_recovery: bool,
-    scheduled_for: Timestamp,
-    original_scheduled_time: Timestamp,
-    deadline: Option<Timestamp>,
-    cancel_requested: bool,
-    config: BTreeMap<String, String>,
-    logs: RefCell<Vec<LogLine>>,
-    progress: RefCell<Vec<Progress>>,
-}
-
-impl Host {
-    pub fn execution_id(&self) -> String {
-        self.execution_id.clone()
-    }
-
-    pub fn run_id(&self) -> String {
-        self.run_id.clone()
-    }
-
-    pub fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    pub fn is_recovery(&self) -> bool {
-        self.is_recovery
-    }
-
-    pub fn scheduled_for(&self) -> Timestamp {
-        self.scheduled_for
-    }
-
-    pub fn original_scheduled_time(&self) -> Timestamp {
-        self.original_scheduled_time
-    }
-
-    pub fn deadline(&self) -> Option<Timestamp> {
-        self.deadline
-    }
-
-    pub fn cancel_requested(&self) -> bool {
-        self.cancel_requested
-    }
-
-    pub fn report_progress(&self, percent: Option<u8>, message: &str) {
-        self.progress.borrow_mut().push(Progress {
-            percent,
-            message: message.to_owned(),
-        });
-    }
-
-    pub fn log(&self, level: Level, message: &str) {
-        self.logs.borrow_mut().push(LogLine {
-            level,
-            message: message.to_owned(),
-        });
-    }
-
-    pub fn config(&self, key: &str) -> Result<Option<String>, String> {
-        Ok(self.config.get(key).cloned())
-    }
-}
 
 /// Builds a faked [`Run`]: the first attempt, by schedule, of a slot at 2026-01-01T00:00:00Z, unless told otherwise.
 ///
@@ -120,6 +37,13 @@ pub struct FakeRun {
 
 impl Run {
     /// A run for tests, with the host's facts faked. Native builds only.
+    ///
+    /// ```
+    /// use campanile_sdk::Run;
+    ///
+    /// let run = Run::fake().build();
+    /// assert_eq!(run.trigger(), "schedule");
+    /// ```
     pub fn fake() -> FakeRun {
         // 2026-01-01T00:00:00Z
         let slot = Timestamp::new(1_767_225_600, 0);
@@ -135,6 +59,7 @@ impl Run {
                 deadline: None,
                 cancel_requested: false,
                 config: BTreeMap::new(),
+                buckets: Buckets::default(),
                 logs: RefCell::default(),
                 progress: RefCell::default(),
             },
@@ -142,11 +67,25 @@ impl Run {
     }
 
     /// What the task logged to this faked run, in order. Native builds only.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().build();
+    /// run.warn("the mirror is slow");
+    /// assert_eq!(run.logs()[0].message, "the mirror is slow");
+    /// ```
     pub fn logs(&self) -> Vec<LogLine> {
         self.host.logs.borrow().clone()
     }
 
     /// The progress that the task reported to this faked run, in order. Native builds only.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().build();
+    /// run.progress(None, "counting");
+    /// assert_eq!(run.progress_reports()[0].percent, None);
+    /// ```
     pub fn progress_reports(&self) -> Vec<Progress> {
         self.host.progress.borrow().clone()
     }
@@ -154,6 +93,14 @@ impl Run {
 
 impl FakeRun {
     /// Add the keys of `context` to the context. A reserved key replaces what the fake would put there.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// # use serde_json::json;
+    /// let run = Run::fake().context(json!({"name": "Ada", "trigger": "manual"})).build();
+    /// assert_eq!(run.context()["name"], "Ada");
+    /// assert_eq!(run.trigger(), "manual");
+    /// ```
     ///
     /// # Panics
     ///
@@ -167,24 +114,47 @@ impl FakeRun {
     }
 
     /// The launch's id.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().execution_id("the launch").build();
+    /// assert_eq!(run.execution_id(), "the launch");
+    /// ```
     pub fn execution_id(mut self, id: impl Into<String>) -> FakeRun {
         self.host.execution_id = id.into();
         self
     }
 
     /// The run's id.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().run_id("its second run").build();
+    /// assert_eq!(run.run_id(), "its second run");
+    /// ```
     pub fn run_id(mut self, id: impl Into<String>) -> FakeRun {
         self.host.run_id = id.into();
         self
     }
 
     /// The number of this attempt, from 1.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// assert_eq!(Run::fake().attempt(3).build().attempt(), 3);
+    /// ```
     pub fn attempt(mut self, attempt: u32) -> FakeRun {
         self.host.attempt = attempt;
         self
     }
 
     /// The slot, as RFC 3339: both `original_scheduled_time` and `scheduled_for`.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().at("2026-11-21T02:00:00Z").build();
+    /// assert_eq!(run.original_scheduled_time().date(), "2026-11-21");
+    /// ```
     ///
     /// # Panics
     ///
@@ -197,6 +167,14 @@ impl FakeRun {
 
     /// The slot plus jitter, as RFC 3339, when it is not the slot itself. Call it after [`FakeRun::at`].
     ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// # use std::time::Duration;
+    /// let run = Run::fake().at("2026-11-21T02:00:00Z").scheduled_for("2026-11-21T02:00:07Z").build();
+    /// let jitter = run.scheduled_for().since(run.original_scheduled_time());
+    /// assert_eq!(jitter, Duration::from_secs(7));
+    /// ```
+    ///
     /// # Panics
     ///
     /// When `time` is not RFC 3339.
@@ -206,6 +184,13 @@ impl FakeRun {
     }
 
     /// The run takes up, at `time` (RFC 3339), what an earlier one left when its host died. The attempt becomes 2 if it was 1.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().recovered_at("2026-11-21T02:05:00Z").build();
+    /// assert!(run.is_recovery());
+    /// assert_eq!(run.attempt(), 2);
+    /// ```
     ///
     /// # Panics
     ///
@@ -221,6 +206,13 @@ impl FakeRun {
 
     /// When the host would stop the call, as RFC 3339.
     ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().deadline("2026-01-01T00:05:00Z").build();
+    /// let left = run.deadline().map(|deadline| deadline.since(run.scheduled_for()));
+    /// assert_eq!(left.map(|left| left.as_secs()), Some(300));
+    /// ```
+    ///
     /// # Panics
     ///
     /// When `time` is not RFC 3339.
@@ -230,23 +222,111 @@ impl FakeRun {
     }
 
     /// Somebody asked the run to stop.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// assert!(Run::fake().cancelled().build().cancel_requested());
+    /// ```
     pub fn cancelled(mut self) -> FakeRun {
         self.host.cancel_requested = true;
         self
     }
 
-    /// One value of the operator's config.
+    /// One value of the operator's config, or a secret that was granted under this name.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().config("token", "secret").build();
+    /// assert_eq!(run.config("token")?.as_deref(), Some("secret"));
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> FakeRun {
         self.host.config.insert(key.into(), value.into());
         self
     }
 
+    /// A bucket that the task may read and write, and what it holds. What the task wrote is found by opening it after the
+    /// call.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().bucket("default", [("calls", "1")]).build();
+    /// run.bucket("default")?.increment("calls", 1)?;
+    /// assert_eq!(run.bucket("default")?.get_json("calls")?, Some(2));
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
+    pub fn bucket<K: Into<String>, V: Into<Vec<u8>>>(
+        self,
+        name: impl Into<String>,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> FakeRun {
+        self.grant(name.into(), true, entries)
+    }
+
+    /// A bucket that the task may only read, and what it holds.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().read_only_bucket("facts", [("pi", "3.14")]).build();
+    /// let error = run.bucket("facts")?.set("pi", "3").unwrap_err();
+    /// assert!(error.is_denied());
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
+    pub fn read_only_bucket<K: Into<String>, V: Into<Vec<u8>>>(
+        self,
+        name: impl Into<String>,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> FakeRun {
+        self.grant(name.into(), false, entries)
+    }
+
+    fn grant<K: Into<String>, V: Into<Vec<u8>>>(
+        mut self,
+        name: String,
+        writable: bool,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> FakeRun {
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()));
+        self.host.buckets.grant(name, writable, entries.collect());
+        self
+    }
+
+    /// The buckets of an earlier faked run as it left them, for the next run or one that takes it up again.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let lost = Run::fake().bucket("default", [("sent", "no")]).build();
+    /// lost.bucket("default")?.set("sent", "yes")?;
+    /// let run = Run::fake().buckets_of(&lost).recovered_at("2026-01-01T00:05:00Z").build();
+    /// assert_eq!(run.bucket("default")?.get("sent")?, Some(b"yes".to_vec()));
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
+    pub fn buckets_of(mut self, earlier: &Run) -> FakeRun {
+        self.host.buckets = earlier.host.buckets.copy();
+        self
+    }
+
     /// The output of the last successful run.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// let run = Run::fake().last_result(41.into()).build();
+    /// assert_eq!(run.last_result::<u32>()?, Some(41));
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
     pub fn last_result(self, output: Value) -> FakeRun {
         self.context(json!({ "last_result": output }))
     }
 
     /// The run, with every reserved key in its context.
+    ///
+    /// ```
+    /// # use campanile_sdk::{RESERVED_KEYS, Run};
+    /// let run = Run::fake().build();
+    /// assert!(RESERVED_KEYS.iter().all(|key| run.context().contains_key(*key)));
+    /// ```
     pub fn build(self) -> Run {
         let FakeRun { context, host } = self;
         let slot = host.original_scheduled_time;

@@ -1,0 +1,122 @@
+//! The host as a test fakes it: answers that were set beforehand, and everything that the task said kept for asserting.
+
+mod bucket;
+mod build;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::bucket::Fault;
+use crate::run::Level;
+use crate::time::Timestamp;
+
+pub(crate) use bucket::OpenBucket;
+pub use build::FakeRun;
+
+/// One line that a task logged to a faked run.
+///
+/// ```
+/// use campanile_sdk::{Level, LogLine, Run};
+///
+/// let run = Run::fake().build();
+/// run.info("copied 3 files");
+/// let line = LogLine { level: Level::Info, message: "copied 3 files".to_owned() };
+/// assert_eq!(run.logs(), [line]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: Level,
+    /// What it says.
+    pub message: String,
+}
+
+/// One progress report that a task made to a faked run.
+///
+/// ```
+/// use campanile_sdk::{Progress, Run};
+///
+/// let run = Run::fake().build();
+/// run.progress(50, "half of the files");
+/// let report = Progress { percent: Some(50), message: "half of the files".to_owned() };
+/// assert_eq!(run.progress_reports(), [report]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// 0 to 100, or none when the task did not know.
+    pub percent: Option<u8>,
+    /// A few words.
+    pub message: String,
+}
+
+/// The answers of a faked host, and what it was told.
+pub(crate) struct Host {
+    execution_id: String,
+    run_id: String,
+    attempt: u32,
+    is_recovery: bool,
+    scheduled_for: Timestamp,
+    original_scheduled_time: Timestamp,
+    deadline: Option<Timestamp>,
+    cancel_requested: bool,
+    config: BTreeMap<String, String>,
+    buckets: bucket::Buckets,
+    logs: RefCell<Vec<LogLine>>,
+    progress: RefCell<Vec<Progress>>,
+}
+
+impl Host {
+    pub fn execution_id(&self) -> String {
+        self.execution_id.clone()
+    }
+
+    pub fn run_id(&self) -> String {
+        self.run_id.clone()
+    }
+
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub fn is_recovery(&self) -> bool {
+        self.is_recovery
+    }
+
+    pub fn scheduled_for(&self) -> Timestamp {
+        self.scheduled_for
+    }
+
+    pub fn original_scheduled_time(&self) -> Timestamp {
+        self.original_scheduled_time
+    }
+
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    pub fn cancel_requested(&self) -> bool {
+        self.cancel_requested
+    }
+
+    pub fn report_progress(&self, percent: Option<u8>, message: &str) {
+        self.progress.borrow_mut().push(Progress {
+            percent,
+            message: message.to_owned(),
+        });
+    }
+
+    pub fn log(&self, level: Level, message: &str) {
+        self.logs.borrow_mut().push(LogLine {
+            level,
+            message: message.to_owned(),
+        });
+    }
+
+    pub fn config(&self, key: &str) -> Result<Option<String>, String> {
+        Ok(self.config.get(key).cloned())
+    }
+
+    pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        self.buckets.open(name)
+    }
+}
