@@ -149,6 +149,29 @@ fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
 }
 
 #[test]
+fn a_bucket_is_given_and_seen_afterwards() {
+    let denied = package("tests/guests/guests.wasm")
+        .task("use_bucket")
+        .run()
+        .unwrap();
+    assert_eq!(denied.outcome(), Outcome::Denied, "{denied}");
+    let mut given = package("tests/guests/guests.wasm")
+        .task("use_bucket")
+        .bucket("default", [("calls", "41")]);
+    let report = given.run().unwrap();
+    assert!(report.succeeded(), "{report}");
+    assert_eq!(report.bucket("default")["calls"], b"42", "{report}");
+    let found = given.check_idempotent().unwrap();
+    assert!(!found.holds(), "a call is counted twice");
+    assert!(
+        found
+            .to_string()
+            .contains("wasi:keyvalue: increment \"calls\" by 1 in the bucket `default`"),
+        "{found}"
+    );
+}
+
+#[test]
 fn limits_and_time_are_those_of_the_test() {
     let report = package("tests/guests/guests.wasm")
         .task("spin")
