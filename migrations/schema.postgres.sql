@@ -32,6 +32,21 @@ CREATE TABLE backfill (
     PRIMARY KEY (id)
 );
 CREATE INDEX backfill_running ON backfill USING btree (created_at) WHERE (state = 'running'::text);
+CREATE TABLE bucket (
+    namespace TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    last_place BIGINT NOT NULL,
+    CHECK ((bytes >= 0)),
+    PRIMARY KEY (namespace)
+);
+CREATE TABLE bucket_entry (
+    namespace TEXT NOT NULL,
+    key BYTEA NOT NULL,
+    place BIGINT NOT NULL,
+    value BYTEA NOT NULL,
+    PRIMARY KEY (namespace, key)
+);
+CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry USING btree (namespace, place);
 CREATE TABLE change (
     id BIGINT NOT NULL,
     counter BIGINT NOT NULL,
@@ -270,5 +285,6 @@ CREATE TABLE task_run (
     wall_ms DOUBLE PRECISION NOT NULL,
     cpu_ms DOUBLE PRECISION NOT NULL,
     memory_peak_bytes BIGINT NOT NULL,
+    usage TEXT NOT NULL,
     PRIMARY KEY (run_id, task, attempt)
 );

@@ -27,6 +27,19 @@ CREATE TABLE backfill (
     CHECK ((finished_at IS NULL) = (state = 'running'))
 ) STRICT;
 CREATE INDEX backfill_running ON backfill (created_at) WHERE state = 'running';
+CREATE TABLE bucket (
+    namespace TEXT NOT NULL PRIMARY KEY,
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
+    last_place INTEGER NOT NULL
+) STRICT;
+CREATE TABLE bucket_entry (
+    namespace TEXT NOT NULL,
+    key BLOB NOT NULL,
+    place INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT;
+CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry (namespace, place);
 CREATE TABLE change (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     counter INTEGER NOT NULL
@@ -234,5 +247,6 @@ CREATE TABLE task_run (
     wall_ms REAL NOT NULL,
     cpu_ms REAL NOT NULL,
     memory_peak_bytes INTEGER NOT NULL,
+    usage TEXT NOT NULL,
     PRIMARY KEY (run_id, task, attempt)
 ) STRICT;
