@@ -172,7 +172,7 @@ impl HttpGate {
                 "the task has made {} HTTP requests, its limit; raise `http_requests` among the limits of the package's sidecar file",
                 self.requests.limit
             ));
-            return Err(Error::HttpRequestDenied);
+            return Err(Error::ConnectionLimitReached);
         }
         Ok((destination, reach))
     }

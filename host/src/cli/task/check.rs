@@ -68,6 +68,7 @@ impl Check {
             imports: &imports,
             missing: &missing,
             found: found.as_ref(),
+            is_called: !self.no_call,
         };
         match (common.json, self.idempotent) {
             (true, _) => output::json_out(&told.value())?,
@@ -99,6 +100,7 @@ struct Told<'a> {
     imports: &'a [String],
     missing: &'a [String],
     found: Option<&'a Idempotence>,
+    is_called: bool,
 }
 
 impl Told<'_> {
@@ -132,10 +134,10 @@ impl Told<'_> {
     }
 
     fn crashes(&self) -> Result<(), Failure> {
-        match (self.found, self.missing.is_empty()) {
-            (Some(found), _) => output::line(&printable(&found.to_string())),
-            (None, true) => Ok(()),
-            (None, false) => {
+        match self.found {
+            Some(found) => output::line(&printable(&found.to_string())),
+            None if !self.is_called => Ok(()),
+            None => {
                 output::talk("the task was not called: it would be denied for what is missing");
                 Ok(())
             }

@@ -288,3 +288,32 @@ async fn what_a_guest_leaves_in_memory_is_gone_for_the_next() {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
     }
 }
+
+#[tokio::test]
+async fn random_bytes_are_counted_over_the_whole_call() {
+    let draw = |times: u32| {
+        let body = "(call $random (i64.const 100) (i32.const 512))".repeat(times as usize);
+        guest(&body).completes(None, None)
+    };
+    let limits = Limits {
+        random_bytes_max: 1_000,
+        ..Limits::default()
+    };
+    let report = run_within(draw(10), limits.clone()).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    let shares = &report.usage.shares;
+    let random = shares
+        .iter()
+        .find(|share| share.resource == Resource::Random);
+    assert_eq!(
+        random.map(|share| (share.used, share.limit)),
+        Some((1_000, 1_000))
+    );
+    let report = run_within(draw(11), limits).await;
+    let said = failure(&report, Outcome::Trapped);
+    assert!(
+        said.message.contains("more than 1000 random bytes"),
+        "{}",
+        said.message
+    );
+}

@@ -43,6 +43,23 @@ fn default_bucket() -> String {
     "default".to_owned()
 }
 
+#[derive(Deserialize)]
+pub struct Fill {
+    /// Of each value.
+    bytes: usize,
+    /// How many keys.
+    keys: usize,
+}
+
+/// Sets so many keys of the bucket `default`, one after the other.
+pub fn fill_bucket(run: &Run, fill: Fill) -> Result<Value> {
+    let bucket = run.bucket("default")?;
+    for key in 0..fill.keys {
+        bucket.set(&format!("{key:04}"), vec![b'x'; fill.bytes])?;
+    }
+    Ok(json!({"keys": fill.keys}))
+}
+
 /// Does once whatever a bucket can do, and tells what it found. Leaves the number of its calls.
 pub fn use_bucket(run: &Run, store: Store) -> Result<Value> {
     let bucket = run.bucket(&store.bucket)?;

@@ -80,16 +80,27 @@ pub fn spin(_: &Run, _: AnyContext) -> Result<()> {
     }
 }
 
-/// Calls itself until the stack is full.
-pub fn recurse(_: &Run, _: AnyContext) -> Result<Value> {
+#[derive(Deserialize)]
+pub struct Depth {
+    /// Where to turn back; never, if it is not said.
+    #[serde(default = "never")]
+    depth: u64,
+}
+
+fn never() -> u64 {
+    u64::MAX
+}
+
+/// Calls itself so many times, or until the stack is full.
+pub fn recurse(_: &Run, context: Depth) -> Result<Value> {
     // Neither a tail call nor a sum, so that it cannot become a loop.
-    fn deeper(depth: u64) -> u64 {
-        if depth == u64::MAX {
+    fn deeper(depth: u64, most: u64) -> u64 {
+        if depth == most {
             return 0;
         }
-        deeper(depth + 1).wrapping_mul(31) ^ depth
+        deeper(depth + 1, most).wrapping_mul(31) ^ depth
     }
-    Ok(json!({"depth": deeper(black_box(0))}))
+    Ok(json!({"number": deeper(black_box(0), context.depth)}))
 }
 
 #[derive(Deserialize)]

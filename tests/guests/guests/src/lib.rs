@@ -61,6 +61,7 @@ fn package() -> Package {
         .task(Task::new("random", reach::random))
         .task(Task::new("append_line", effects::append_line))
         .task(Task::new("use_bucket", effects::use_bucket))
+        .task(Task::new("fill_bucket", effects::fill_bucket))
 }
 
 campanile_sdk::export!(package);

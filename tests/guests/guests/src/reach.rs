@@ -79,6 +79,13 @@ pub struct Url {
     url: String,
     #[serde(default = "ten_seconds")]
     timeout_ms: u64,
+    /// How often to ask.
+    #[serde(default = "once")]
+    times: u64,
+}
+
+fn once() -> u64 {
+    1
 }
 
 fn ten_seconds() -> u64 {
@@ -87,11 +94,17 @@ fn ten_seconds() -> u64 {
 
 /// A host that refuses the request makes this an [`Error::denied`].
 pub fn http_get(_: &Run, target: Url) -> Result<Value> {
-    let response = get(&target).map_err(|failure| match failure {
-        fetch::Failure::Denied(message) => Error::denied(message),
-        fetch::Failure::BadUrl(message) => Error::permanent(message),
-        other => Error::retryable(other.to_string()),
-    })?;
+    let ask = || {
+        get(&target).map_err(|failure| match failure {
+            fetch::Failure::Denied(message) => Error::denied(message),
+            fetch::Failure::BadUrl(message) => Error::permanent(message),
+            other => Error::retryable(other.to_string()),
+        })
+    };
+    let mut response = ask()?;
+    for _ in 1..target.times {
+        response = ask()?;
+    }
     Ok(json!({
         "status": response.status,
         "body": String::from_utf8_lossy(&response.body),

@@ -1,0 +1,269 @@
+//! Each limit, by a task that needs a little more than it and by one that just fits; and what of it goes on the record.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use campanile::wasm::{Resource, Share};
+use campanile_testkit::{Limits, Outcome, Reply, Report, TaskTest};
+use serde_json::{Value, json};
+
+fn task(id: &str, context: Value) -> TaskTest {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let test = TaskTest::load(root.join("tests/guests/guests.wasm")).unwrap();
+    test.task(id).context(context)
+}
+
+fn within(test: TaskTest, change: impl FnOnce(&mut Limits)) -> Report {
+    test.limits(change).run().unwrap()
+}
+
+#[track_caller]
+fn fits(report: &Report) {
+    assert!(report.succeeded(), "{report}");
+}
+
+#[track_caller]
+fn exceeds(report: &Report, outcome: Outcome, says: &str) {
+    assert_eq!(report.outcome(), outcome, "{report}");
+    assert!(report.message().contains(says), "no {says:?}: {report}");
+}
+
+/// What the record says of a resource.
+#[track_caller]
+fn share(report: &Report, resource: Resource) -> Share {
+    let shares = &report.usage().shares;
+    let found = shares.iter().find(|share| share.resource == resource);
+    *found.unwrap_or_else(|| panic!("nothing of {resource}: {shares:?}"))
+}
+
+#[test]
+fn wall_clock_time() {
+    let sleep = || task("sleep", json!({"ms": 100}));
+    let limit = |ms| move |limits: &mut Limits| limits.timeout = Duration::from_millis(ms);
+    let report = within(sleep(), limit(5_000));
+    fits(&report);
+    let share = share(&report, Resource::Timeout);
+    assert!((100..5_000).contains(&share.used), "{share:?}");
+    assert_eq!((share.limit, share.is_close()), (5_000, false));
+    exceeds(
+        &within(sleep(), limit(50)),
+        Outcome::TimedOut,
+        "time-out of 50ms",
+    );
+}
+
+#[test]
+fn time_on_a_processor() {
+    let limit = |limits: &mut Limits| limits.cpu = Some(Duration::from_millis(80));
+    // Waiting is not computing.
+    let report = within(task("sleep", json!({"ms": 150})), limit);
+    fits(&report);
+    let report = within(task("spin", json!({})), limit);
+    exceeds(
+        &report,
+        Outcome::TimedOut,
+        "80ms on a processor, its limit `cpu`",
+    );
+    let share = share(&report, Resource::Cpu);
+    assert_eq!(share.limit, 80);
+    assert!(share.used >= 80 && share.is_close(), "{share:?}");
+}
+
+#[test]
+fn memory() {
+    let alloc = |mebibytes: u64| task("alloc", json!({"bytes": mebibytes << 20}));
+    let limit = |limits: &mut Limits| limits.memory_bytes_max = 16 << 20;
+    let report = within(alloc(12), limit);
+    fits(&report);
+    let share = share(&report, Resource::Memory);
+    assert_eq!(share.limit, 16 << 20);
+    assert!(share.used > 12 << 20 && share.is_close(), "{share:?}");
+    exceeds(
+        &within(alloc(17), limit),
+        Outcome::MemoryExceeded,
+        "its limit is 16.0 MiB",
+    );
+}
+
+#[test]
+fn stack() {
+    fits(&task("recurse", json!({"depth": 1_000})).run().unwrap());
+    let report = task("recurse", json!({})).run().unwrap();
+    exceeds(&report, Outcome::Trapped, "stack");
+}
+
+#[test]
+fn output() {
+    let output = |bytes: u64| task("big_output", json!({"bytes": bytes}));
+    let limit = |limits: &mut Limits| limits.output_bytes_max = 1_000;
+    let report = within(output(1_000), limit);
+    fits(&report);
+    let share = share(&report, Resource::Output);
+    assert_eq!(
+        (share.used, share.limit, share.is_close()),
+        (1_000, 1_000, true)
+    );
+    exceeds(
+        &within(output(1_001), limit),
+        Outcome::InvalidOutput,
+        "1001 bytes and its limit is 1000",
+    );
+}
+
+#[test]
+fn what_is_printed_and_logged() {
+    let limit = |limits: &mut Limits| {
+        limits.stdio_bytes_max = 2_048;
+        limits.log_bytes_max = 1_000;
+    };
+    let report = within(task("stdout_flood", json!({"bytes": 1_024})), limit);
+    fits(&report);
+    assert!(report.stdout().ends_with("the last line\n"), "{report}");
+    let printed = share(&report, Resource::Stdio);
+    assert_eq!((printed.used, printed.limit), (1_024 + 14, 2_048));
+    // Too much is cut and marked, and the task goes on.
+    let report = within(task("stdout_flood", json!({"bytes": 100_000})), limit);
+    fits(&report);
+    assert!(
+        report.stdout().contains("more bytes were dropped"),
+        "{report}"
+    );
+    assert!(share(&report, Resource::Stdio).is_close());
+    let report = within(
+        task("log_flood", json!({"lines": 2, "bytes_each": 100})),
+        limit,
+    );
+    fits(&report);
+    assert_eq!(report.logs().len(), 2);
+    let report = within(
+        task("log_flood", json!({"lines": 200, "bytes_each": 100})),
+        limit,
+    );
+    fits(&report);
+    assert!(
+        report
+            .logs()
+            .last()
+            .unwrap()
+            .message
+            .contains("were dropped or cut")
+    );
+    assert!(share(&report, Resource::Log).is_close());
+}
+
+#[test]
+fn open_files() {
+    let open = |count: u64| {
+        task("open_files", json!({"path": "/in/a.txt", "count": count}))
+            .files("/in", [("a.txt", "a")])
+    };
+    // The granted directory is one of them.
+    let limit = |limits: &mut Limits| limits.open_files_max = 10;
+    let report = within(open(9), limit);
+    fits(&report);
+    let share = share(&report, Resource::OpenFiles);
+    assert_eq!((share.used, share.limit), (10, 10));
+    exceeds(
+        &within(open(10), limit),
+        Outcome::Failed,
+        "has 10 files and directories open, its limit",
+    );
+}
+
+#[test]
+fn a_file_that_is_closed_is_open_no_more() {
+    let test = task("read_file", json!({"path": "/in/a.txt"})).files("/in", [("a.txt", "a")]);
+    let report = within(test, |limits| limits.open_files_max = 2);
+    fits(&report);
+    assert_eq!(share(&report, Resource::OpenFiles).used, 2);
+}
+
+#[test]
+fn handles() {
+    let open = |count: u64| {
+        task("open_files", json!({"path": "/in/a.txt", "count": count}))
+            .files("/in", [("a.txt", "a")])
+    };
+    let limit = |limits: &mut Limits| limits.handles_max = 100;
+    fits(&within(open(50), limit));
+    let report = within(open(200), limit);
+    assert!(!report.succeeded(), "{report}");
+}
+
+#[test]
+fn http_requests_and_responses() {
+    let ask = |times: u64| {
+        task(
+            "http_get",
+            json!({"url": "https://api.example.com/", "times": times}),
+        )
+        .http("https://api.example.com", |_| {
+            Reply::text(200, "x".repeat(500))
+        })
+    };
+    let limit = |limits: &mut Limits| limits.http_requests_max = 3;
+    let report = within(ask(3), limit);
+    fits(&report);
+    let requests = share(&report, Resource::HttpRequests);
+    assert_eq!((requests.used, requests.limit), (3, 3));
+    let report = within(ask(4), limit);
+    assert!(!report.succeeded(), "{report}");
+    assert!(
+        report
+            .message()
+            .contains("has made 3 HTTP requests, its limit"),
+        "{report}"
+    );
+    let report = within(ask(1), |limits| limits.http_response_bytes_max = 500);
+    fits(&report);
+    let response = share(&report, Resource::HttpResponse);
+    assert_eq!((response.used, response.limit), (500, 500));
+    let report = within(ask(1), |limits| limits.http_response_bytes_max = 499);
+    assert!(!report.succeeded(), "{report}");
+}
+
+#[test]
+fn buckets_and_values() {
+    let fill = |keys: u64, bytes: u64| {
+        task("fill_bucket", json!({"keys": keys, "bytes": bytes}))
+            .bucket("default", [("a", "b"); 0])
+    };
+    // A key of 4 bytes, a value of 32 and 64 for the entry: 100 each.
+    let limit = |limits: &mut Limits| limits.keyvalue_bytes_max = 1_000;
+    let report = within(fill(10, 32), limit);
+    fits(&report);
+    let share = share(&report, Resource::Keyvalue);
+    assert_eq!((share.used, share.limit), (1_000, 1_000));
+    let report = within(fill(11, 32), limit);
+    exceeds(
+        &report,
+        Outcome::Failed,
+        "would have 1100 bytes and its limit is 1000",
+    );
+    assert_eq!(report.bucket("default").len(), 10, "the others are there");
+    let limit = |limits: &mut Limits| limits.keyvalue_value_bytes_max = 32;
+    fits(&within(fill(1, 32), limit));
+    exceeds(
+        &within(fill(1, 33), limit),
+        Outcome::Failed,
+        "the value has 33 bytes and its limit is 32",
+    );
+}
+
+#[test]
+fn what_crosses_in_one_call() {
+    let fill = |bytes: u64| {
+        task("fill_bucket", json!({"keys": 1, "bytes": bytes})).bucket("default", [("a", "b"); 0])
+    };
+    // An output may be four times its limit and still be told as too large, so that counts too.
+    let limit = |limits: &mut Limits| {
+        limits.host_call_bytes_max = 100 << 10;
+        limits.output_bytes_max = 1 << 10;
+    };
+    fits(&within(fill(50 << 10), limit));
+    exceeds(
+        &within(fill(200 << 10), limit),
+        Outcome::Trapped,
+        "too much data is being copied",
+    );
+}

@@ -1,0 +1,4 @@
+//! The kit on real packages. One binary, because each one links the sandbox.
+
+mod first_party;
+mod limits;
