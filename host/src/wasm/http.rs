@@ -117,7 +117,12 @@ impl WasiHttpHooks for HttpGate {
                 self.waits(options.unwrap_or_default()),
                 self.response_bytes.clone(),
             )),
-            Network::Scripted(script) => Box::pin(ask(Arc::clone(script), request)),
+            Network::Scripted(script) => Box::pin(ask(
+                Arc::clone(script),
+                request,
+                self.response_bytes.clone(),
+                self.wait_max,
+            )),
         };
         match self.effects.are_watched() {
             false => Box::new(answer),
@@ -211,14 +216,8 @@ async fn exchange(
         .map_err(|_| Error::HttpResponseTimeout)?
         .map_err(protocol_error)?;
     let response = response.map(|incoming| {
-        BoundedBody {
-            incoming,
-            bytes: 0,
-            bytes_most: response_bytes,
-            wait: waits.between_bytes,
-            patience: Box::pin(tokio::time::sleep(waits.between_bytes)),
-        }
-        .boxed_unsync()
+        let body = incoming.map_err(protocol_error).boxed_unsync();
+        bounded(body, response_bytes, waits.between_bytes)
     });
     Ok((response, driver))
 }
@@ -297,7 +296,12 @@ where
 }
 
 /// The answer of a script.
-async fn ask(script: Arc<dyn Replies>, request: Request<WasiBody>) -> Result<Exchanged> {
+async fn ask(
+    script: Arc<dyn Replies>,
+    request: Request<WasiBody>,
+    response_bytes: Gauge,
+    wait: Duration,
+) -> Result<Exchanged> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, SCRIPTED_BODY_BYTES_MAX);
     let body = body
@@ -328,7 +332,7 @@ async fn ask(script: Arc<dyn Replies>, request: Request<WasiBody>) -> Result<Exc
     }
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
     let response = response
-        .body(body.boxed_unsync())
+        .body(bounded(body.boxed_unsync(), response_bytes, wait))
         .map_err(|_| Error::HttpProtocolError)?;
     let driver: Driver = Box::new(std::future::ready(Ok(())));
     Ok((response, driver))
@@ -347,11 +351,22 @@ fn protocol_error(error: hyper::Error) -> Error {
 
 /// A response body that ends in an error when it grows too large or pauses too long.
 struct BoundedBody {
-    incoming: Incoming,
+    body: WasiBody,
     bytes: u64,
     bytes_most: Gauge,
     wait: Duration,
     patience: Pin<Box<Sleep>>,
+}
+
+fn bounded(body: WasiBody, bytes_most: Gauge, wait: Duration) -> WasiBody {
+    let bounded = BoundedBody {
+        body,
+        bytes: 0,
+        bytes_most,
+        wait,
+        patience: Box::pin(tokio::time::sleep(wait)),
+    };
+    bounded.boxed_unsync()
 }
 
 impl Body for BoundedBody {
@@ -362,7 +377,7 @@ impl Body for BoundedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match Pin::new(&mut self.incoming).poll_frame(cx) {
+        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 ready!(self.patience.as_mut().poll(cx));
@@ -373,7 +388,7 @@ impl Body for BoundedBody {
         self.patience.as_mut().reset(until);
         let frame = match frame {
             None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(protocol_error(error)))),
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
             Some(Ok(frame)) => frame,
         };
         self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -386,11 +401,11 @@ impl Body for BoundedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        self.body.size_hint()
     }
 }
 
