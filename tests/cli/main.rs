@@ -9,6 +9,7 @@ mod guest;
 mod https;
 mod import;
 mod languages;
+mod new;
 mod output;
 mod plan;
 mod policies;

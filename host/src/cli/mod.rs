@@ -12,6 +12,7 @@ mod db;
 mod event;
 mod explain;
 mod launch;
+mod new;
 mod output;
 mod package;
 mod plan;
@@ -84,6 +85,8 @@ struct Common {
 enum Command {
     /// Serve: watch the plugin folder, ring on schedule, keep the record
     Serve(serve::Serve),
+    /// Write a project of your own to begin with: a task, its tests and how to build it
+    New(new::New),
     /// Run a task once, without a database
     #[command(subcommand)]
     Task(task::Task),
@@ -152,6 +155,7 @@ impl Cli {
         let common = self.common;
         let done = match self.command {
             Command::Serve(command) => command.run(&common).await,
+            Command::New(command) => command.run(&common),
             Command::Task(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
             Command::Backfill(command) => command.run(&common).await,
