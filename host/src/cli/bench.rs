@@ -34,6 +34,9 @@ use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
 use crate::watch::{Mode, Watch};
 
+mod big;
+mod load;
+
 /// The task that is launched: it reads its context, logs a line and gives a small result.
 const NOOP: &[u8] = include_bytes!("../../../tests/guests/noop.wasm");
 /// The package and the task have one name.
@@ -51,6 +54,8 @@ pub(super) enum Bench {
     Launches(Launches),
     /// Many schedules due at the same moment, again and again: how late, and is any missed or doubled
     Burst(Burst),
+    /// How soon packages are there, and whether launches feel it when a large one is compiled
+    Load(load::Load),
 }
 
 #[derive(Args)]
@@ -116,6 +121,7 @@ impl Bench {
         match self {
             Bench::Launches(launches) => launches.run(common, &config).await,
             Bench::Burst(burst) => burst.run(common, &config).await,
+            Bench::Load(load) => load.run(common, &config).await,
         }
     }
 }
@@ -125,7 +131,7 @@ impl Launches {
         let sandbox = bare_sandbox(config).await?;
         let database = bare_database(config, self.n).await?;
 
-        let tower = Tower::raise(config).await?;
+        let tower = Tower::raise(config, Mode::Off).await?;
         tower.owe(self.n).await?;
         // Neither making the schedules nor reading the record is a part of a launch.
         let before = cpu_time();
@@ -184,7 +190,7 @@ impl Launches {
 
 impl Burst {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
-        let tower = Tower::raise(config).await?;
+        let tower = Tower::raise(config, Mode::Off).await?;
         let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
         // A little ahead, so that every schedule is in place when the first slot comes.
         let from = tower.clock.now().plus(Duration::from_secs(2));
@@ -268,6 +274,7 @@ impl Burst {
 
 /// A serving host on a scratch database, with the no-op package in its folder.
 struct Tower {
+    engine: Arc<Engine>,
     db: Db,
     clock: Clock,
     folder: tempfile::TempDir,
@@ -276,11 +283,11 @@ struct Tower {
 }
 
 impl Tower {
-    async fn raise(config: &Config) -> Result<Tower, Failure> {
+    async fn raise(config: &Config, mode: Mode) -> Result<Tower, Failure> {
         let (engine, lock, folder, dir) = engine(config).await?;
         let db = engine.db().clone();
         let clock = engine.clock().clone();
-        let watch = Watch::start(dir.path(), Mode::Off, PATIENCE);
+        let watch = Watch::start(dir.path(), mode, PATIENCE);
         let (stop, stopping) = watch::channel(false);
         let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
         let deadline = Instant::now() + PATIENCE;
@@ -291,6 +298,7 @@ impl Tower {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(Tower {
+            engine,
             db,
             clock,
             folder: dir,
