@@ -257,12 +257,12 @@ async fn starts_on(
         let start = || start(&file, &plugins, &url).map(millis);
         // The first one makes the host known.
         start()?;
-        let empty = median(&start)?;
+        let empty = median(start)?;
         for (n, bytes) in versions.iter().enumerate() {
             std::fs::write(plugins.join(format!("known-{n:03}.wasm")), bytes).map_err(failed)?;
         }
         let cold = start()?;
-        let warm = median(&start)?;
+        let warm = median(start)?;
         Ok(Starts { empty, cold, warm })
     };
     tokio::task::spawn_blocking(measure).await.map_err(failed)?
