@@ -22,12 +22,12 @@ use crate::config::Config;
 use crate::db::launches::{self, LaunchRow};
 use crate::db::runs::RunEnd;
 use crate::db::task_runs::TaskRun;
-use crate::db::{Db, LaunchStatus, Origin, schedules, stats};
+use crate::db::{Db, LaunchStatus, Origin, packages, schedules, stats};
 use crate::engine::audit::Lag;
 use crate::engine::context::{self, Facts};
 use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
-use crate::ids::RunId;
+use crate::ids::{ArtifactDigest, RunId};
 use crate::package::{Folder, Packages, Rules};
 use crate::policy::{Overlap, Policies};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
@@ -274,7 +274,6 @@ impl Burst {
 
 /// A serving host on a scratch database, with the no-op package in its folder.
 struct Tower {
-    engine: Arc<Engine>,
     db: Db,
     clock: Clock,
     folder: tempfile::TempDir,
@@ -291,14 +290,13 @@ impl Tower {
         let (stop, stopping) = watch::channel(false);
         let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
         let deadline = Instant::now() + PATIENCE;
-        while engine.packages().get(NAME).is_none() {
+        while !is_in_force(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
             if served.is_finished() || Instant::now() > deadline {
                 return Err(Failure::failed("the host did not load the no-op package"));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(Tower {
-            engine,
             db,
             clock,
             folder: dir,
@@ -358,6 +356,13 @@ impl Tower {
             Err(panic) => Err(Failure::failed(format!("the host panicked: {panic}"))),
         }
     }
+}
+
+/// Whether the record has that version of a package in force: a moment later than the host has it.
+async fn is_in_force(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<bool, Failure> {
+    let mut tx = db.read().await?;
+    let row = packages::find(&mut tx, name).await?;
+    Ok(row.is_some_and(|row| row.digest.as_ref() == Some(digest) && row.missing_since.is_none()))
 }
 
 type Parts = (Arc<Engine>, crate::db::HostLock, Folder, tempfile::TempDir);

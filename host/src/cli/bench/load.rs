@@ -10,7 +10,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{NAME, PATIENCE, Tower, add_schedules, big, sandbox};
+use super::{NAME, PATIENCE, Tower, add_schedules, big, is_in_force, sandbox};
 use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::clock::{Clock, Timestamp};
@@ -194,8 +194,7 @@ impl Tower {
         let dropped_at = self.clock.now().plus(QUIET + SETTLE);
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            let live = self.engine.packages().get(name);
-            if live.is_some_and(|live| live.digest == digest) {
+            if is_in_force(&self.db, name, &digest).await? {
                 return Ok((dropped_at, self.clock.now()));
             }
             tokio::time::sleep(LOOK).await;
