@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 /// A burst of events is over when none came for so long.
-const QUIET: Duration = Duration::from_millis(300);
+pub const QUIET: Duration = Duration::from_millis(300);
 /// A burst that does not end is cut here.
 const BURST_MOST: Duration = Duration::from_secs(2);
 /// How often to look whether the folder is still the same one, and the distance of hints in [`Mode::Poll`].

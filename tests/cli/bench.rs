@@ -3,11 +3,12 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::Value;
 
-use crate::tower::Tower;
+use crate::tower::{Tower, package};
 
 on_both_empty!(
     a_backlog_is_measured_beside_its_floors,
     a_burst_is_measured_and_accounted_for,
+    starts_drops_and_the_lag_beside_a_compilation_are_measured,
 );
 
 async fn a_backlog_is_measured_beside_its_floors(place: Place) {
@@ -43,9 +44,41 @@ async fn a_burst_is_measured_and_accounted_for(place: Place) {
     left_nothing(&tower);
 }
 
+async fn starts_drops_and_the_lag_beside_a_compilation_are_measured(place: Place) {
+    let tower = Tower::new(place);
+    let component = package("diamond");
+    let report = tower.json([
+        "bench",
+        "load",
+        "--packages",
+        "2",
+        "--seconds",
+        "2",
+        "--component",
+        component.to_str().expect("a path"),
+    ]);
+    assert_eq!(report["packages"], 2);
+    for figure in [
+        &report["start_ms"]["empty"],
+        &report["start_ms"]["cold"],
+        &report["start_ms"]["warm"],
+        &report["component_cached_ms"],
+    ] {
+        assert!(figure.as_f64().unwrap_or_default() > 0.0, "{report:#}");
+    }
+    for key in ["drop_ms", "lag_alone_ms", "lag_compiling_ms"] {
+        has_figures(&report, key);
+    }
+    left_nothing(&tower);
+}
+
 fn has_lag(report: &Value) {
+    has_figures(report, "lag_ms");
+}
+
+fn has_figures(report: &Value, of: &str) {
     for key in ["p50", "p99", "max"] {
-        assert!(report["lag_ms"][key].is_f64(), "lag_ms.{key}: {report:#}");
+        assert!(report[of][key].is_f64(), "{of}.{key}: {report:#}");
     }
 }
 

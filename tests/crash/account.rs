@@ -63,6 +63,7 @@ impl fmt::Display for Account {
 pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Account {
     let mut account = Account {
         schedules: record.schedules.len(),
+        slots: check_slots(record),
         effects: effects.len(),
         ..Account::default()
     };
@@ -79,41 +80,6 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             .entry(run.launch_id.to_string())
             .or_default()
             .push(run);
-    }
-    for schedule in &record.schedules {
-        let name = &schedule.says.name;
-        let rule =
-            Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id)).expect("a rule");
-        let rows = record
-            .launches
-            .get(name)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let mut expected = rule.next(schedule.says.since);
-        let mut last = None;
-        for row in rows {
-            assert_eq!(
-                Some(row.scheduled_time),
-                expected,
-                "{name}: the next slot with a row"
-            );
-            let mut slot = row.scheduled_time;
-            for _ in 1..row.slot_count {
-                slot = rule.next(slot).expect("a slot of the range");
-            }
-            assert_eq!(slot, row.scheduled_last, "{name}: the end of a range");
-            account.slots += u64::try_from(row.slot_count).expect("a count");
-            last = Some(slot);
-            expected = rule.next(slot);
-        }
-        // A pause moves no cursor; while it is enabled the cursor is the last slot decided.
-        match last {
-            Some(last) => assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor"),
-            None => assert!(
-                expected.is_none_or(|slot| slot > schedule.state.cursor_at),
-                "{name}: slots without a row"
-            ),
-        }
     }
     for launch in record.all_launches() {
         let id = launch.id.to_string();
@@ -173,4 +139,49 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
         "effects of no launch: {effects_of:?}"
     );
     account
+}
+
+/// Check that every slot of every schedule, from its first to its cursor, has exactly one row; gives how many there are.
+///
+/// # Panics
+///
+/// At the first that has not, with its schedule.
+pub fn check_slots(record: &Record) -> u64 {
+    let mut slots = 0;
+    for schedule in &record.schedules {
+        let name = &schedule.says.name;
+        let rule =
+            Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id)).expect("a rule");
+        let rows = record
+            .launches
+            .get(name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut expected = rule.next(schedule.says.since);
+        let mut last = None;
+        for row in rows {
+            assert_eq!(
+                Some(row.scheduled_time),
+                expected,
+                "{name}: the next slot with a row"
+            );
+            let mut slot = row.scheduled_time;
+            for _ in 1..row.slot_count {
+                slot = rule.next(slot).expect("a slot of the range");
+            }
+            assert_eq!(slot, row.scheduled_last, "{name}: the end of a range");
+            slots += u64::try_from(row.slot_count).expect("a count");
+            last = Some(slot);
+            expected = rule.next(slot);
+        }
+        // A pause moves no cursor; while it is enabled the cursor is the last slot decided.
+        match last {
+            Some(last) => assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor"),
+            None => assert!(
+                expected.is_none_or(|slot| slot > schedule.state.cursor_at),
+                "{name}: slots without a row"
+            ),
+        }
+    }
+    slots
 }

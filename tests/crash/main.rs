@@ -22,7 +22,9 @@ mod line;
 mod outage;
 mod points;
 mod stop;
+mod storm;
 mod tower;
+mod weather;
 
 /// Whether to take the time that a demonstration takes, rather than that of the usual suite.
 fn long() -> bool {

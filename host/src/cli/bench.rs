@@ -22,17 +22,20 @@ use crate::config::Config;
 use crate::db::launches::{self, LaunchRow};
 use crate::db::runs::RunEnd;
 use crate::db::task_runs::TaskRun;
-use crate::db::{Db, LaunchStatus, Origin, schedules, stats};
+use crate::db::{Db, LaunchStatus, Origin, packages, schedules, stats};
 use crate::engine::audit::Lag;
 use crate::engine::context::{self, Facts};
 use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
-use crate::ids::RunId;
+use crate::ids::{ArtifactDigest, RunId};
 use crate::package::{Folder, Packages, Rules};
 use crate::policy::{Overlap, Policies};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
 use crate::watch::{Mode, Watch};
+
+mod big;
+mod load;
 
 /// The task that is launched: it reads its context, logs a line and gives a small result.
 const NOOP: &[u8] = include_bytes!("../../../tests/guests/noop.wasm");
@@ -51,6 +54,8 @@ pub(super) enum Bench {
     Launches(Launches),
     /// Many schedules due at the same moment, again and again: how late, and is any missed or doubled
     Burst(Burst),
+    /// How soon packages are there, and whether launches feel it when a large one is compiled
+    Load(load::Load),
 }
 
 #[derive(Args)]
@@ -116,6 +121,7 @@ impl Bench {
         match self {
             Bench::Launches(launches) => launches.run(common, &config).await,
             Bench::Burst(burst) => burst.run(common, &config).await,
+            Bench::Load(load) => load.run(common, &config).await,
         }
     }
 }
@@ -125,7 +131,7 @@ impl Launches {
         let sandbox = bare_sandbox(config).await?;
         let database = bare_database(config, self.n).await?;
 
-        let tower = Tower::raise(config).await?;
+        let tower = Tower::raise(config, Mode::Off).await?;
         tower.owe(self.n).await?;
         // Neither making the schedules nor reading the record is a part of a launch.
         let before = cpu_time();
@@ -184,7 +190,7 @@ impl Launches {
 
 impl Burst {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
-        let tower = Tower::raise(config).await?;
+        let tower = Tower::raise(config, Mode::Off).await?;
         let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
         // A little ahead, so that every schedule is in place when the first slot comes.
         let from = tower.clock.now().plus(Duration::from_secs(2));
@@ -276,15 +282,15 @@ struct Tower {
 }
 
 impl Tower {
-    async fn raise(config: &Config) -> Result<Tower, Failure> {
+    async fn raise(config: &Config, mode: Mode) -> Result<Tower, Failure> {
         let (engine, lock, folder, dir) = engine(config).await?;
         let db = engine.db().clone();
         let clock = engine.clock().clone();
-        let watch = Watch::start(dir.path(), Mode::Off, PATIENCE);
+        let watch = Watch::start(dir.path(), mode, PATIENCE);
         let (stop, stopping) = watch::channel(false);
         let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
         let deadline = Instant::now() + PATIENCE;
-        while engine.packages().get(NAME).is_none() {
+        while !is_in_force(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
             if served.is_finished() || Instant::now() > deadline {
                 return Err(Failure::failed("the host did not load the no-op package"));
             }
@@ -350,6 +356,13 @@ impl Tower {
             Err(panic) => Err(Failure::failed(format!("the host panicked: {panic}"))),
         }
     }
+}
+
+/// Whether the record has that version of a package in force: a moment later than the host has it.
+async fn is_in_force(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<bool, Failure> {
+    let mut tx = db.read().await?;
+    let row = packages::find(&mut tx, name).await?;
+    Ok(row.is_some_and(|row| row.digest.as_ref() == Some(digest) && row.missing_since.is_none()))
 }
 
 type Parts = (Arc<Engine>, crate::db::HostLock, Folder, tempfile::TempDir);

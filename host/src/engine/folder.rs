@@ -1,5 +1,7 @@
 //! The plugin folder's changes: on the record first, the package with its schedules, and then in force.
 
+use std::sync::Arc;
+
 use super::approval::{self, Entry};
 use super::schedules::{self as orders, ScheduleError, Wanted};
 use super::{Engine, EngineError, held, recover};
@@ -133,7 +135,7 @@ impl Engine {
             bytes: &bytes,
             said: &said,
         };
-        let refusals = match self.record_package(new, Some(news)).await? {
+        let refusals = match self.put_in_force(new, change, Some(news)).await? {
             Recorded::Taken(refusals) => refusals,
             Recorded::Held(said) => {
                 if let Some(said) = said {
@@ -142,11 +144,32 @@ impl Engine {
                 return Ok(Some(false));
             }
         };
-        self.packages.apply(change);
         self.told.forget(&new.name);
         tracing::info!("{change}");
         self.followed(&refusals);
         Ok(Some(true))
+    }
+
+    /// Put a change on the record and in force.
+    ///
+    /// A package that was not there is here before the record has it: its launches may be taken from that moment on,
+    /// and are not sooner.
+    async fn put_in_force(
+        &self,
+        new: &Package,
+        change: &Change,
+        news: Option<News<'_>>,
+    ) -> Result<Recorded, EngineError> {
+        if let Change::Added(_) = change {
+            self.packages.apply(change);
+        }
+        let recorded = self.record_package(new, news).await;
+        match (&recorded, change) {
+            (Ok(Recorded::Taken(_)), _) => self.packages.apply(change),
+            (_, Change::Added(new)) => self.packages.apply(&Change::Removed(Arc::clone(new))),
+            _ => {}
+        }
+        recorded
     }
 
     /// The schedules of a package are those that it has now.
@@ -207,8 +230,7 @@ impl Engine {
             return Ok(());
         };
         // Held, when a decision came between: the scan that it woke looks again.
-        if let Recorded::Taken(refusals) = self.record_package(new, None).await? {
-            self.packages.apply(&change);
+        if let Recorded::Taken(refusals) = self.put_in_force(new, &change, None).await? {
             tracing::info!("{change}");
             self.followed(&refusals);
         }

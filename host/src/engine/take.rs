@@ -44,6 +44,8 @@ impl Engine {
         let lease_until = now.plus(self.settings.lease);
         let proven_until = Instant::now() + self.settings.lease;
         let mut tx = self.db.write().await?;
+        // Before the record is read: a package that goes meanwhile goes there first.
+        let live = self.packages.all();
         let continued = runs::take_waiting(&mut tx, self.host, now, lease_until, free).await?;
         let open = runs::open(&mut tx, self.host, now, free - continued.len() as i64).await?;
         if continued.is_empty() && open.is_empty() {
@@ -60,7 +62,6 @@ impl Engine {
             let is_recovery = taken.recoveries > 0;
             (RunId::new(now), runs::FIRST_TOKEN, is_recovery, taken)
         });
-        let live = self.packages.all();
         let mut work = Vec::new();
         for (run_id, token, is_recovery, taken) in continued.chain(begun) {
             let spec = self

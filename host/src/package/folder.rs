@@ -21,7 +21,7 @@ use crate::wasm::{Artifact, Limits, Sandbox};
 mod resolve;
 
 /// How far apart two equal readings of a file must be for it to count as written to its end.
-const SETTLE: Duration = Duration::from_millis(200);
+pub const SETTLE: Duration = Duration::from_millis(200);
 
 /// How often a scan looks whether files hold still before it leaves the restless to the next one.
 const SETTLE_ROUNDS: usize = 10;

@@ -28,7 +28,7 @@ pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
 
-pub use folder::{Folder, FolderError, Rules, Scan};
+pub use folder::{Folder, FolderError, Rules, SETTLE, Scan};
 pub use granted::Granted;
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};

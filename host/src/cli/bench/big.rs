@@ -1,0 +1,85 @@
+//! A component as large as those of interpreters, made for the purpose: a program for WASI preview 1.
+
+/// Functions, and turns of arithmetic in each: some 4 MB of code.
+const FUNCTIONS: u32 = 1_000;
+const TURNS: u32 = 260;
+/// What lies beside the code, as an interpreter's library does.
+const DATA_BYTES: u32 = 16 << 20;
+const PAGE_BYTES: u32 = 1 << 16;
+
+/// The bytes of it. They are always the same.
+pub(super) fn component() -> Vec<u8> {
+    let mut module = b"\0asm\x01\0\0\0".to_vec();
+    // Of `proc_exit`, of `_start`, and of what takes time to compile.
+    section(
+        &mut module,
+        1,
+        &[3, 0x60, 1, 0x7f, 0, 0x60, 0, 0, 0x60, 1, 0x7f, 1, 0x7f],
+    );
+    let mut imports = vec![1];
+    name(&mut imports, "wasi_snapshot_preview1");
+    name(&mut imports, "proc_exit");
+    imports.extend_from_slice(&[0, 0]);
+    section(&mut module, 2, &imports);
+    let mut functions = Vec::new();
+    number(&mut functions, FUNCTIONS + 1);
+    functions.push(1);
+    functions.extend(std::iter::repeat_n(2, FUNCTIONS as usize));
+    section(&mut module, 3, &functions);
+    let mut memory = vec![1, 0];
+    number(&mut memory, DATA_BYTES / PAGE_BYTES + 1);
+    section(&mut module, 5, &memory);
+    let mut exports = vec![2];
+    name(&mut exports, "memory");
+    exports.extend_from_slice(&[2, 0]);
+    name(&mut exports, "_start");
+    exports.extend_from_slice(&[0, 1]);
+    section(&mut module, 7, &exports);
+    section(&mut module, 10, &code());
+    let mut data = vec![1, 0, 0x41, 0, 0x0b];
+    number(&mut data, DATA_BYTES);
+    data.extend((0..DATA_BYTES).map(|at| (at / 7) as u8));
+    section(&mut module, 11, &data);
+    module
+}
+
+fn code() -> Vec<u8> {
+    let mut code = Vec::new();
+    number(&mut code, FUNCTIONS + 1);
+    // `_start` does nothing.
+    code.extend_from_slice(&[2, 0, 0x0b]);
+    for function in 0..FUNCTIONS {
+        // One local besides the parameter.
+        let mut body = vec![1, 1, 0x7f];
+        for turn in 0..TURNS {
+            // local 1 = (local 0 * c) xor local 1; local 0 = local 0 + local 1
+            body.extend_from_slice(&[0x20, 0, 0x41]);
+            number(&mut body, (function + turn) % 64);
+            body.extend_from_slice(&[0x6c, 0x20, 1, 0x73, 0x22, 1, 0x20, 0, 0x6a, 0x21, 0]);
+        }
+        body.extend_from_slice(&[0x20, 0, 0x0b]);
+        number(&mut code, body.len() as u32);
+        code.extend(body);
+    }
+    code
+}
+
+fn section(module: &mut Vec<u8>, id: u8, content: &[u8]) {
+    module.push(id);
+    number(module, content.len() as u32);
+    module.extend_from_slice(content);
+}
+
+fn name(into: &mut Vec<u8>, name: &str) {
+    number(into, name.len() as u32);
+    into.extend_from_slice(name.as_bytes());
+}
+
+/// LEB128, without a sign.
+fn number(into: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
