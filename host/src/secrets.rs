@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -100,10 +100,7 @@ impl Vault {
             Source::Env { value, .. } => value.clone().ok_or_else(|| {
                 "it was not set when the host started; set it and start the host again".to_owned()
             }),
-            Source::File(path) => match tokio::fs::File::open(path).await {
-                Ok(file) => read(file).await,
-                Err(error) => Err(error.to_string()),
-            },
+            Source::File(path) => read_file(path).await,
             Source::Command(words) => self.asked(name, words).await,
         };
         value.map_err(|why| SecretError {
@@ -127,6 +124,18 @@ impl Vault {
 
     fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Instant, Secret)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Read a file. Opening a pipe would wait for whoever writes to it.
+async fn read_file(path: &Path) -> Result<Secret, String> {
+    let about = tokio::fs::metadata(path).await;
+    if !about.map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    match tokio::fs::File::open(path).await {
+        Ok(file) => read(file).await,
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -224,6 +233,8 @@ mod tests {
         );
         let missing = value(Source::File("/no/such/file".into())).await;
         assert!(missing.unwrap_err().contains("file /no/such/file"));
+        let folder = value(Source::File("/".into())).await.unwrap_err();
+        assert!(folder.ends_with("it is not a regular file"), "{folder}");
         let failed = value(command(&["false"])).await.unwrap_err();
         assert!(failed.contains("it ended with exit status: 1"), "{failed}");
         let empty = value(command(&["true"])).await.unwrap_err();

@@ -136,6 +136,10 @@ impl Buckets for RunBuckets {
     ) -> BoxFuture<'a, Result<(u64, u64), BucketError>> {
         Box::pin(async move {
             let mut tx = self.db.write().await?;
+            // The run before the bucket, as in every change: two in opposite orders would wait for each other.
+            if !runs::hold(&mut tx, self.run, self.token).await? {
+                return Err(BucketError::NotHeld);
+            }
             buckets::lock(&mut tx, namespace).await?;
             let value = buckets::value(&mut tx, namespace, key).await?;
             let sum = add(key, value.as_deref(), delta)?;

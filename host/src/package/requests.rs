@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Manifest, manifest::Requests};
 use crate::telemetry::printable_line;
-use crate::wasm::{DirectoryGrant, Grants, HttpGrant};
+use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant};
 use crate::words::words;
 
 words! {
@@ -185,22 +185,35 @@ impl Manifest {
 
 /// `grants`, and all that is asked for besides.
 fn with_all(requests: &Requests, grants: &Grants) -> Grants {
+    // Named one by one, so that a new kind of request cannot be forgotten here.
+    let Requests {
+        directories,
+        env,
+        http,
+        config,
+        keyvalue,
+    } = requests;
     let mut all = grants.clone();
     let empty = |name: &String| (name.clone(), String::new());
-    all.env.extend(requests.env.iter().map(empty));
-    all.config.extend(requests.config.iter().map(empty));
-    let directories = requests.directories.iter().map(|wanted| DirectoryGrant {
+    all.env.extend(env.iter().map(empty));
+    all.config.extend(config.iter().map(empty));
+    let directories = directories.iter().map(|wanted| DirectoryGrant {
         host: PathBuf::new(),
         guest: wanted.guest.clone(),
         writable: wanted.writable,
     });
     all.directories.extend(directories);
-    all.http
-        .extend(requests.http.iter().map(|wanted| HttpGrant {
-            scheme: wanted.scheme.clone(),
-            host: wanted.host.clone(),
-            port: None,
-            methods: Vec::new(),
+    all.http.extend(http.iter().map(|wanted| HttpGrant {
+        scheme: wanted.scheme.clone(),
+        host: wanted.host.clone(),
+        port: None,
+        methods: Vec::new(),
+    }));
+    all.keyvalue
+        .extend(keyvalue.iter().map(|wanted| BucketGrant {
+            bucket: wanted.bucket.clone(),
+            namespace: String::new(),
+            writable: wanted.writable,
         }));
     all
 }
@@ -219,6 +232,21 @@ mod tests {
         new.iter()
             .map(|request| format!("{} {}", request.kind, request.what))
             .collect()
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_nothing_new_of_any_kind() {
+        let all = json!({
+            "directories": [{"guest": "/a", "access": "write"}], "env": ["A"], "config": ["b"],
+            "http": [{"host": "example.com"}], "keyvalue": [{"bucket": "c", "access": "read"}],
+        });
+        let none: [String; 0] = [];
+        assert_eq!(beyond(all.clone(), all.clone(), &Grants::default()), none);
+        assert_eq!(beyond(all, json!({}), &Grants::default()).len(), 5);
+        let more = json!({"keyvalue": [{"bucket": "c", "access": "write"}]});
+        let less = json!({"keyvalue": [{"bucket": "c", "access": "read"}]});
+        let grants = Grants::default();
+        assert_eq!(beyond(more, less, &grants), ["keyvalue write c"]);
     }
 
     fn directory(guest: &str, writable: bool) -> DirectoryGrant {

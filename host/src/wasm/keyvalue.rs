@@ -17,8 +17,9 @@ pub const KEY_BYTES_MAX: usize = 1 << 10;
 /// What an entry costs beside its key and its value, so that empty ones are not free.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
 
-/// Keys in one question of `get-many`.
-const KEYS_PER_READ_MAX: usize = 10_000;
+/// Keys in one question of `get-many`, and in one change: the database does nothing else for a bucket meanwhile, nor,
+/// on SQLite, for anybody.
+const KEYS_AT_ONCE_MAX: usize = 10_000;
 
 /// Keys in one answer of `list-keys`.
 const KEYS_PER_PAGE: usize = 1000;
@@ -288,6 +289,9 @@ impl HostState {
             ));
             return Some(store::Error::AccessDenied);
         }
+        if let Some(fault) = too_many(changes.len()) {
+            return Some(fault);
+        }
         let value_bytes_max = self.keyvalue_value_bytes_max;
         changes.iter().find_map(|(key, value)| {
             let bytes = value.as_ref().map_or(0, Vec::len);
@@ -330,11 +334,8 @@ impl HostState {
         keys: &[String],
     ) -> Answer<Vec<Option<Vec<u8>>>> {
         let grant = self.grant(bucket)?;
-        if keys.len() > KEYS_PER_READ_MAX {
-            return Ok(other(format!(
-                "{} keys are more than the {KEYS_PER_READ_MAX} that are read at once",
-                keys.len()
-            )));
+        if let Some(fault) = too_many(keys.len()) {
+            return Ok(Err(fault));
         }
         // A key asked for many times is one to look up.
         let unique: BTreeSet<&String> = keys.iter().collect();
@@ -354,6 +355,15 @@ impl HostState {
         }
         Ok(Ok(keys.iter().map(|key| value(key).cloned()).collect()))
     }
+}
+
+/// Refuse so many keys in one call.
+fn too_many(keys: usize) -> Option<store::Error> {
+    (keys > KEYS_AT_ONCE_MAX).then(|| {
+        store::Error::Other(format!(
+            "{keys} keys are more than the {KEYS_AT_ONCE_MAX} of one call: make several"
+        ))
+    })
 }
 
 /// A change in words, for whoever watches the effects of a call.

@@ -85,7 +85,14 @@ impl Redaction {
                     entries.insert(key, value);
                 }
             }
-            _ => {}
+            Value::Number(number) => {
+                let mut text = number.to_string();
+                self.text(&mut text);
+                if text != number.to_string() {
+                    *value = Value::String(text);
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
         }
     }
 }
@@ -120,6 +127,14 @@ mod tests {
         let mut text = r#"{"k":"-----BEGIN\nab\"cd\n-----END"} and ab"cd alone"#.to_owned();
         redaction.text(&mut text);
         assert_eq!(text, r#"{"k":"[secret key]"} and [secret key] alone"#);
+    }
+
+    #[test]
+    fn a_value_of_digits_is_found_in_numbers() {
+        let redaction = redaction(&[("pin", "8421973")]);
+        let mut value = json!({"n": 8_421_973, "m": 842_197, "f": 1.5});
+        redaction.json(&mut value);
+        assert_eq!(value, json!({"n": "[secret pin]", "m": 842_197, "f": 1.5}));
     }
 
     #[test]
