@@ -4,7 +4,7 @@ use super::LogLine;
 use crate::clock::Timestamp;
 
 /// The group of lines that the host itself adds.
-const OWN_CONTEXT: &str = "campanile";
+pub(super) const OWN_CONTEXT: &str = "campanile";
 
 /// What a line costs beside its text: its time, its level, and a stop to a flood of empty lines.
 const LINE_OVERHEAD_BYTES: usize = 32;

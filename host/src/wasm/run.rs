@@ -12,6 +12,7 @@ use super::cpu::metered;
 use super::directories::{self, Unopened};
 use super::effects::Crash;
 use super::imports::bindings::campanile::task::types;
+use super::logs;
 use super::secrets::Redaction;
 use super::store::{self, HostState, Opening};
 use super::trap::trap_message;
@@ -20,6 +21,9 @@ use crate::clock::Clock;
 
 /// Of a message that goes on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
+
+/// Stands at the end of a message that was cut.
+pub(super) const MESSAGE_CUT: &str = " [the rest was dropped]";
 
 const PUT_ELSEWHERE: &str =
     "put large results in a file or a database and give back where they are";
@@ -355,7 +359,7 @@ fn may_succeed_later(kind: Outcome) -> bool {
 fn short(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-        message.push_str(" [the rest was dropped]");
+        message.push_str(MESSAGE_CUT);
     }
     message
 }
@@ -458,6 +462,11 @@ fn redacted(mut report: Report, redaction: &Redaction) -> Report {
     }
     redaction.text(&mut report.stdout);
     redaction.text(&mut report.stderr);
+    if let [.., last, told] = report.logs.as_mut_slice()
+        && told.context == logs::OWN_CONTEXT
+    {
+        redaction.end_of(&mut last.message);
+    }
     for line in &mut report.logs {
         redaction.text(&mut line.context);
         redaction.text(&mut line.message);

@@ -5,8 +5,14 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::run::MESSAGE_CUT;
+use super::stdio::STREAM_CUT;
+
 /// What stands in the place of a value shorter than this would be found in many texts by chance.
 const REDACTED_BYTES_MIN: usize = 4;
+
+/// What stands where a message, or a stream, was cut.
+const CUT_MARKS: [&str; 2] = [MESSAGE_CUT, STREAM_CUT];
 
 /// A value that is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,12 +66,35 @@ impl Redaction {
         Redaction(found)
     }
 
-    /// Take them out of `text`.
+    /// Take them out of `text`, also what is left of one where the text was cut and marked so.
     pub(super) fn text(&self, text: &mut String) {
         for (value, mark) in &self.0 {
             if text.contains(value.as_str()) {
                 *text = text.replace(value.as_str(), mark);
             }
+        }
+        if let Some(end) = CUT_MARKS.iter().filter_map(|mark| text.rfind(mark)).max() {
+            self.before(text, end);
+        }
+    }
+
+    /// Take what is left of one out of the end of `text`, which was cut there.
+    pub(super) fn end_of(&self, text: &mut String) {
+        self.before(text, text.len());
+    }
+
+    /// Take the beginning of a value, if it is so long that it would be looked for, out of what ends at `end`.
+    fn before(&self, text: &mut String, end: usize) {
+        let kept = &text[..end];
+        let begun = self.0.iter().filter_map(|(value, mark)| {
+            let mut lengths = (REDACTED_BYTES_MIN..value.len()).rev();
+            let begun = lengths.find(|&length| {
+                value.is_char_boundary(length) && kept.ends_with(&value[..length])
+            })?;
+            Some((begun, mark))
+        });
+        if let Some((length, mark)) = begun.max_by_key(|(length, _)| *length) {
+            text.replace_range(end - length..end, mark);
         }
     }
 
@@ -127,6 +156,33 @@ mod tests {
         let mut text = r#"{"k":"-----BEGIN\nab\"cd\n-----END"} and ab"cd alone"#.to_owned();
         redaction.text(&mut text);
         assert_eq!(text, r#"{"k":"[secret key]"} and [secret key] alone"#);
+    }
+
+    #[test]
+    fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
+        let redaction = redaction(&[("db", "hunter2-and-more"), ("other", "r2-and-other")]);
+        let cut = |text: &str| {
+            let mut text = text.to_owned();
+            redaction.text(&mut text);
+            text
+        };
+        assert_eq!(
+            cut("a hunter2-an [the rest was dropped]"),
+            "a [secret db] [the rest was dropped]"
+        );
+        assert_eq!(
+            cut("a hunt\n[campanile: 12 more bytes were dropped"),
+            "a [secret db]\n[campanile: 12 more bytes were dropped"
+        );
+        // Too little of it to know, and what was not cut.
+        assert_eq!(
+            cut("a hun [the rest was dropped]"),
+            "a hun [the rest was dropped]"
+        );
+        assert_eq!(cut("a hunter2"), "a hunter2");
+        let mut line = "a hunter2-and-mor".to_owned();
+        redaction.end_of(&mut line);
+        assert_eq!(line, "a [secret db]");
     }
 
     #[test]

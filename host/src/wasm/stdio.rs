@@ -14,6 +14,9 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
+/// Begins the line that tells where a stream was cut.
+pub(super) const STREAM_CUT: &str = "\n[campanile: ";
+
 /// What a guest may write at once.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
@@ -67,7 +70,7 @@ impl Capture {
         if cut_short {
             let dropped = beyond + (head.len() - whole) as u64;
             text.push_str(&format!(
-                "\n[campanile: {dropped} more bytes were dropped; the limit is {} bytes]\n",
+                "{STREAM_CUT}{dropped} more bytes were dropped; the limit is {} bytes]\n",
                 kept.text_bytes_max
             ));
         }
