@@ -1,10 +1,12 @@
 //! Buckets of keys and values: the same on both databases, exact in size, fenced, and never half changed.
 
-use campanile::db::runs;
-use campanile::engine::buckets::RunBuckets;
+use std::time::{Duration, Instant};
+
+use campanile::db::{buckets as db_buckets, runs};
+use campanile::engine::buckets::{RunBuckets, Turns};
 use campanile::ids::RunId;
 use campanile::wasm::{BucketError, Buckets, MemoryBuckets, entry_bytes};
-use campanile_tests::{TestDb, on_both};
+use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{at, begin, launch, run_id, small_tower};
 
@@ -47,6 +49,7 @@ async fn running(test: &TestDb) -> RunBuckets {
         db: test.db.clone(),
         run: held.run_id,
         token: held.token,
+        turns: Turns::default(),
     }
 }
 
@@ -154,6 +157,40 @@ async fn racing_increments_are_all_counted(test: TestDb) {
     assert_eq!(sums, (1..=20).collect::<Vec<u64>>());
 }
 
+/// On SQLite there is one writer, and whoever waits for it waits in the pool, with nothing in hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database() {
+    let test = campanile_tests::fresh_db(Backend::Postgres).await;
+    let buckets = running(&test).await;
+    // Another host's guest is in the middle of its change, and stays there.
+    let mut theirs = test.write().await;
+    db_buckets::lock(&mut theirs, "n").await.unwrap();
+    let theirs = std::sync::Mutex::new(Some(theirs));
+    let waiting = (0..10).map(async |_| {
+        let answer = buckets.increment("n", "count", 1, ROOM).await;
+        // The first that has waited too long: now it goes on.
+        let held = theirs.lock().unwrap().take();
+        if let Some(held) = held {
+            held.commit().await.unwrap();
+        }
+        answer
+    });
+    let waiting = futures_util::future::join_all(waiting);
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let began = Instant::now();
+        let mut tx = test.write().await;
+        let held = runs::hold(&mut tx, buckets.run, buckets.token).await;
+        assert!(held.unwrap());
+        tx.commit().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1));
+    };
+    let (answers, ()) = tokio::join!(waiting, meanwhile);
+    let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    assert!(refused.contains(&Err(BucketError::Unreachable)));
+    assert!(done.len() >= 7, "those whose turn came later were done: {done:?}");
+}
+
 async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
     let buckets = running(&test).await;
     buckets.write("n", &[set("a", "mine")], ROOM).await.unwrap();
@@ -161,6 +198,7 @@ async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
         db: test.db.clone(),
         run,
         token,
+        turns: Turns::default(),
     };
     for stale in [
         another(buckets.run, buckets.token - 1),

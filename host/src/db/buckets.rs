@@ -1,7 +1,7 @@
 //! Buckets of keys and values, each under its namespace, for tasks that were granted one.
 //!
 //! Keys are bytes to the database: no collation orders them and none of them is refused. Whoever writes to a bucket
-//! holds its row until the commit, so that its size is exact.
+//! holds its row until the commit, so that its size is exact; whoever waits for that row does not wait for long.
 
 use sqlx::FromRow;
 
@@ -22,6 +22,8 @@ pub struct KeyRow {
     pub key: Vec<u8>,
 }
 
+/// On Postgres only; SQLite has one writer, and its connections have a time-out already.
+const WAIT_AT_MOST: &str = "SET LOCAL lock_timeout = '2s'";
 const LOCK: &str = "INSERT INTO bucket (namespace, bytes, last_place) VALUES ($1, 0, 0)
     ON CONFLICT (namespace) DO UPDATE SET bytes = bucket.bytes RETURNING bytes, last_place";
 const RESIZE: &str = "UPDATE bucket SET bytes = $2, last_place = $3 WHERE namespace = $1";
@@ -37,7 +39,14 @@ const DELETE: &str = "DELETE FROM bucket_entry WHERE namespace = $1 AND key = $2
 pub const STATEMENTS: &[&str] = &[LOCK, RESIZE, VALUE, SIZE, KEYS, SET, DELETE];
 
 /// Hold the bucket until the end of the transaction, making it if it is not there.
+///
+/// # Errors
+///
+/// `Busy` when another transaction holds it for seconds.
 pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow, DbError> {
+    if let Tx::Postgres(tx) = tx {
+        sqlx::query(WAIT_AT_MOST).execute(&mut **tx).await?;
+    }
     Ok(on!(tx, |conn| sqlx::query_as(LOCK)
         .bind(namespace)
         .fetch_one(conn)

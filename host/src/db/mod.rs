@@ -11,7 +11,8 @@
 //! 4. [`Db::host_lock`]: a file lock on SQLite, an advisory lock on Postgres;
 //! 5. [`Db::server_time`]: on Postgres the server's clock decides;
 //! 6. `batch.rs`: places without numbers on SQLite, where numbers are names;
-//! 7. `error.rs`: which codes mean what.
+//! 7. `error.rs`: which codes mean what;
+//! 8. [`buckets::lock`]: how long a statement waits for a row that a guest of another host holds.
 //!
 //! SQL never asks what time it is: `now` is always bound.
 

@@ -1,11 +1,30 @@
 //! The buckets of `wasi:keyvalue`, kept in the database for one run.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
 
 use crate::db::buckets::{self, BucketRow};
 use crate::db::{Db, DbError, Tx, runs};
 use crate::ids::RunId;
 use crate::wasm::{BucketError, Buckets, Change, add, check_growth, entry_bytes};
+
+/// Operations of all guests at the same time; the database's other connections are for the engine.
+const AT_ONCE: usize = 3;
+
+/// How often an operation is begun anew that another transaction was in the way of.
+const TRIES_MAX: usize = 3;
+
+/// Whose turn it is among the guests of a host.
+#[derive(Clone, Debug)]
+pub struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
 
 /// The buckets as one run may use them: it writes only while it is the run that counts, so that one which was taken
 /// over by another host changes nothing any more.
@@ -14,20 +33,94 @@ pub struct RunBuckets {
     pub run: RunId,
     /// The fence under which the run was taken.
     pub token: i64,
+    pub turns: Turns,
+}
+
+/// An operation that was not done, and whether it is worth to begin it anew.
+enum Fault {
+    Refused(BucketError),
+    Db(DbError),
+}
+
+impl From<DbError> for Fault {
+    fn from(error: DbError) -> Fault {
+        Fault::Db(error)
+    }
+}
+
+impl From<BucketError> for Fault {
+    fn from(error: BucketError) -> Fault {
+        Fault::Refused(error)
+    }
 }
 
 impl RunBuckets {
-    async fn write_in(
+    /// Do an operation when it is its turn, and anew when another transaction was in its way.
+    ///
+    /// What the database says about it is for the host's log, and not for the guest.
+    async fn in_turn<T, F>(&self, operation: impl Fn() -> F) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        // The semaphore is never closed.
+        let _turn = self.turns.0.acquire().await;
+        let mut tries = 1;
+        loop {
+            match operation().await {
+                Ok(done) => return Ok(done),
+                Err(Fault::Refused(refusal)) => return Err(refusal),
+                Err(Fault::Db(DbError::Busy(_))) if tries < TRIES_MAX => tries += 1,
+                Err(Fault::Db(error)) => {
+                    tracing::warn!(run = %self.run, %error, "an operation on a bucket failed");
+                    return Err(BucketError::Unreachable);
+                }
+            }
+        }
+    }
+
+    async fn write_once(
         &self,
-        tx: &mut Tx,
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
-    ) -> Result<u64, BucketError> {
-        if !runs::hold(tx, self.run, self.token).await? {
-            return Err(BucketError::NotHeld);
-        }
-        let before = buckets::lock(tx, namespace).await?;
+    ) -> Result<u64, Fault> {
+        let mut tx = self.db.write().await?;
+        let before = buckets::lock(&mut tx, namespace).await?;
+        let bytes = self
+            .change_held(&mut tx, namespace, before, changes, bytes_max)
+            .await?;
+        tx.commit().await?;
+        Ok(bytes)
+    }
+
+    async fn increment_once(
+        &self,
+        namespace: &str,
+        key: &str,
+        delta: u64,
+        bytes_max: u64,
+    ) -> Result<(u64, u64), Fault> {
+        let mut tx = self.db.write().await?;
+        let before = buckets::lock(&mut tx, namespace).await?;
+        let value = buckets::value(&mut tx, namespace, key).await?;
+        let sum = add(key, value.as_deref(), delta)?;
+        let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
+        let bytes = self
+            .change_held(&mut tx, namespace, before, &[change], bytes_max)
+            .await?;
+        tx.commit().await?;
+        Ok((sum, bytes))
+    }
+
+    /// Change a bucket that is held; gives the bytes that it then has.
+    async fn change_held(
+        &self,
+        tx: &mut Tx,
+        namespace: &str,
+        before: BucketRow,
+        changes: &[Change],
+        bytes_max: u64,
+    ) -> Result<u64, Fault> {
         let mut after = before;
         for (key, value) in changes {
             change(tx, namespace, key, value.as_deref(), &mut after).await?;
@@ -35,7 +128,11 @@ impl RunBuckets {
         let bytes = unsigned(after.bytes);
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
         buckets::resize(tx, namespace, after).await?;
-        Ok(bytes)
+        // Last, because the renewal of the run's lease waits for whoever holds its row.
+        match runs::hold(tx, self.run, self.token).await? {
+            true => Ok(bytes),
+            false => Err(BucketError::NotHeld.into()),
+        }
     }
 }
 
@@ -70,26 +167,20 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-impl From<DbError> for BucketError {
-    fn from(error: DbError) -> BucketError {
-        BucketError::Unreachable(error.to_string())
-    }
-}
-
 impl Buckets for RunBuckets {
     fn get<'a>(
         &'a self,
         namespace: &'a str,
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Option<Vec<u8>>>, BucketError>> {
-        Box::pin(async move {
+        Box::pin(self.in_turn(move || async move {
             let mut tx = self.db.read().await?;
             let mut values = Vec::with_capacity(keys.len());
             for key in keys {
                 values.push(buckets::value(&mut tx, namespace, key).await?);
             }
             Ok(values)
-        })
+        }))
     }
 
     fn keys<'a>(
@@ -98,7 +189,7 @@ impl Buckets for RunBuckets {
         after: u64,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(u64, String)>, BucketError>> {
-        Box::pin(async move {
+        Box::pin(self.in_turn(move || async move {
             let mut tx = self.db.read().await?;
             let most = signed(most as u64);
             let rows = buckets::keys(&mut tx, namespace, signed(after), most).await?;
@@ -108,7 +199,7 @@ impl Buckets for RunBuckets {
                 (unsigned(row.place), key)
             });
             Ok(keys.collect())
-        })
+        }))
     }
 
     fn write<'a>(
@@ -117,14 +208,7 @@ impl Buckets for RunBuckets {
         changes: &'a [Change],
         bytes_max: u64,
     ) -> BoxFuture<'a, Result<u64, BucketError>> {
-        Box::pin(async move {
-            let mut tx = self.db.write().await?;
-            let bytes = self
-                .write_in(&mut tx, namespace, changes, bytes_max)
-                .await?;
-            tx.commit().await?;
-            Ok(bytes)
-        })
+        Box::pin(self.in_turn(move || self.write_once(namespace, changes, bytes_max)))
     }
 
     fn increment<'a>(
@@ -134,21 +218,6 @@ impl Buckets for RunBuckets {
         delta: u64,
         bytes_max: u64,
     ) -> BoxFuture<'a, Result<(u64, u64), BucketError>> {
-        Box::pin(async move {
-            let mut tx = self.db.write().await?;
-            // The run before the bucket, as in every change: two in opposite orders would wait for each other.
-            if !runs::hold(&mut tx, self.run, self.token).await? {
-                return Err(BucketError::NotHeld);
-            }
-            buckets::lock(&mut tx, namespace).await?;
-            let value = buckets::value(&mut tx, namespace, key).await?;
-            let sum = add(key, value.as_deref(), delta)?;
-            let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
-            let bytes = self
-                .write_in(&mut tx, namespace, &[change], bytes_max)
-                .await?;
-            tx.commit().await?;
-            Ok((sum, bytes))
-        })
+        Box::pin(self.in_turn(move || self.increment_once(namespace, key, delta, bytes_max)))
     }
 }

@@ -105,6 +105,8 @@ pub struct Engine {
     specs: spec::Specs,
     versions: versions::Versions,
     vault: Vault,
+    /// Of the guests at the database.
+    turns: buckets::Turns,
     told: held::Told,
     holding: lease::Holding,
     pulse: lease::Pulse,

@@ -185,6 +185,7 @@ impl Engine {
                     db: self.db.clone(),
                     run: work.run_id,
                     token: work.token,
+                    turns: self.turns.clone(),
                 })),
                 task: step.id,
                 stop,

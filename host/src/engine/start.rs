@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::buckets::Turns;
 use super::room::Room;
 use super::schedules as orders;
 use super::{Engine, EngineError, Settings, recover};
@@ -64,6 +65,7 @@ impl Engine {
         let host = HostId::new(now);
         let engine = Engine {
             vault: Vault::new(settings.secrets.clone()),
+            turns: Turns::default(),
             room: Room::new(settings.runs_max, now),
             db,
             clock,

@@ -19,7 +19,7 @@ pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
 
 /// Keys in one question of `get-many`, and in one change: the database does nothing else for a bucket meanwhile, nor,
 /// on SQLite, for anybody.
-const KEYS_AT_ONCE_MAX: usize = 10_000;
+const KEYS_AT_ONCE_MAX: usize = 1000;
 
 /// Keys in one answer of `list-keys`.
 const KEYS_PER_PAGE: usize = 1000;
@@ -84,9 +84,9 @@ pub enum BucketError {
     /// The run is no longer this host's; nothing that it writes counts.
     #[error("the run was taken from this host, so that it may not write any more")]
     NotHeld,
-    /// The database is away, or refused.
-    #[error("the bucket cannot be reached: {0}")]
-    Unreachable(String),
+    /// The database is away, or refused; nothing was done, unless it went away in the very moment of doing it.
+    #[error("the bucket cannot be reached now; the host's log says why")]
+    Unreachable,
 }
 
 /// The bytes that an entry is counted with.
@@ -127,32 +127,43 @@ pub struct MemoryBuckets {
     kept: Mutex<BTreeMap<String, MemoryBucket>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct MemoryBucket {
     entries: BTreeMap<String, (u64, Vec<u8>)>,
+    /// Of all entries.
+    bytes: u64,
     last_place: u64,
 }
 
 impl MemoryBucket {
-    fn bytes(&self) -> u64 {
-        let entries = self.entries.iter();
-        entries
-            .map(|(key, (_, value))| entry_bytes(key, value))
-            .sum()
-    }
-
     fn apply(&mut self, changes: &[Change]) {
         for (key, value) in changes {
-            match (value, self.entries.get_mut(key)) {
-                (None, _) => drop(self.entries.remove(key)),
-                (Some(value), Some((_, kept))) => kept.clone_from(value),
-                (Some(value), None) => {
-                    self.last_place += 1;
-                    let entry = (self.last_place, value.clone());
-                    self.entries.insert(key.clone(), entry);
-                }
+            let old = self.entries.remove(key);
+            if let Some((_, old)) = &old {
+                self.bytes -= entry_bytes(key, old);
             }
+            let Some(value) = value else {
+                continue;
+            };
+            let place = old.map_or_else(|| self.last_place + 1, |(place, _)| place);
+            self.last_place = self.last_place.max(place);
+            self.bytes += entry_bytes(key, value);
+            self.entries.insert(key.clone(), (place, value.clone()));
         }
+    }
+
+    /// What it would have after `changes`, of which the last one of a key counts.
+    fn bytes_after(&self, changes: &[Change]) -> u64 {
+        let mut bytes = self.bytes;
+        let last: BTreeMap<&String, &Option<Vec<u8>>> =
+            changes.iter().map(|(key, value)| (key, value)).collect();
+        for (key, value) in last {
+            if let Some((_, old)) = self.entries.get(key) {
+                bytes -= entry_bytes(key, old);
+            }
+            bytes += value.as_ref().map_or(0, |value| entry_bytes(key, value));
+        }
+        bytes
     }
 }
 
@@ -171,7 +182,7 @@ impl MemoryBuckets {
         }
     }
 
-    /// Everything there is: namespace, key, value.
+    /// Everything there is: namespace, key, value. One that is empty is as one that was never there.
     pub fn all(&self) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let values = |bucket: &MemoryBucket| {
@@ -181,6 +192,7 @@ impl MemoryBuckets {
                 .collect()
         };
         kept.iter()
+            .filter(|(_, bucket)| !bucket.entries.is_empty())
             .map(|(namespace, bucket)| (namespace.clone(), values(bucket)))
             .collect()
     }
@@ -192,12 +204,10 @@ impl MemoryBuckets {
         bytes_max: u64,
     ) -> Result<u64, BucketError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bucket = kept.get(namespace).cloned().unwrap_or_default();
-        let before = bucket.bytes();
+        let bucket = kept.entry(namespace.to_owned()).or_default();
+        let bytes = bucket.bytes_after(changes);
+        check_growth(bucket.bytes, bytes, bytes_max)?;
         bucket.apply(changes);
-        let bytes = bucket.bytes();
-        check_growth(before, bytes, bytes_max)?;
-        kept.insert(namespace.to_owned(), bucket);
         Ok(bytes)
     }
 
