@@ -1,26 +1,28 @@
 //! Where the values of secrets come from: the environment, a file, or a command.
 //!
 //! A value is read when a call needs it, and kept nowhere but in that call; what a command gave is kept for a minute,
-//! because password managers are slow. No value is ever logged or put on the record.
+//! because password managers are slow, and many calls at once ask it once. No value is ever logged or put on the record.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 use crate::wasm::{Secret, Secrets};
 
 /// Of one value.
 const VALUE_BYTES_MAX: u64 = 64 << 10;
-/// For a command to answer.
-const COMMAND_WAIT_MAX: Duration = Duration::from_secs(10);
+/// For a command to answer, or a file to be read.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// For which the answer of a command is used again.
 const COMMAND_KEPT: Duration = Duration::from_secs(60);
+/// For which a command is not asked again that gave no answer: whoever waited while it was asked is told the same.
+const FAILURE_KEPT: Duration = Duration::from_secs(5);
 
 /// Where one secret comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +38,15 @@ pub enum Source {
     Command(Vec<String>),
 }
 
-/// `env NAME`, `file PATH` or `command NAME ARGUMENTS`; never a value.
+/// `env NAME`, `file PATH` or `command NAME`; never a value, nor the arguments of a command, which may hold one.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Env { variable, .. } => write!(f, "env {variable}"),
             Source::File(path) => write!(f, "file {}", path.display()),
-            Source::Command(words) => write!(f, "command {}", words.join(" ")),
+            Source::Command(words) => {
+                write!(f, "command {}", words.first().map_or("", String::as_str))
+            }
         }
     }
 }
@@ -51,7 +55,25 @@ impl fmt::Display for Source {
 #[derive(Debug, Default)]
 pub struct Vault {
     sources: BTreeMap<String, Source>,
-    kept: Mutex<BTreeMap<String, (Instant, Secret)>>,
+    /// What each command answered last.
+    answers: BTreeMap<String, Mutex<Option<Answer>>>,
+}
+
+/// What a command answered.
+#[derive(Debug)]
+struct Answer {
+    at: Instant,
+    gave: Result<Secret, String>,
+}
+
+impl Answer {
+    fn still_counts(&self) -> bool {
+        let kept = match self.gave {
+            Ok(_) => COMMAND_KEPT,
+            Err(_) => FAILURE_KEPT,
+        };
+        self.at.elapsed() < kept
+    }
 }
 
 /// Why a secret's value cannot be had; says where from, and never what.
@@ -66,9 +88,10 @@ pub struct SecretError {
 impl Vault {
     /// Secrets from `sources`.
     pub fn new(sources: BTreeMap<String, Source>) -> Vault {
+        let answers = sources.keys().map(|name| (name.clone(), Mutex::default()));
         Vault {
+            answers: answers.collect(),
             sources,
-            kept: Mutex::default(),
         }
     }
 
@@ -100,7 +123,7 @@ impl Vault {
             Source::Env { value, .. } => value.clone().ok_or_else(|| {
                 "it was not set when the host started; set it and start the host again".to_owned()
             }),
-            Source::File(path) => read_file(path).await,
+            Source::File(path) => in_time(read_file(path)).await,
             Source::Command(words) => self.asked(name, words).await,
         };
         value.map_err(|why| SecretError {
@@ -110,21 +133,32 @@ impl Vault {
         })
     }
 
+    /// The answer of a command, which is asked by one call at a time.
     async fn asked(&self, name: &str, words: &[String]) -> Result<Secret, String> {
-        if let Some((at, secret)) = self.kept().get(name)
-            && at.elapsed() < COMMAND_KEPT
-        {
-            return Ok(secret.clone());
+        let Some(last) = self.answers.get(name) else {
+            return in_time(ask(words)).await;
+        };
+        let mut last = last.lock().await;
+        if let Some(answer) = last.as_ref().filter(|answer| answer.still_counts()) {
+            return answer.gave.clone();
         }
-        let secret = ask(words).await?;
-        self.kept()
-            .insert(name.to_owned(), (Instant::now(), secret.clone()));
-        Ok(secret)
+        let gave = in_time(ask(words)).await;
+        *last = Some(Answer {
+            at: Instant::now(),
+            gave: gave.clone(),
+        });
+        gave
     }
+}
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Instant, Secret)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+async fn in_time(reading: impl Future<Output = Result<Secret, String>>) -> Result<Secret, String> {
+    let read = tokio::time::timeout(WAIT_MAX, reading).await;
+    read.unwrap_or_else(|_| {
+        Err(format!(
+            "it gave no answer within {}",
+            humantime::format_duration(WAIT_MAX)
+        ))
+    })
 }
 
 /// Read a file. Opening a pipe would wait for whoever writes to it.
@@ -154,21 +188,13 @@ async fn ask(words: &[String]) -> Result<Secret, String> {
     let Some(stdout) = child.stdout.take() else {
         return Err("its output cannot be read".to_owned());
     };
-    let answered = tokio::time::timeout(COMMAND_WAIT_MAX, async {
-        let printed = read(stdout).await;
-        let status = child.wait().await.map_err(|error| error.to_string())?;
-        match status.success() {
-            true => printed,
-            // Also that of a command whose output was not read to its end.
-            false => Err(format!("it ended with {status}")),
-        }
-    });
-    answered.await.unwrap_or_else(|_| {
-        Err(format!(
-            "it did not end within {}",
-            humantime::format_duration(COMMAND_WAIT_MAX)
-        ))
-    })
+    let printed = read(stdout).await;
+    let status = child.wait().await.map_err(|error| error.to_string())?;
+    match status.success() {
+        true => printed,
+        // Also that of a command whose output was not read to its end.
+        false => Err(format!("it ended with {status}")),
+    }
 }
 
 async fn read(source: impl AsyncRead + Unpin) -> Result<Secret, String> {
@@ -261,6 +287,34 @@ mod tests {
             let found = vault.values(["file", "command"]).await.unwrap();
             assert_eq!(found["file"], Secret::new(by_file));
             assert_eq!(found["command"], Secret::new(by_command));
+        }
+    }
+    #[tokio::test]
+    async fn many_calls_at_once_ask_a_command_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo asked >> asked; sleep 0.1; echo hunter2; exit $0";
+        for (status, asked) in [("0", 1), ("3", 2)] {
+            let line = format!("cd {} && {script}", folder.path().display());
+            let vault = Vault::new(BTreeMap::from([(
+                "s".to_owned(),
+                command(&["sh", "-c", &line, status]),
+            )]));
+            let calls = (0..20).map(|_| vault.values(["s"]));
+            let answers = futures_util::future::join_all(calls).await;
+            assert!(
+                answers
+                    .iter()
+                    .all(|answer| answer.is_ok() == (status == "0"))
+            );
+            let lines = std::fs::read_to_string(folder.path().join("asked")).unwrap();
+            assert_eq!(lines.lines().count(), asked);
+            // What it was called with may hold a secret.
+            if let Err(error) = &answers[0] {
+                assert_eq!(
+                    error.to_string(),
+                    "the secret `s` cannot be had from its command sh: it ended with exit status: 3"
+                );
+            }
         }
     }
 }

@@ -164,12 +164,17 @@ impl Engine {
         }
         crash::point("before_call");
         let grants = version.package.grants();
-        let secrets = match self.vault.values(grants.secret_names()).await {
-            Ok(secrets) => Arc::new(secrets),
-            Err(error) => {
-                let report = Report::without_call(Outcome::HostError, error.to_string());
-                return (started_at, report);
+        let secrets = tokio::select! {
+            secrets = self.vault.values(grants.secret_names()) => {
+                secrets.map_err(|error| (Outcome::HostError, error.to_string()))
             }
+            () = stop.dropped() => {
+                Err((Outcome::Cancelled, "it was stopped before it was called".to_owned()))
+            }
+        };
+        let secrets = match secrets {
+            Ok(secrets) => Arc::new(secrets),
+            Err((outcome, why)) => return (started_at, Report::without_call(outcome, why)),
         };
         let facts = context::Facts::of(work, attempt);
         let report = self

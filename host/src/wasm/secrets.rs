@@ -1,15 +1,22 @@
 //! Secrets: values that a guest may read and that nobody else is to see.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::run::MESSAGE_CUT;
 use super::stdio::STREAM_CUT;
 
 /// What stands in the place of a value shorter than this would be found in many texts by chance.
 const REDACTED_BYTES_MIN: usize = 4;
+
+/// A line of a value of many lines that is shorter than this may be no secret at all, such as `{` or `-----END`.
+const REDACTED_LINE_BYTES_MIN: usize = 16;
+
+/// What one letter takes in its longest spelling, which is that of two surrogates or of four percent-encoded bytes.
+const SPELLING_BYTES_MAX: usize = 12;
 
 /// What stands where a message, or a stream, was cut.
 const CUT_MARKS: [&str; 2] = [MESSAGE_CUT, STREAM_CUT];
@@ -38,40 +45,46 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Takes the values of secrets out of whatever a call leaves behind: as they are, and as JSON writes them.
-pub(super) struct Redaction(Vec<(String, String)>);
+/// Takes the values of secrets out of whatever a call leaves behind: in either case of their letters, and as JSON and
+/// addresses write them.
+pub(super) struct Redaction(Vec<Sought>);
+
+/// A value that is looked for, and what takes its place.
+struct Sought {
+    value: Vec<char>,
+    mark: String,
+}
 
 impl Redaction {
     pub(super) fn of(secrets: &Secrets) -> Redaction {
         let mut found = Vec::new();
         for (name, secret) in secrets {
-            let mark = format!("[secret {name}]");
-            // Line by line: a key of many lines is also printed so.
-            for value in std::iter::once(secret.reveal()).chain(secret.reveal().lines()) {
-                let value = value.trim();
-                if value.len() < REDACTED_BYTES_MIN {
-                    continue;
-                }
-                let json = Value::from(value).to_string();
-                let json = json.trim_matches('"').to_owned();
-                if json != value {
-                    found.push((json, mark.clone()));
-                }
-                found.push((value.to_owned(), mark.clone()));
+            let value = secret.reveal().trim();
+            // A key of many lines is also printed line by line.
+            let lines = value.lines().map(str::trim);
+            let lines = lines.filter(|line| line.len() >= REDACTED_LINE_BYTES_MIN);
+            let whole = Some(value).filter(|value| value.len() >= REDACTED_BYTES_MIN);
+            for value in whole.into_iter().chain(lines) {
+                found.push(Sought {
+                    value: value.chars().collect(),
+                    mark: format!("[secret {name}]"),
+                });
             }
         }
         // The longest first, so that one secret inside another leaves nothing behind.
-        found.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
-        found.dedup();
+        found.sort_by_key(|sought| std::cmp::Reverse(sought.value.len()));
         Redaction(found)
     }
 
     /// Take them out of `text`, also what is left of one where the text was cut and marked so.
     pub(super) fn text(&self, text: &mut String) {
-        for (value, mark) in &self.0 {
-            if text.contains(value.as_str()) {
-                *text = text.replace(value.as_str(), mark);
-            }
+        if self.0.is_empty() {
+            return;
+        }
+        let mut from = 0;
+        while let Some((place, mark)) = self.find(text, from) {
+            text.replace_range(place.clone(), mark);
+            from = place.start + mark.len();
         }
         if let Some(end) = CUT_MARKS.iter().filter_map(|mark| text.rfind(mark)).max() {
             self.before(text, end);
@@ -83,18 +96,30 @@ impl Redaction {
         self.before(text, text.len());
     }
 
+    /// The first that is in `text` from `from` on.
+    fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, &str)> {
+        let places = text[from..].char_indices();
+        places.map(|(place, _)| from + place).find_map(|place| {
+            self.0.iter().find_map(|sought| {
+                let end = spelled(text, place, &sought.value, false)?;
+                Some((place..end, sought.mark.as_str()))
+            })
+        })
+    }
+
     /// Take the beginning of a value, if it is so long that it would be looked for, out of what ends at `end`.
     fn before(&self, text: &mut String, end: usize) {
         let kept = &text[..end];
-        let begun = self.0.iter().filter_map(|(value, mark)| {
-            let mut lengths = (REDACTED_BYTES_MIN..value.len()).rev();
-            let begun = lengths.find(|&length| {
-                value.is_char_boundary(length) && kept.ends_with(&value[..length])
-            })?;
-            Some((begun, mark))
+        let begun = self.0.iter().filter_map(|sought| {
+            let longest = sought.value.len() * SPELLING_BYTES_MAX;
+            let places = kept.char_indices().map(|(place, _)| place);
+            let mut places = places.skip_while(|place| place + longest < end);
+            let begin =
+                places.find(|place| spelled(kept, *place, &sought.value, true) == Some(end))?;
+            Some((begin, sought.mark.as_str()))
         });
-        if let Some((length, mark)) = begun.max_by_key(|(length, _)| *length) {
-            text.replace_range(end - length..end, mark);
+        if let Some((begin, mark)) = begun.min_by_key(|(begin, _)| *begin) {
+            text.replace_range(begin..end, mark);
         }
     }
 
@@ -108,10 +133,11 @@ impl Redaction {
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
             Value::Object(entries) => {
                 let old = std::mem::take(entries);
-                for (mut key, mut value) in old {
-                    self.text(&mut key);
+                for (key, mut value) in old {
                     self.json(&mut value);
-                    entries.insert(key, value);
+                    let mut redacted = key.clone();
+                    self.text(&mut redacted);
+                    entries.insert(unused(entries, redacted), value);
                 }
             }
             Value::Number(number) => {
@@ -124,6 +150,103 @@ impl Redaction {
             Value::Null | Value::Bool(_) => {}
         }
     }
+}
+
+/// `key`, or what tells it from the entry that has this key already: two keys may become one.
+fn unused(entries: &Map<String, Value>, key: String) -> String {
+    match entries.contains_key(&key) {
+        false => key,
+        true => {
+            let numbered = (2..).map(|number| format!("{key} ({number})"));
+            let mut unused = numbered.filter(|key| !entries.contains_key(key));
+            unused.next().unwrap_or(key)
+        }
+    }
+}
+
+/// Where `value` ends if `text` has it at `place`, in whatever spelling each of its letters.
+///
+/// When the text was `cut`, a beginning of the value that is long enough and ends with the text counts, too.
+fn spelled(text: &str, place: usize, value: &[char], cut: bool) -> Option<usize> {
+    // Most places are none.
+    letter_ends(&text[place..], *value.first()?).next()?;
+    let mut ends = vec![place];
+    let mut bytes = 0;
+    for letter in value {
+        let next: BTreeSet<usize> = ends
+            .iter()
+            .flat_map(|end| letter_ends(&text[*end..], *letter).map(move |bytes| end + bytes))
+            .collect();
+        if next.is_empty() {
+            let broken_off = ends.iter().any(|end| is_broken_off(&text[*end..]));
+            return (cut && bytes >= REDACTED_BYTES_MIN && broken_off).then_some(text.len());
+        }
+        bytes += letter.len_utf8();
+        ends = next.into_iter().collect();
+    }
+    ends.into_iter().max()
+}
+
+/// The bytes of each spelling of `letter` that `text` begins with.
+fn letter_ends(text: &str, letter: char) -> impl Iterator<Item = usize> {
+    let is_it = |found: &char| found.eq_ignore_ascii_case(&letter);
+    let as_it_is = text.chars().next().filter(is_it).map(char::len_utf8);
+    let in_json = unescaped(text).filter(|(found, _)| is_it(found));
+    let in_address = percent_decoded(text, letter);
+    [as_it_is, in_json.map(|(_, bytes)| bytes), in_address]
+        .into_iter()
+        .flatten()
+}
+
+/// The letter that `text` begins with an escape of JSON for, and the bytes of the escape.
+fn unescaped(text: &str) -> Option<(char, usize)> {
+    let escape = text.strip_prefix('\\')?;
+    let letter = match escape.chars().next()? {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => {
+            let units = [text.get(2..6), text.get(8..12)];
+            let has_two = text.get(6..8) == Some("\\u");
+            let unit = |digits: Option<&str>| u16::from_str_radix(digits?, 16).ok();
+            let units = unit(units[0])
+                .into_iter()
+                .chain(unit(units[1]).filter(|_| has_two));
+            let letter = char::decode_utf16(units).next()?.ok()?;
+            return Some((letter, 6 * letter.len_utf16()));
+        }
+        plain @ ('"' | '\\' | '/') => plain,
+        _ => return None,
+    };
+    Some((letter, 2))
+}
+
+/// The bytes of what `text` begins with if that is `letter` in percent-encoding, or in that of forms.
+fn percent_decoded(text: &str, letter: char) -> Option<usize> {
+    if letter == ' ' && text.starts_with('+') {
+        return Some(1);
+    }
+    let mut buffer = [0; 4];
+    let bytes = letter.encode_utf8(&mut buffer).as_bytes();
+    let mut triples = text.as_bytes().chunks_exact(3);
+    let is_byte = |byte: &u8| {
+        let triple = triples.next().and_then(|triple| triple.strip_prefix(b"%"));
+        let digits = triple.and_then(|digits| std::str::from_utf8(digits).ok());
+        let found = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(byte))
+    };
+    bytes.iter().all(is_byte).then_some(3 * bytes.len())
+}
+
+/// Whether `rest` is nothing, or what a cut left of an escape.
+fn is_broken_off(rest: &str) -> bool {
+    let escapes = |letter: char| letter.is_ascii_hexdigit() || matches!(letter, '\\' | 'u' | '%');
+    rest.is_empty()
+        || (rest.len() < SPELLING_BYTES_MAX
+            && rest.starts_with(['\\', '%'])
+            && rest.chars().all(escapes))
 }
 
 #[cfg(test)]
@@ -151,11 +274,50 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_found_as_json_writes_it_and_line_by_line() {
-        let redaction = redaction(&[("key", "-----BEGIN\nab\"cd\n-----END")]);
-        let mut text = r#"{"k":"-----BEGIN\nab\"cd\n-----END"} and ab"cd alone"#.to_owned();
-        redaction.text(&mut text);
-        assert_eq!(text, r#"{"k":"[secret key]"} and [secret key] alone"#);
+    fn a_key_of_many_lines_is_found_whole_and_by_its_long_lines() {
+        let redaction = redaction(&[("key", "{\n  \"private\": \"MIIEvQIBADANBg\"\n}")]);
+        let redacted = |text: &str| {
+            let mut text = text.to_owned();
+            redaction.text(&mut text);
+            text
+        };
+        let whole = r#"{"k":"{\n  \"private\": \"MIIEvQIBADANBg\"\n}"}"#;
+        assert_eq!(redacted(whole), r#"{"k":"[secret key]"}"#);
+        assert_eq!(
+            redacted("it is \"private\": \"MIIEvQIBADANBg\" {"),
+            "it is [secret key] {"
+        );
+    }
+
+    #[test]
+    fn a_value_is_found_in_every_spelling() {
+        let redaction = redaction(&[("db", "pä/ss <wörd>\"\\🔔+%")]);
+        for spelling in [
+            "pä/ss <wörd>\"\\🔔+%",
+            "PäSS",
+            r#"pä/ss <wörd>\"\\🔔+%"#,
+            r#"p\u00e4\/ss \u003cw\u00F6rd\u003e\"\\\ud83d\udd14+%"#,
+            "p%C3%A4%2Fss%20%3Cw%c3%b6rd%3E%22%5C%F0%9F%94%94%2B%25",
+            "p%C3%A4/ss+<w%c3%b6rd>%22%5C%F0%9F%94%94%2B%25",
+            "pä/SS <WörD>\"\\🔔+%",
+        ] {
+            let mut text = format!("a {spelling} b {spelling}");
+            redaction.text(&mut text);
+            let expected = match spelling {
+                "PäSS" => "a PäSS b PäSS",
+                _ => "a [secret db] b [secret db]",
+            };
+            assert_eq!(text, expected, "{spelling}");
+        }
+    }
+
+    #[test]
+    fn keys_that_become_one_keep_their_values() {
+        let redaction = redaction(&[("db", "hunter2")]);
+        let mut value = json!({"hunter2": 1, "Hunter2": 2, "HUNTER2": 3});
+        redaction.json(&mut value);
+        let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["[secret db]", "[secret db] (2)", "[secret db] (3)"]);
     }
 
     #[test]
@@ -173,6 +335,11 @@ mod tests {
         assert_eq!(
             cut("a hunt\n[campanile: 12 more bytes were dropped"),
             "a [secret db]\n[campanile: 12 more bytes were dropped"
+        );
+        let json = "a hunter2\\u002dan\\u0";
+        assert_eq!(
+            cut(&format!("{json} [the rest was dropped]")),
+            "a [secret db] [the rest was dropped]"
         );
         // Too little of it to know, and what was not cut.
         assert_eq!(
