@@ -171,6 +171,33 @@ fn open_files() {
 }
 
 #[test]
+fn streams_keep_their_files_open() {
+    let open = |path: &str, count: u64, listings: bool| {
+        let params = json!({"path": path, "count": count, "listings": listings});
+        task("open_streams", params).files("/in", [("a.txt", "a")])
+    };
+    let limit = |limits: &mut Limits| limits.open_files_max = 10;
+    let report = within(open("a.txt", 9, false), limit);
+    fits(&report);
+    assert_eq!(report.output(), Some(&json!({"open": 9, "read": 9})));
+    assert_eq!(share(&report, Resource::OpenFiles).used, 10);
+    exceeds(
+        &within(open("a.txt", 10, false), limit),
+        Outcome::Failed,
+        "has 10 files and directories open, its limit",
+    );
+    // A listing is in memory, and there may be a few.
+    let report = within(open(".", 16, true), limit);
+    fits(&report);
+    assert_eq!(share(&report, Resource::OpenFiles).used, 2);
+    exceeds(
+        &within(open(".", 17, true), limit),
+        Outcome::Failed,
+        "reads 16 directories at once",
+    );
+}
+
+#[test]
 fn a_file_that_is_closed_is_open_no_more() {
     let test = task("read_file", json!({"path": "/in/a.txt"})).files("/in", [("a.txt", "a")]);
     let report = within(test, |limits| limits.open_files_max = 2);

@@ -39,8 +39,9 @@ pub(super) async fn connect(
     destination: &Destination,
     reach: Reach,
     denial: &Denial,
+    lookups: &Arc<Semaphore>,
 ) -> Result<Connection> {
-    let addresses = resolve(destination).await?;
+    let addresses = resolve(destination, lookups).await?;
     let allowed = permitted(&addresses, destination, reach, denial)?;
     let stream = TcpStream::connect(&allowed[..])
         .await
@@ -67,11 +68,11 @@ pub(super) async fn connect(
     })
 }
 
-async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>> {
+async fn resolve(destination: &Destination, lookups: &Arc<Semaphore>) -> Result<Vec<SocketAddr>> {
     if let Some(ip) = destination.ip() {
         return Ok(vec![SocketAddr::new(ip, destination.port)]);
     }
-    let found = look_up(destination.host.clone(), destination.port).await;
+    let found = look_up(destination.host.clone(), destination.port, lookups).await;
     let addresses = found.map_err(|error| Error::DnsError {
         rcode: Some(error.to_string()),
         info_code: None,
@@ -82,17 +83,18 @@ async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Ask the machine's resolver, which blocks until it has an answer or gives up.
-async fn look_up(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+/// Ask the machine's resolver, which blocks until it has an answer or gives up. Whoever asked may give up before it.
+async fn look_up(host: String, port: u16, lookups: &Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
+    let place_of_call = Arc::clone(lookups).acquire_owned().await;
+    let place_of_call = place_of_call.map_err(io::Error::other)?;
     let place = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let (answer, answered) = oneshot::channel();
     thread::Builder::new()
         .name("campanile-names".to_owned())
         .spawn(move || {
             let found = (host.as_str(), port).to_socket_addrs();
-            // Whoever asked may have given up.
             let _ = answer.send(found.map(Iterator::collect));
-            drop(place);
+            drop((place, place_of_call));
         })?;
     answered.await.map_err(io::Error::other)?
 }
@@ -187,7 +189,8 @@ mod tests {
         runtime.block_on(async {
             let (release, released) = std::sync::mpsc::channel::<()>();
             let blocked = tokio::task::spawn_blocking(move || released.recv());
-            let looked_up = look_up("localhost".to_owned(), 80);
+            let lookups = Arc::new(Semaphore::new(1));
+            let looked_up = look_up("localhost".to_owned(), 80, &lookups);
             let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
             drop(release);
             assert!(blocked.await.unwrap().is_err());

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use wasmtime::StoreContextMut;
-use wasmtime::component::{Linker, LinkerInstance, Resource, ResourceType};
+use wasmtime::component::{Linker, LinkerInstance, Resource};
 use wasmtime_wasi::filesystem::{Descriptor, Dir, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::FsResult;
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, HostDescriptor, OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorType, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
 };
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
 use super::files::{opening, tell_effects};
 use super::nowhere;
+use super::open_files::{OpenFile, OpenFiles, count_open_files};
 use super::store::HostState;
 use super::{DirectoryGrant, Grants};
 
@@ -29,8 +30,20 @@ const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
 #[error("{0}")]
 pub(super) struct Unopened(String);
 
-/// The granted directories, and the paths under which the guest sees them.
-pub(super) async fn open(grants: &Arc<Grants>) -> Result<Vec<(Dir, String)>, Unopened> {
+/// A granted directory, open for as long as its call lasts.
+#[derive(Clone)]
+pub(super) struct Granted {
+    directory: Dir,
+    /// The path under which the guest sees it.
+    guest: String,
+    file: OpenFile,
+}
+
+/// Open the granted directories, and count them.
+pub(super) async fn open(
+    grants: &Arc<Grants>,
+    open_files: &OpenFiles,
+) -> Result<Vec<Granted>, Unopened> {
     if grants.directories.is_empty() {
         return Ok(Vec::new());
     }
@@ -38,13 +51,20 @@ pub(super) async fn open(grants: &Arc<Grants>) -> Result<Vec<(Dir, String)>, Uno
     // A file system that does not answer may hold up one of these threads, but not one of the guests' own.
     let opening = tokio::task::spawn_blocking(move || {
         let directories = grants.directories.iter();
-        directories.map(open_one).collect()
+        let opened: Result<Vec<_>, _> = directories.map(open_one).collect();
+        opened
     });
-    opening.await.unwrap_or_else(|error| {
+    let opened = opening.await.unwrap_or_else(|error| {
         Err(Unopened(format!(
             "the granted directories cannot be opened: {error}"
         )))
-    })
+    });
+    let granted = opened?.into_iter().map(|(directory, guest)| Granted {
+        directory,
+        guest,
+        file: open_files.open(),
+    });
+    Ok(granted.collect())
 }
 
 fn open_one(grant: &DirectoryGrant) -> Result<(Dir, String), Unopened> {
@@ -100,20 +120,29 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 
 impl preopens::Host for HostState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-        let mut directories = self.directories.clone();
-        let grants_all = directories.iter().any(|(_, guest)| guest == "/");
-        if self.missed.is_some() && !grants_all {
-            directories.extend(nowhere::directory().map(|nowhere| (nowhere, "/".to_owned())));
-        }
-        self.opened(directories.len() as u64);
-        let handles = directories.into_iter().map(|(directory, guest)| {
+        let mut handles = Vec::new();
+        for Granted {
+            directory,
+            guest,
+            file,
+        } in self.directories.clone()
+        {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
+            self.open_files.hold(&handle, file);
             if self.effects.are_watched() {
                 self.paths.insert(handle.rep(), guest.clone());
             }
-            Ok((handle, guest))
-        });
-        handles.collect()
+            handles.push((handle, guest));
+        }
+        let grants_all = handles.iter().any(|(_, guest)| guest == "/");
+        if self.missed.is_some()
+            && !grants_all
+            && let Some(nowhere) = nowhere::directory()
+        {
+            let handle = self.ctx().table.push(Descriptor::Dir(nowhere))?;
+            handles.push((handle, "/".to_owned()));
+        }
+        Ok(handles)
     }
 }
 
@@ -123,7 +152,7 @@ pub(super) fn hold_files(linker: &mut Linker<HostState>) -> wasmtime::Result<()>
     nowhere::directory();
     let mut files = linker.instance(FILESYSTEM)?;
     hold_opening(&mut files)?;
-    count_closing(&mut files)?;
+    count_open_files(&mut files)?;
     tell_effects(&mut files)
 }
 
@@ -145,7 +174,8 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
                 if state.misses(&directory, &path)? {
                     return Ok((Err(ErrorCode::NoEntry),));
                 }
-                if !state.may_open() {
+                if let Err(why) = state.open_files.may_open() {
+                    state.exceeded.record(why);
                     return Ok((Err(ErrorCode::Quota),));
                 }
                 let watched = state.effects.are_watched();
@@ -161,7 +191,8 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
                 }
                 match opened {
                     Ok(opened) => {
-                        state.opened(1);
+                        let file = state.open_files.open();
+                        state.open_files.hold(&opened, file);
                         if let Some(seen) = seen {
                             state.paths.insert(opened.rep(), seen);
                         }
@@ -174,43 +205,7 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
     )
 }
 
-/// Count what is closed: the host's own way of closing, and one less.
-fn count_closing(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
-    files.resource_async(
-        "descriptor",
-        ResourceType::host::<Descriptor>(),
-        |mut store, handle| {
-            Box::new(async move {
-                let state = store.data_mut();
-                state.closed();
-                HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
-            })
-        },
-    )
-}
-
 impl HostState {
-    /// Whether one more file may be open; when not, the reason is remembered.
-    fn may_open(&self) -> bool {
-        let most = self.gauges.open_files.limit;
-        if self.files_open < most {
-            return true;
-        }
-        self.exceeded.record(format!(
-            "the task has {most} files and directories open, its limit; close some, or raise `open_files` among the limits of the package's sidecar file"
-        ));
-        false
-    }
-
-    fn opened(&mut self, files: u64) {
-        self.files_open += files;
-        self.gauges.open_files.reach(self.files_open);
-    }
-
-    fn closed(&mut self) {
-        self.files_open = self.files_open.saturating_sub(1);
-    }
-
     /// Whether `path` lies in no directory that is granted; it is remembered then.
     fn misses(&mut self, directory: &Resource<Descriptor>, path: &str) -> wasmtime::Result<bool> {
         let is_nowhere = nowhere::is_nowhere(self.ctx().table.get(directory)?);

@@ -17,6 +17,7 @@ use wasmtime_wasi::p2::{
 use hyper::body::Bytes;
 
 use super::effects::{Begun, Crash, Effects};
+use super::open_files::OpenFile;
 use super::store::HostState;
 
 type Fd = Resource<Descriptor>;
@@ -91,10 +92,10 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
         "[method]descriptor.write-via-stream",
         |mut store: StoreContextMut<'_, HostState>, (fd, offset): (Fd, Filesize)| {
             let state = store.data_mut();
-            let path = state.path_of(&fd);
+            let (path, file) = (state.path_of(&fd), state.open_files.of(&fd));
             let stream = state.filesystem().write_via_stream(fd, offset);
             Ok((as_wasi(
-                stream.and_then(|stream| watched(state, stream, path)),
+                stream.and_then(|stream| watched(state, stream, path, file)),
             )?,))
         },
     )?;
@@ -102,10 +103,10 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
         "[method]descriptor.append-via-stream",
         |mut store: StoreContextMut<'_, HostState>, (fd,): (Fd,)| {
             let state = store.data_mut();
-            let path = state.path_of(&fd);
+            let (path, file) = (state.path_of(&fd), state.open_files.of(&fd));
             let stream = state.filesystem().append_via_stream(fd);
             Ok((as_wasi(
-                stream.and_then(|stream| watched(state, stream, path)),
+                stream.and_then(|stream| watched(state, stream, path, file)),
             )?,))
         },
     )
@@ -135,22 +136,21 @@ impl HostState {
     }
 }
 
-fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorCode>> {
+/// An error that the guest may see, or a trap.
+pub(super) fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorCode>> {
     match done {
         Ok(value) => Ok(Ok(value)),
         Err(error) => Ok(Err(error.downcast()?)),
     }
 }
 
-/// Put a witness before a stream that writes to a file, if there is one.
+/// Put a witness before a stream that writes to a file, if there is one, and let it hold the file open.
 fn watched(
     state: &mut HostState,
     stream: Resource<DynOutputStream>,
     path: String,
+    file: Option<OpenFile>,
 ) -> FsResult<Resource<DynOutputStream>> {
-    if !state.effects.are_watched() {
-        return Ok(stream);
-    }
     let effects = state.effects.clone();
     let table = state.ctx().table;
     let stream = table.delete(stream)?;
@@ -158,6 +158,7 @@ fn watched(
         stream,
         path,
         effects,
+        _file: file,
         begun: None,
         crashed: false,
     });
@@ -168,6 +169,7 @@ fn watched(
 struct WatchedStream {
     stream: DynOutputStream,
     path: String,
+    _file: Option<OpenFile>,
     effects: Effects,
     /// A writing that has begun and is not known to have ended.
     begun: Option<Begun>,

@@ -3,23 +3,25 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use hyper::{Request, Response, Uri, Version};
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks};
 
+use super::body::bounded;
 use super::connect::{Connection, connect};
 use super::effects::{Begun, Crash, Effects};
 use super::gauges::Gauge;
 use super::grants::{Denial, Destination, Reach, reach};
+use super::script::{Replies, ask};
 use super::{Grants, StopSignal};
 
 /// Resolving, connecting and greeting; a guest may ask for less.
@@ -31,8 +33,14 @@ const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 /// Written to a request's body at once, of which two parts may wait: as much as one record of TLS.
 const BODY_CHUNK_BYTES: usize = 16 << 10;
 
-/// Of the body of a request that a script answers.
-const SCRIPTED_BODY_BYTES_MAX: usize = 64 << 20;
+/// Requests of a call under way at once, each with a connection of its own; others wait until one of them ends.
+const UNDER_WAY_MAX: usize = 16;
+
+/// Names that a call looks up at once, so that one whose names nobody knows leaves room for the others.
+const LOOKUPS_MAX: usize = 4;
+
+/// Of what a server may send ahead over HTTP/2 before the guest has read.
+const WINDOW_BYTES: u32 = 128 << 10;
 
 /// Where the requests of a call go, once they are granted.
 #[derive(Clone, Default)]
@@ -44,36 +52,6 @@ pub enum Network {
     Scripted(Arc<dyn Replies>),
 }
 
-/// Answers the requests of a call in place of the network.
-pub trait Replies: Send + Sync {
-    /// The answer to `request`. Called on the guests' threads, and must not block.
-    fn reply(&self, request: HttpRequest) -> HttpReply;
-}
-
-/// A request of a guest, as it would go out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpRequest {
-    /// Upper case.
-    pub method: String,
-    /// With scheme, host, path and query.
-    pub url: String,
-    /// Names in lower case; values that are no UTF-8 have replacement characters.
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
-}
-
-/// What a script answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpReply {
-    Response {
-        status: u16,
-        headers: Vec<(String, String)>,
-        body: Vec<u8>,
-    },
-    /// Nobody listens there.
-    Refused,
-}
-
 /// What the guest's HTTP requests pass through.
 pub(super) struct HttpGate {
     pub(super) grants: Arc<Grants>,
@@ -82,6 +60,7 @@ pub(super) struct HttpGate {
     pub(super) exceeded: Denial,
     pub(super) network: Network,
     pub(super) effects: Effects,
+    pub(super) turns: Turns,
     pub(super) requests: Gauge,
     /// Of one response body.
     pub(super) response_bytes: Gauge,
@@ -89,8 +68,24 @@ pub(super) struct HttpGate {
     pub(super) wait_max: Duration,
 }
 
-type Exchanged = (Response<WasiBody>, Driver);
-type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
+/// Whose turn it is among the requests of a call.
+#[derive(Clone)]
+pub(super) struct Turns {
+    under_way: Arc<Semaphore>,
+    pub(super) lookups: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+        }
+    }
+}
+
+pub(super) type Exchanged = (Response<WasiBody>, Driver);
+pub(super) type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
 impl WasiHttpHooks for HttpGate {
     fn send_request(
@@ -114,6 +109,7 @@ impl WasiHttpHooks for HttpGate {
                 destination,
                 reach,
                 self.denial.clone(),
+                self.turns.clone(),
                 self.waits(options.unwrap_or_default()),
                 self.response_bytes.clone(),
             )),
@@ -203,11 +199,15 @@ async fn exchange(
     destination: Destination,
     reach: Reach,
     denial: Denial,
+    turns: Turns,
     waits: Waits,
     response_bytes: Gauge,
 ) -> Result<Exchanged> {
     let (sender, driver) = timeout(waits.connect, async {
-        greet(connect(&destination, reach, &denial).await?).await
+        let turn = Arc::clone(&turns.under_way).acquire_owned().await;
+        let turn = turn.map_err(|_| Error::ConnectionLimitReached)?;
+        let connection = connect(&destination, reach, &denial, &turns.lookups).await?;
+        greet(connection, turn).await
     })
     .await
     .map_err(|_| Error::ConnectionTimeout)??;
@@ -229,31 +229,37 @@ enum Sender {
 }
 
 /// Begin to speak HTTP, in the version that was agreed upon.
-async fn greet(connection: Connection) -> Result<(Sender, Driver)> {
+async fn greet(connection: Connection, turn: OwnedSemaphorePermit) -> Result<(Sender, Driver)> {
     let stream = TokioIo::new(connection.stream);
     if connection.is_http2 {
         let greeted = http2::Builder::new(Spawn)
             .max_header_list_size(READ_BUFFER_BYTES_MAX as u32)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
             .handshake(stream)
             .await;
         let (sender, connection) = greeted.map_err(protocol_error)?;
-        Ok((Sender::Http2(sender), drive(connection)))
+        Ok((Sender::Http2(sender), drive(connection, turn)))
     } else {
         let greeted = http1::Builder::new()
             .max_buf_size(READ_BUFFER_BYTES_MAX)
             .handshake(stream)
             .await;
         let (sender, connection) = greeted.map_err(protocol_error)?;
-        Ok((Sender::Http1(sender), drive(connection)))
+        Ok((Sender::Http1(sender), drive(connection, turn)))
     }
 }
 
-/// Keep a connection moving until the guest drops the exchange.
-fn drive(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Driver {
+/// Keep a connection moving until the guest drops the exchange, whose turn then ends.
+fn drive(
+    connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+    turn: OwnedSemaphorePermit,
+) -> Driver {
     let connection = AbortOnDropJoinHandle::from(tokio::spawn(connection));
     // What goes wrong on it is told by the body, so nobody needs it here a second time.
     Box::new(async move {
         let _ = connection.await;
+        drop(turn);
         Ok(())
     })
 }
@@ -295,49 +301,6 @@ where
     }
 }
 
-/// The answer of a script.
-async fn ask(
-    script: Arc<dyn Replies>,
-    request: Request<WasiBody>,
-    response_bytes: Gauge,
-    wait: Duration,
-) -> Result<Exchanged> {
-    let (head, body) = request.into_parts();
-    let body = Limited::new(body, SCRIPTED_BODY_BYTES_MAX);
-    let body = body
-        .collect()
-        .await
-        .map_err(|_| Error::HttpRequestBodySize(None))?;
-    let headers = head.headers.iter().map(|(name, value)| {
-        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        (name.as_str().to_owned(), value)
-    });
-    let reply = script.reply(HttpRequest {
-        method: head.method.as_str().to_owned(),
-        url: head.uri.to_string(),
-        headers: headers.collect(),
-        body: body.to_bytes().to_vec(),
-    });
-    let HttpReply::Response {
-        status,
-        headers,
-        body,
-    } = reply
-    else {
-        return Err(Error::ConnectionRefused);
-    };
-    let mut response = Response::builder().status(status);
-    for (name, value) in headers {
-        response = response.header(name, value);
-    }
-    let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
-    let response = response
-        .body(bounded(body.boxed_unsync(), response_bytes, wait))
-        .map_err(|_| Error::HttpProtocolError)?;
-    let driver: Driver = Box::new(std::future::ready(Ok(())));
-    Ok((response, driver))
-}
-
 /// The guest gets one of the codes of wasi:http, which have no place for texts.
 fn protocol_error(error: hyper::Error) -> Error {
     if error.is_timeout() {
@@ -349,69 +312,10 @@ fn protocol_error(error: hyper::Error) -> Error {
     }
 }
 
-/// A response body that ends in an error when it grows too large or pauses too long.
-struct BoundedBody {
-    body: WasiBody,
-    bytes: u64,
-    bytes_most: Gauge,
-    wait: Duration,
-    patience: Pin<Box<Sleep>>,
-}
-
-fn bounded(body: WasiBody, bytes_most: Gauge, wait: Duration) -> WasiBody {
-    let bounded = BoundedBody {
-        body,
-        bytes: 0,
-        bytes_most,
-        wait,
-        patience: Box::pin(tokio::time::sleep(wait)),
-    };
-    bounded.boxed_unsync()
-}
-
-impl Body for BoundedBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                ready!(self.patience.as_mut().poll(cx));
-                return Poll::Ready(Some(Err(Error::ConnectionReadTimeout)));
-            }
-        };
-        let until = Instant::now() + self.wait;
-        self.patience.as_mut().reset(until);
-        let frame = match frame {
-            None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            Some(Ok(frame)) => frame,
-        };
-        self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        self.bytes_most.reach(self.bytes);
-        let most = self.bytes_most.limit;
-        match self.bytes > most {
-            true => Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(most))))),
-            false => Poll::Ready(Some(Ok(frame))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http_body_util::Empty;
+    use hyper::body::Bytes;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
@@ -435,6 +339,7 @@ mod tests {
             exceeded: Denial::default(),
             network: Network::Real,
             effects: Effects::default(),
+            turns: Turns::default(),
             requests: gauges.http_requests,
             response_bytes: gauges.http_response,
             wait_max: Duration::from_millis(300),
@@ -442,6 +347,17 @@ mod tests {
     }
 
     async fn send(gate: &mut HttpGate, method: &str, uri: &str) -> Result<Response<WasiBody>> {
+        let (response, driver) = begin(gate, method, uri, None).await?;
+        tokio::spawn(Pin::from(driver));
+        Ok(response)
+    }
+
+    async fn begin(
+        gate: &mut HttpGate,
+        method: &str,
+        uri: &str,
+        options: Option<RequestOptions>,
+    ) -> Result<Exchanged> {
         let body = Empty::<Bytes>::new()
             .map_err(|never| match never {})
             .boxed_unsync();
@@ -451,10 +367,8 @@ mod tests {
             .header("host", "as.the.guest.says")
             .body(body)
             .unwrap();
-        let sent = gate.send_request(request, None, Box::new(async { Ok(()) }));
-        let (response, driver) = Pin::from(sent).await?;
-        tokio::spawn(Pin::from(driver));
-        Ok(response)
+        let sent = gate.send_request(request, options, Box::new(async { Ok(()) }));
+        Pin::from(sent).await
     }
 
     /// A server that answers one connection with `answer` and gives back the head it was sent.
@@ -492,6 +406,38 @@ mod tests {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(&body[..], b"xxx");
         assert_eq!(gate.denial.message(), None);
+        served.abort();
+    }
+
+    #[tokio::test]
+    async fn one_request_too_many_waits_for_its_turn() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let served = tokio::spawn(async move {
+            let mut held = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1024];
+                assert!(stream.read(&mut request).await.unwrap() > 0);
+                stream.write_all(&answer(3, 0)).await.unwrap();
+                held.push(stream);
+            }
+        });
+        let mut gate = gate("localhost", port);
+        gate.requests = Gauges::new(&Limits::default()).http_requests;
+        let uri = format!("http://localhost:{port}/");
+        let mut under_way = Vec::new();
+        for _ in 0..UNDER_WAY_MAX {
+            under_way.push(begin(&mut gate, "GET", &uri, None).await.unwrap());
+        }
+        let hurried = RequestOptions {
+            connect_timeout: Some(Duration::from_millis(100)),
+            ..RequestOptions::default()
+        };
+        let error = begin(&mut gate, "GET", &uri, Some(hurried)).await;
+        assert!(matches!(error.err(), Some(Error::ConnectionTimeout)));
+        under_way.pop();
+        assert!(begin(&mut gate, "GET", &uri, None).await.is_ok());
         served.abort();
     }
 

@@ -10,6 +10,7 @@
 mod adapt;
 mod address;
 mod artifact;
+mod body;
 mod command;
 mod connect;
 mod cpu;
@@ -28,10 +29,12 @@ mod keyvalue;
 mod limits;
 mod logs;
 mod nowhere;
+mod open_files;
 mod outline;
 mod random;
 mod recognise;
 mod run;
+mod script;
 mod secrets;
 mod stdio;
 mod stop;
@@ -56,9 +59,10 @@ use crate::telemetry::printable_line;
 use crate::words::words;
 
 pub use effects::{Crash, Witness};
-pub use http::{HttpReply, HttpRequest, Network, Replies};
+pub use http::Network;
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
 pub use limits::{Limits, Resource, Share, Usage};
+pub use script::{HttpReply, HttpRequest, Replies};
 pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
 

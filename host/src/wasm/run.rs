@@ -82,7 +82,8 @@ async fn call_entry(
     context: String,
 ) -> wasmtime::Result<Gave> {
     let grants = store.data().grants.clone();
-    store.data_mut().directories = directories::open(&grants).await?;
+    let directories = directories::open(&grants, &store.data().open_files).await?;
+    store.data_mut().directories = directories;
     let instance = linked.instance.instantiate_async(&mut *store).await?;
     match &linked.entry {
         Entry::Task(task) => {

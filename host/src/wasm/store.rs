@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
-use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::command::Program;
+use super::directories::Granted;
 use super::effects::Effects;
 use super::gauges::Gauges;
 use super::grants::{self, Denial};
-use super::http::HttpGate;
+use super::http::{HttpGate, Turns};
 use super::logs::Logs;
 use super::nowhere::Missed;
+use super::open_files::OpenFiles;
 use super::stdio::Capture;
 use super::{Buckets, Grants, Limits, Resource, RunFacts, Secrets, Share, StopSignal, World};
 use crate::clock::{Clock, Timestamp};
@@ -39,7 +40,7 @@ pub(super) struct HostState {
     pub(super) gauges: Gauges,
     /// The first limit that something was refused for, other than those of the meter.
     pub(super) exceeded: Denial,
-    pub(super) files_open: u64,
+    pub(super) open_files: OpenFiles,
     /// Of each open file and directory, the guest's path; kept only while somebody watches.
     pub(super) paths: HashMap<u32, String>,
     pub(super) secrets: Arc<Secrets>,
@@ -49,7 +50,7 @@ pub(super) struct HostState {
     pub(super) keyvalue_bytes_max: u64,
     pub(super) keyvalue_value_bytes_max: u64,
     /// Empty until they are opened.
-    pub(super) directories: Vec<(Dir, String)>,
+    pub(super) directories: Vec<Granted>,
     /// What a program wanted of directories that were not granted; none for a call of a function.
     pub(super) missed: Option<Missed>,
     wasi: WasiCtx,
@@ -111,6 +112,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         exceeded: exceeded.clone(),
         network: world.network,
         effects: effects.clone(),
+        turns: Turns::default(),
         requests: gauges.http_requests.clone(),
         response_bytes: gauges.http_response.clone(),
         wait_max: limits.http_wait.min(limits.timeout),
@@ -127,9 +129,9 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         stderr,
         denial,
         meter: Meter::new(limits),
+        open_files: OpenFiles::new(gauges.open_files.clone()),
         gauges,
         exceeded,
-        files_open: 0,
         paths: HashMap::new(),
         secrets,
         buckets: world.buckets,

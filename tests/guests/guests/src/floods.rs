@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use campanile_sdk::{Explain, Result, Run};
+use campanile_sdk::{Error, Explain, Result, Run};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use wasip2::filesystem::preopens::get_directories;
+use wasip2::filesystem::types::{DescriptorFlags, ErrorCode, OpenFlags, PathFlags};
 
 #[derive(Deserialize)]
 pub struct Size {
@@ -74,4 +76,36 @@ pub fn open_files(_: &Run, files: Files) -> Result<Value> {
         );
     }
     Ok(json!({"open": held.len()}))
+}
+
+#[derive(Deserialize)]
+pub struct Streams {
+    path: String,
+    count: usize,
+    #[serde(default)]
+    listings: bool,
+}
+
+/// Closes what it opens and keeps a stream of each: of its content, or of its entries.
+pub fn open_streams(_: &Run, streams: Streams) -> Result<Value> {
+    let directories = get_directories();
+    let (directory, _) = directories
+        .first()
+        .ok_or_else(|| Error::permanent("no directory is granted"))?;
+    let (mut contents, mut entries) = (Vec::new(), Vec::new());
+    for nth in 0..streams.count {
+        let fault = |code: ErrorCode| Error::permanent(format!("the {nth}th stream: {code}"));
+        let none = (PathFlags::empty(), OpenFlags::empty());
+        let opened = directory.open_at(none.0, &streams.path, none.1, DescriptorFlags::READ);
+        let file = opened.map_err(fault)?;
+        match streams.listings {
+            true => entries.push(file.read_directory().map_err(fault)?),
+            false => contents.push(file.read_via_stream(0).map_err(fault)?),
+        }
+    }
+    let mut read = 0;
+    for stream in &contents {
+        read += stream.blocking_read(10)?.len();
+    }
+    Ok(json!({"open": contents.len() + entries.len(), "read": read}))
 }

@@ -49,6 +49,7 @@ fn package() -> Package {
         .task(Task::new("big_output", floods::big_output))
         .task(Task::new("big_pass", floods::big_pass))
         .task(Task::new("open_files", floods::open_files))
+        .task(Task::new("open_streams", floods::open_streams))
         .task(Task::new("read_file", reach::read_file))
         .task(Task::new("write_file", reach::write_file))
         .task(Task::new("list_directory", reach::list_directory))
