@@ -10,6 +10,7 @@
 //! ["keyvalue","write","default","backup/default"]
 //! ["secret","db_password"]
 //! ["secret_env","PGPASSWORD","db_password"]
+//! ["socket","tcp","db.example.com","5432"]
 //! ```
 //!
 //! The lines are sorted as bytes, joined by a line feed each, and none is there twice; without grants the text is empty.
@@ -22,7 +23,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::ids::sha256;
-use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant};
+use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 
 /// Grants as they are on the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,7 @@ fn text(grants: &Grants) -> String {
         directories,
         env,
         http,
+        sockets,
         config,
         keyvalue,
         secrets,
@@ -66,6 +68,10 @@ fn text(grants: &Grants) -> String {
         let (host, methods) = (grant.host.to_ascii_lowercase(), methods.join(","));
         let port = grant.port.map_or_else(String::new, |port| port.to_string());
         lines.insert(json!(["http", grant.scheme, host, port, methods]).to_string());
+    }
+    for grant in sockets {
+        let (protocol, host) = (grant.protocol.as_str(), grant.host.to_ascii_lowercase());
+        lines.insert(json!(["socket", protocol, host, grant.port.to_string()]).to_string());
     }
     lines.extend(env.keys().map(|name| json!(["env", name]).to_string()));
     lines.extend(config.keys().map(|key| json!(["config", key]).to_string()));
@@ -101,6 +107,16 @@ pub fn read(text: &str) -> Grants {
                 port: port.parse().ok(),
                 methods: methods.split_terminator(',').map(str::to_owned).collect(),
             }),
+            ["socket", protocol, host, port] => {
+                if let (Ok(protocol), Ok(port)) = (protocol.parse(), port.parse()) {
+                    let host = (*host).to_owned();
+                    grants.sockets.push(SocketGrant {
+                        protocol,
+                        host,
+                        port,
+                    });
+                }
+            }
             ["env", name] => {
                 grants.env.insert((*name).to_owned(), String::new());
             }
@@ -144,6 +160,7 @@ fn access(writable: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wasm::Protocol;
 
     fn some() -> Grants {
         let http = |host: &str, port, methods: &[&str]| HttpGrant {
@@ -171,6 +188,11 @@ mod tests {
             }],
             secrets: ["db".to_owned()].into(),
             secret_env: [("PGPASSWORD".to_owned(), "db".to_owned())].into(),
+            sockets: vec![SocketGrant {
+                protocol: Protocol::Tcp,
+                host: "DB.example.com".to_owned(),
+                port: 5432,
+            }],
         }
     }
 
@@ -188,6 +210,7 @@ mod tests {
                 r#"["keyvalue","write","default","p/default"]"#,
                 r#"["secret","db"]"#,
                 r#"["secret_env","PGPASSWORD","db"]"#,
+                r#"["socket","tcp","db.example.com","5432"]"#,
             ]
         );
         // The value is part of the contract with databases already written.

@@ -13,7 +13,9 @@ use super::ordered::{self, context_of};
 use super::spec::ScheduleSpec;
 use super::{Rules, package_name_fault};
 use crate::strict::{Document, Error, Section, nearest};
-use crate::wasm::{BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant};
+use crate::wasm::{
+    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant,
+};
 
 /// A larger file is not a sidecar.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
@@ -102,6 +104,9 @@ fn grants(
     }
     for http in section.tables("http")?.unwrap_or_default() {
         grants.http.push(http_grant(http)?);
+    }
+    for socket in section.tables("sockets")?.unwrap_or_default() {
+        grants.sockets.push(socket_grant(socket)?);
     }
     for entry in section.texts("env")?.unwrap_or_default() {
         let (name, literal) = match entry.split_once('=') {
@@ -372,7 +377,7 @@ fn http_grant(mut section: Section<'_>) -> Result<HttpGrant, Error> {
         return Err(section.error_of_table("needs `host`, such as \"api.example.com\""));
     };
     let host = host.to_ascii_lowercase();
-    if let Some(fault) = http_host_fault(&host) {
+    if let Some(fault) = host_fault(&host) {
         return Err(section.error("host", fault));
     }
     let port = section.number("port", 1, 65535)?;
@@ -395,8 +400,33 @@ fn http_grant(mut section: Section<'_>) -> Result<HttpGrant, Error> {
     })
 }
 
+fn socket_grant(mut section: Section<'_>) -> Result<SocketGrant, Error> {
+    let protocol = match section.text("protocol")? {
+        None => Protocol::Tcp,
+        Some(protocol) => {
+            Protocol::read(&protocol).map_err(|what| section.error("protocol", what))?
+        }
+    };
+    let Some(host) = section.text("host")? else {
+        return Err(section.error_of_table("needs `host`, such as \"db.example.com\""));
+    };
+    let host = host.to_ascii_lowercase();
+    if let Some(fault) = host_fault(&host) {
+        return Err(section.error("host", fault));
+    }
+    let Some(port) = section.number("port", 1, 65535)? else {
+        return Err(section.error_of_table("needs `port`, such as 5432"));
+    };
+    section.finish()?;
+    Ok(SocketGrant {
+        protocol,
+        host,
+        port: u16::try_from(port).unwrap_or(u16::MAX),
+    })
+}
+
 /// Why `host` cannot be granted, if it cannot: it must be a name, an address, `*.domain` or `*`.
-fn http_host_fault(host: &str) -> Option<String> {
+fn host_fault(host: &str) -> Option<String> {
     let name = host.strip_prefix("*.").unwrap_or(host);
     let is_name = !name.is_empty()
         && name.split('.').all(|label| {

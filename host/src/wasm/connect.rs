@@ -84,7 +84,11 @@ async fn resolve(destination: &Destination, lookups: &Arc<Semaphore>) -> Result<
 }
 
 /// Ask the machine's resolver, which blocks until it has an answer or gives up. Whoever asked may give up before it.
-async fn look_up(host: String, port: u16, lookups: &Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
+pub(super) async fn look_up(
+    host: String,
+    port: u16,
+    lookups: &Arc<Semaphore>,
+) -> io::Result<Vec<SocketAddr>> {
     let place_of_call = Arc::clone(lookups).acquire_owned().await;
     let place_of_call = place_of_call.map_err(io::Error::other)?;
     let place = LOOKUPS.acquire().await.map_err(io::Error::other)?;

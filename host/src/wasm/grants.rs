@@ -9,6 +9,7 @@ use hyper::Request;
 use hyper::http::uri::Scheme;
 use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtxBuilder};
 
+use super::sockets::SocketGate;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Grants, HttpGrant, Secrets, Time};
 use crate::clock::Timestamp;
@@ -19,22 +20,26 @@ const SHOWN_HOST_BYTES_MAX: usize = 253;
 /// The random bytes of calls that are to be the same: those of a hash map's seed want some variety.
 const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower, always the same";
 
-/// The WASI context of one call: its streams, and the variables it was granted. Sockets stay closed: none is even made,
-/// each of which would be one of the files that the process may have open.
+/// The WASI context of one call: its streams, the variables it was granted, and sockets that ask `sockets` for each
+/// address.
 pub(super) fn wasi_context(
     grants: &Grants,
     secrets: &Secrets,
     stdout: &Capture,
     stderr: &Capture,
     time: Time,
+    sockets: SocketGate,
 ) -> WasiCtxBuilder {
     let mut wasi = WasiCtxBuilder::new();
     wasi.stdout(stdout.clone())
         .stderr(stderr.clone())
         // `random.rs` counts them.
         .max_random_size(u64::MAX)
-        .allow_tcp(false)
-        .allow_udp(false);
+        .allow_tcp(true)
+        .allow_udp(true)
+        .socket_addr_check(move |address, wanted| {
+            Box::pin(std::future::ready(sockets.permits(address, wanted)))
+        });
     for (name, value) in &grants.env {
         // What begins like this is the host's word.
         if !name.starts_with(ENV_PREFIX) {
@@ -185,9 +190,13 @@ impl Destination {
     }
 
     fn shown_host(&self) -> &str {
-        let end = self.host.floor_char_boundary(SHOWN_HOST_BYTES_MAX);
-        &self.host[..end]
+        shown_host(&self.host)
     }
+}
+
+/// As much of a host as a message has room for.
+pub(super) fn shown_host(host: &str) -> &str {
+    &host[..host.floor_char_boundary(SHOWN_HOST_BYTES_MAX)]
 }
 
 /// `GET https://example.com:8443`
@@ -227,27 +236,32 @@ fn covers(grant: &HttpGrant, destination: &Destination) -> Option<Reach> {
     if !grant.scheme.eq_ignore_ascii_case(scheme) || port != destination.port || !method {
         return None;
     }
-    if grant.host == "*" {
+    host_reach(&grant.host, &destination.host, destination.ip())
+}
+
+/// How far a grant for `granted`, a host or a pattern of hosts, lets go to `host`, which may be an address.
+pub(super) fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Option<Reach> {
+    if granted == "*" {
         return Some(Reach::PublicOnly);
     }
-    if let Some(domain) = grant.host.strip_prefix("*.") {
-        let below = destination
-            .host
+    if let Some(domain) = granted.strip_prefix("*.") {
+        let below = host
             .strip_suffix(&plain_host(domain))
             .and_then(|name| name.strip_suffix('.'))
             .is_some_and(|name| !name.is_empty());
         // An address is not below any domain, whatever its digits are.
-        return (below && destination.ip().is_none()).then_some(Reach::PublicOnly);
+        return (below && ip.is_none()).then_some(Reach::PublicOnly);
     }
-    let granted = plain_host(&grant.host);
-    let same = match (granted.parse::<IpAddr>(), destination.ip()) {
+    let granted = plain_host(granted);
+    let same = match (granted.parse::<IpAddr>(), ip) {
         (Ok(granted), Some(asked)) => granted == asked,
-        _ => granted == destination.host,
+        _ => granted == host,
     };
     same.then_some(Reach::Anywhere)
 }
 
-fn plain_host(host: &str) -> String {
+/// In lower case, without the brackets of an IPv6 address and without a final dot.
+pub(super) fn plain_host(host: &str) -> String {
     let host = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))

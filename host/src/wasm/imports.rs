@@ -11,6 +11,7 @@ use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest as _, Me
 
 use super::directories::hold_files;
 use super::random::hold_random;
+use super::sockets::hold_sockets;
 use super::store::HostState;
 use crate::clock::Timestamp;
 use bindings::campanile::task::{run_info, types};
@@ -60,6 +61,7 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     hold_files(&mut linker)?;
     hold_random(&mut linker)?;
     hold_addresses(&mut linker)?;
+    hold_sockets(&mut linker)?;
     Ok(linker)
 }
 

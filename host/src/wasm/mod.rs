@@ -36,6 +36,7 @@ mod recognise;
 mod run;
 mod script;
 mod secrets;
+mod sockets;
 mod stdio;
 mod stop;
 mod store;
@@ -186,6 +187,23 @@ impl HttpGrant {
     }
 }
 
+words! {
+    /// What is spoken over a socket.
+    Protocol {
+        Tcp => "tcp",
+        Udp => "udp",
+    }
+}
+
+/// A place that a task may connect to with a socket of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketGrant {
+    pub protocol: Protocol,
+    /// An exact host name or address, or `*.example.com` for every name below a domain, or `*` for every public host.
+    pub host: String,
+    pub port: u16,
+}
+
 /// A bucket of `wasi:keyvalue` that a task may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketGrant {
@@ -202,6 +220,7 @@ pub struct Grants {
     pub directories: Vec<DirectoryGrant>,
     pub env: BTreeMap<String, String>,
     pub http: Vec<HttpGrant>,
+    pub sockets: Vec<SocketGrant>,
     /// What `wasi:config/store` answers.
     pub config: BTreeMap<String, String>,
     pub keyvalue: Vec<BucketGrant>,

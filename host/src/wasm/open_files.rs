@@ -1,4 +1,4 @@
-//! How many files and directories a call has open, whatever holds them: a descriptor, or a stream that outlives it.
+//! How many files, directories and sockets a call has open, whatever holds them: a handle, or a stream that outlives it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct OpenFiles {
     now: Arc<AtomicU64>,
     most: Gauge,
     listings: u64,
-    /// What the guest's descriptors hold, by their handles.
+    /// What the guest's descriptors and sockets hold, by their handles.
     held: HashMap<u32, OpenFile>,
 }
 
@@ -72,9 +72,14 @@ impl OpenFiles {
         OpenFile(Arc::new(Count(Arc::clone(&self.now))))
     }
 
-    /// A descriptor of the guest holds it.
-    pub(super) fn hold(&mut self, descriptor: &Resource<Descriptor>, file: OpenFile) {
-        self.held.insert(descriptor.rep(), file);
+    /// A handle of the guest holds it.
+    pub(super) fn hold<T: 'static>(&mut self, handle: &Resource<T>, file: OpenFile) {
+        self.held.insert(handle.rep(), file);
+    }
+
+    /// The guest has given up the handle.
+    pub(super) fn let_go(&mut self, handle: u32) {
+        self.held.remove(&handle);
     }
 
     /// What a descriptor of the guest holds; none for the directory that stands for those which were not granted.
@@ -91,7 +96,7 @@ pub(super) fn count_open_files(files: &mut LinkerInstance<'_, HostState>) -> was
         |mut store, handle| {
             Box::new(async move {
                 let state = store.data_mut();
-                state.open_files.held.remove(&handle);
+                state.open_files.let_go(handle);
                 state.paths.remove(&handle);
                 HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
             })

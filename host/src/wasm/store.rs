@@ -17,8 +17,11 @@ use super::http::{HttpGate, Turns};
 use super::logs::Logs;
 use super::nowhere::Missed;
 use super::open_files::OpenFiles;
+use super::sockets::SocketGate;
 use super::stdio::Capture;
-use super::{Buckets, Grants, Limits, Resource, RunFacts, Secrets, Share, StopSignal, World};
+use super::{
+    Buckets, Grants, Limits, Network, Resource, RunFacts, Secrets, Share, StopSignal, World,
+};
 use crate::clock::{Clock, Timestamp};
 
 /// Of the headers of one request; servers commonly refuse more than 8 or 16 KiB.
@@ -57,6 +60,7 @@ pub(super) struct HostState {
     resources: ResourceTable,
     http: WasiHttpCtx,
     gate: HttpGate,
+    pub(super) socket_gate: SocketGate,
 }
 
 /// What [`open`] needs to know of a call.
@@ -97,7 +101,11 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let exceeded = Denial::default();
     let effects = Effects::new(world.witness);
     let missed = program.is_some().then(Missed::default);
-    let mut wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time);
+    let turns = Turns::default();
+    let is_real = matches!(world.network, Network::Real);
+    let socket_gate = SocketGate::new(grants.clone(), is_real, turns.clone(), denial.clone());
+    let sockets = socket_gate.clone();
+    let mut wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time, sockets);
     if let Some(program) = program {
         program.tell(&mut wasi, &task, &facts, deadline);
     }
@@ -112,7 +120,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         exceeded: exceeded.clone(),
         network: world.network,
         effects: effects.clone(),
-        turns: Turns::default(),
+        turns,
         requests: gauges.http_requests.clone(),
         response_bytes: gauges.http_response.clone(),
         wait_max: limits.http_wait.min(limits.timeout),
@@ -145,6 +153,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         resources,
         http,
         gate,
+        socket_gate,
     };
     let mut store = Store::new(engine, state);
     store.limiter(|state| &mut state.meter);

@@ -87,6 +87,13 @@ fn a_whole_sidecar_is_read() {
         bucket = "rates"
         access = "read"
         namespace = "finance"
+        [[grants.sockets]]
+        host = "DB.example.com"
+        port = 5432
+        [[grants.sockets]]
+        host = "::1"
+        port = 8125
+        protocol = "udp"
     "#;
     let sidecar = read_in(root.path(), text).unwrap();
     assert_eq!(sidecar.pin, Some("a".repeat(64)));
@@ -138,6 +145,47 @@ fn a_whole_sidecar_is_read() {
     );
     assert!(grants.secrets.contains("db"));
     assert_eq!(grants.secret_env["PGPASSWORD"], "db");
+    let socket = |protocol, host: &str, port| SocketGrant {
+        protocol,
+        host: host.to_owned(),
+        port,
+    };
+    assert_eq!(
+        grants.sockets,
+        [
+            socket(Protocol::Tcp, "db.example.com", 5432),
+            socket(Protocol::Udp, "::1", 8125),
+        ]
+    );
+}
+
+#[test]
+fn mistakes_about_sockets_are_named() {
+    for (text, want) in [
+        (
+            "[[grants.sockets]]\nport = 1",
+            "`grants.sockets[0]` needs `host`",
+        ),
+        (
+            "[[grants.sockets]]\nhost = 'db'",
+            "`grants.sockets[0]` needs `port`",
+        ),
+        (
+            "[[grants.sockets]]\nhost = 'db:5432'\nport = 5432",
+            "is \"db:5432\", which is not a host",
+        ),
+        (
+            "[[grants.sockets]]\nhost = 'db'\nport = 70000",
+            "`grants.sockets[0].port` must be a whole number from 1 to 65535",
+        ),
+        (
+            "[[grants.sockets]]\nhost = 'db'\nport = 53\nprotocol = 'upd'",
+            "must be `tcp` or `udp`",
+        ),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
 }
 
 #[test]

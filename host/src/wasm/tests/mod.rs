@@ -8,3 +8,4 @@ mod limits;
 mod malformed;
 mod outcomes;
 mod packages;
+mod sockets;

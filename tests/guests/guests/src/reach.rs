@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use campanile_sdk::{AnyContext, Error, Explain, Result, Run};
@@ -66,12 +68,35 @@ pub fn read_config(run: &Run, config: Key) -> Result<Value> {
 pub struct Target {
     /// Such as `127.0.0.1:80`.
     address: String,
+    #[serde(default)]
+    line: String,
 }
 
-pub fn tcp_connect(_: &Run, target: Target) -> Result<Value> {
-    std::net::TcpStream::connect(&target.address)
+/// Sends a line and returns what comes back.
+pub fn tcp_echo(_: &Run, target: Target) -> Result<Value> {
+    let mut stream = TcpStream::connect(&target.address)
         .explain(|| format!("connecting to {}", target.address))?;
-    Ok(json!({"connected": true}))
+    writeln!(stream, "{}", target.line)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(json!({"line": line.trim_end()}))
+}
+
+/// Sends a datagram and returns what comes back.
+pub fn udp_echo(_: &Run, target: Target) -> Result<Value> {
+    let socket = UdpSocket::bind("0.0.0.0:0").explain(|| "binding")?;
+    socket
+        .send_to(target.line.as_bytes(), &target.address)
+        .explain(|| format!("sending to {}", target.address))?;
+    let mut bytes = [0; 1000];
+    let (count, _) = socket.recv_from(&mut bytes)?;
+    Ok(json!({"line": String::from_utf8_lossy(&bytes[..count])}))
+}
+
+/// Listens where it was told.
+pub fn tcp_listen(_: &Run, target: Target) -> Result<Value> {
+    let listener = TcpListener::bind(&target.address).explain(|| "listening")?;
+    Ok(json!({"address": listener.local_addr()?.to_string()}))
 }
 
 #[derive(Deserialize)]

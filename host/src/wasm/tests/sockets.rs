@@ -1,0 +1,188 @@
+//! Sockets: to where was granted, by the name or by the address, and nowhere else.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, UdpSocket};
+
+use super::guests::*;
+use crate::wasm::*;
+
+const GUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/guests/guests.wasm");
+
+/// A server that answers each line with itself, in capitals.
+async fn tcp_server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            stream.read_line(&mut line).await.unwrap();
+            let answer = line.to_uppercase();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    port
+}
+
+async fn udp_server() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut bytes = [0; 1000];
+        loop {
+            let (count, from) = socket.recv_from(&mut bytes).await.unwrap();
+            bytes[..count].make_ascii_uppercase();
+            socket.send_to(&bytes[..count], from).await.unwrap();
+        }
+    });
+    port
+}
+
+fn grant(protocol: Protocol, host: &str, port: u16) -> SocketGrant {
+    SocketGrant {
+        protocol,
+        host: host.to_owned(),
+        port,
+    }
+}
+
+struct Guests {
+    sandbox: Sandbox,
+    artifact: Arc<Artifact>,
+}
+
+impl Guests {
+    fn load() -> Guests {
+        let sandbox = sandbox();
+        let artifact = sandbox.load(&std::fs::read(GUESTS).unwrap()).unwrap();
+        Guests {
+            sandbox,
+            artifact: Arc::new(artifact),
+        }
+    }
+
+    async fn run(&self, task: &str, address: &str, sockets: Vec<SocketGrant>) -> Report {
+        let grants = Grants {
+            sockets,
+            ..Grants::default()
+        };
+        let call = Call {
+            task: task.to_owned(),
+            context: json!({"address": address, "line": "ding"}).to_string(),
+            ..granted(&self.artifact, grants)
+        };
+        self.sandbox.run(call).await
+    }
+}
+
+fn answered(report: &Report) {
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    let line = report.output.as_ref().map(|output| &output["line"]);
+    assert_eq!(line, Some(&Value::from("DING")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_granted_place_is_reached_by_its_name_and_by_its_address() {
+    let guests = Guests::load();
+    let port = tcp_server().await;
+    let by_name = format!("localhost:{port}");
+    let named = grant(Protocol::Tcp, "localhost", port);
+    answered(&guests.run("tcp_echo", &by_name, vec![named.clone()]).await);
+    let by_address = format!("127.0.0.1:{port}");
+    let address = grant(Protocol::Tcp, "127.0.0.1", port);
+    let report = guests
+        .run("tcp_echo", &by_address, vec![address.clone()])
+        .await;
+    answered(&report);
+    let mut shares = report.usage.shares.iter();
+    let files = shares.find(|share| share.resource == Resource::OpenFiles);
+    assert_eq!(files.map(|share| share.used), Some(1), "a socket is one");
+    // A name does not grant the address without it having been looked up.
+    let report = guests.run("tcp_echo", &by_address, vec![named]).await;
+    let said = failure(&report, Outcome::Denied);
+    let expected = format!(
+        "tcp to 127.0.0.1:{port} is not granted; to allow it, add `sockets = [{{ host = \"127.0.0.1\", port = {port} }}]` under `[grants]`"
+    );
+    assert!(said.message.contains(&expected), "{}", said.message);
+    let port = udp_server().await;
+    let datagrams = vec![grant(Protocol::Udp, "localhost", port)];
+    let to = format!("localhost:{port}");
+    answered(&guests.run("udp_echo", &to, datagrams).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_port_protocol_or_name_is_refused_with_the_line_to_add() {
+    let guests = Guests::load();
+    let port = tcp_server().await;
+    let to = format!("localhost:{port}");
+    let line = format!("sockets = [{{ host = \"localhost\", port = {port} }}]");
+    for (sockets, expected) in [
+        (
+            vec![],
+            "sockets = [{ host = \"localhost\", port = its port }]",
+        ),
+        (vec![grant(Protocol::Tcp, "localhost", 1)], line.as_str()),
+        // A pattern is for public addresses.
+        (vec![grant(Protocol::Tcp, "*", port)], line.as_str()),
+        (
+            vec![grant(Protocol::Udp, "localhost", port)],
+            "a tcp socket is not granted",
+        ),
+        (
+            vec![grant(Protocol::Tcp, "other.test", port)],
+            "looking up localhost is not granted",
+        ),
+    ] {
+        let report = guests.run("tcp_echo", &to, sockets.clone()).await;
+        let said = failure(&report, Outcome::Denied);
+        assert!(
+            said.message.contains(expected),
+            "{sockets:?}: {}",
+            said.message
+        );
+    }
+    let report = guests
+        .run("udp_echo", &to, vec![grant(Protocol::Udp, "localhost", 1)])
+        .await;
+    let said = failure(&report, Outcome::Denied);
+    let expected = format!("host = \"localhost\", port = {port}, protocol = \"udp\"");
+    assert!(said.message.contains(&expected), "{}", said.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_listens() {
+    let guests = Guests::load();
+    let sockets = vec![grant(Protocol::Tcp, "127.0.0.1", 80)];
+    for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let report = guests.run("tcp_listen", address, sockets.clone()).await;
+        assert_eq!(report.outcome, Outcome::Denied, "{report:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_has_no_sockets() {
+    struct Nothing;
+    impl Replies for Nothing {
+        fn reply(&self, _: HttpRequest) -> HttpReply {
+            HttpReply::Refused
+        }
+    }
+    let guests = Guests::load();
+    let port = tcp_server().await;
+    let grants = Grants {
+        sockets: vec![grant(Protocol::Tcp, "127.0.0.1", port)],
+        ..Grants::default()
+    };
+    let mut call = granted(&guests.artifact, grants);
+    call.task = "tcp_echo".to_owned();
+    call.context = json!({"address": format!("127.0.0.1:{port}")}).to_string();
+    call.world.network = Network::Scripted(Arc::new(Nothing));
+    let report = guests.sandbox.run(call).await;
+    let said = failure(&report, Outcome::Denied);
+    let expected = "a script answers in place of the network";
+    assert!(said.message.contains(expected), "{}", said.message);
+}
