@@ -3,8 +3,11 @@
 //! The small ones are committed, in `tests/guests/languages/`. `CAMPANILE_EXAMPLES` names another folder, such as the one
 //! in which `examples/build` leaves all of them, those with an engine of their own as well; `.ci/run` does so.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use campanile_tests::{Backend, Place, run_empty_case};
@@ -145,11 +148,12 @@ fn each_refuses_a_context_of_the_wrong_shape() {
         match example.typed {
             true => assert_eq!(failure["retryable"], false, "{}: {report:#}", example.name),
             false => {
-                // A component's exit tells success from failure only.
+                // A component's exit tells success from failure only, and not that it is no use to try again.
                 let component = report["package"]["form"] == "command_component";
-                let code = if component { 1 } else { 2 };
+                let (code, retryable) = if component { (1, true) } else { (65, false) };
                 let exit_code = &failure["details"]["exit_code"];
                 assert_eq!(*exit_code, code, "{}: {report:#}", example.name);
+                assert_eq!(failure["retryable"], retryable, "{}", example.name);
             }
         }
     }
@@ -195,6 +199,86 @@ fn each_typed_one_is_denied_a_host_that_was_not_granted() {
             &[],
             "denied",
             "POST http://bells.example is not granted",
+        );
+    }
+}
+
+/// A server on this machine that answers one request with `status`; gives its port, and in the end the request.
+fn server(status: &'static str) -> (u16, JoinHandle<String>) {
+    let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = server.local_addr().expect("an address").port();
+    let answers = move || {
+        let (mut connection, _) = server.accept().expect("a connection");
+        let mut request = Vec::new();
+        // The report is the only object in it; a body without a length ends with an empty piece.
+        while !request.ends_with(b"}") && !request.ends_with(b"0\r\n\r\n") {
+            let mut bytes = [0; 4096];
+            let count = connection.read(&mut bytes).expect("bytes");
+            assert_ne!(count, 0, "the request has an end");
+            request.extend(&bytes[..count]);
+        }
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        let _ = connection.write_all(answer.as_bytes());
+        String::from_utf8(request).expect("text")
+    };
+    (port, std::thread::spawn(answers))
+}
+
+/// Run `example` with `methods` granted at `port`, to which it is to post its report.
+fn notifying(example: &Example, port: u16, methods: &str) -> Value {
+    let here = nowhere();
+    let file = here.path().join("primes.wasm");
+    std::fs::copy(&example.file, &file).expect("a copy");
+    let sidecar = format!(
+        "[[grants.http]]\nscheme = \"http\"\nhost = \"127.0.0.1\"\nport = {port}\nmethods = {methods}\n"
+    );
+    std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
+    let granted = Example {
+        name: example.name.clone(),
+        file,
+        typed: example.typed,
+    };
+    let url = format!("http://127.0.0.1:{port}/primes");
+    granted.report(here.path(), &json!({"notify": url}), &[])
+}
+
+#[test]
+fn each_typed_one_posts_to_a_host_that_was_granted() {
+    for example in examples().iter().filter(|example| example.typed) {
+        let name = &example.name;
+        let (port, request) = server("204 No Content");
+        let report = notifying(example, port, "[\"POST\"]");
+        assert_eq!(report["outcome"], "succeeded", "{name}: {report:#}");
+        let request = request.join().expect("a request");
+        assert!(
+            request.starts_with("POST /primes HTTP/1.1\r\n"),
+            "{name}: {request}"
+        );
+        let (head, body) = request.split_once("\r\n\r\n").expect("a head");
+        assert!(
+            head.to_lowercase().contains("\r\nidempotency-key: "),
+            "{name}: {head}"
+        );
+        let body = body
+            .find('{')
+            .zip(body.rfind('}'))
+            .map(|(from, to)| &body[from..=to]);
+        let body: Value = serde_json::from_str(body.expect("an object")).expect("JSON");
+        assert_eq!(body, report["output"], "{name}");
+
+        let (port, request) = server("503 Service Unavailable");
+        let report = notifying(example, port, "[\"POST\"]");
+        request.join().expect("a request");
+        assert_eq!(report["outcome"], "failed", "{name}: {report:#}");
+        assert_eq!(report["failure"]["retryable"], true, "{name}: {report:#}");
+
+        // Nobody is asked when another method is granted: this port is closed.
+        let report = notifying(example, 1, "[\"GET\"]");
+        assert_eq!(report["outcome"], "denied", "{name}: {report:#}");
+        let message = text(&report["failure"]["message"]);
+        assert!(
+            message.contains("POST http://127.0.0.1:1 is not granted"),
+            "{name}: {message}"
         );
     }
 }

@@ -8,7 +8,7 @@
 #include "primes.h"
 
 /* Exit codes. Every one but 0 is a failure, and the last line on stderr its reason. */
-enum { DONE = 0, FAILED = 1, BAD_CONTEXT = 2 };
+enum { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
 /* All of stdin, with an end. */
 static char *read_context(void) {

@@ -8,7 +8,7 @@
 #include "primes.hpp"
 
 // Every exit code but 0 is a failure, and the last line on stderr its reason.
-enum Exit { DONE = 0, FAILED = 1, BAD_CONTEXT = 2 };
+enum Exit { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
 static std::string read_context() {
     std::string context;

@@ -5,7 +5,7 @@ const std = @import("std");
 const primes = @import("primes.zig");
 
 /// The exit code for a context that is not what this task takes. Every code but 0 is a failure.
-const bad_context = 2;
+const bad_context = 65;
 
 /// What the host puts into every context.
 const Facts = struct {

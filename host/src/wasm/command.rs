@@ -15,6 +15,9 @@ use super::stdio::Capture;
 use super::{ENV_PREFIX, Limits, RunFacts};
 use crate::clock::Timestamp;
 
+/// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
+const PERMANENT: i32 = 65;
+
 /// What a program is told at its start.
 pub(super) struct Program {
     /// A JSON object, as text.
@@ -97,7 +100,7 @@ pub(super) fn exited(code: i32, stderr: &Capture) -> Failure {
     }
     Failure {
         message,
-        retryable: true,
+        retryable: code != PERMANENT,
         retry_after_ms: None,
         details: Some(json!({ "exit_code": code }).to_string()),
     }
@@ -184,6 +187,11 @@ mod tests {
             exited(1, &capture("", &limits)).message,
             "exited with code 1"
         );
+        // As a failure of a typed task says that it is not retryable.
+        assert!(!exited(65, &capture("", &limits)).retryable);
+        for code in [2, 64, 66, 255] {
+            assert!(exited(code, &capture("", &limits)).retryable, "{code}");
+        }
         let cut_short = Capture::new(5);
         cut_short.write(b"first\nlast\n");
         assert_eq!(exited(1, &cut_short).message, "exited with code 1");

@@ -56,9 +56,6 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
     tell!(files, create_directory_at, "create-directory-at", (fd: Fd, path: String), |state, (fd, path)| {
         format!("wasi:filesystem: create the directory {}", state.path_in(fd, path))
     });
-    tell!(files, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), |state, (fd, path)| {
-        format!("wasi:filesystem: remove the directory {}", state.path_in(fd, path))
-    });
     tell!(files, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), |state, (fd, path)| {
         format!("wasi:filesystem: remove {}", state.path_in(fd, path))
     });
@@ -88,6 +85,7 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
             format!("wasi:filesystem: set the times of {}", state.path_in(fd, path))
         }
     );
+    remove_directories(files)?;
     files.func_wrap(
         "[method]descriptor.write-via-stream",
         |mut store: StoreContextMut<'_, HostState>, (fd, offset): (Fd, Filesize)| {
@@ -108,6 +106,31 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
             Ok((as_wasi(
                 stream.and_then(|stream| watched(state, stream, path, file)),
             )?,))
+        },
+    )
+}
+
+/// The slashes at the end of the path only say that it is a directory, which is looked at anyway; of a path with them,
+/// wasmtime would try to remove `.`, which no system does.
+fn remove_directories(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<()> {
+    files.func_wrap_async(
+        "[method]descriptor.remove-directory-at",
+        |mut store: StoreContextMut<'_, HostState>, (fd, mut path): (Fd, String)| {
+            Box::new(async move {
+                let state = store.data_mut();
+                let name = path.trim_end_matches('/').len();
+                // Nothing but slashes is no name.
+                if name > 0 {
+                    path.truncate(name);
+                }
+                let effect = state.effects.begin(|| {
+                    let path = state.path_in(&fd, &path);
+                    format!("wasi:filesystem: remove the directory {path}")
+                })?;
+                let removed = state.filesystem().remove_directory_at(fd, path).await;
+                state.effects.end(effect)?;
+                Ok((as_wasi(removed)?,))
+            })
         },
     )
 }

@@ -1,6 +1,7 @@
 //! The whole sandbox, driven with guests written for the purpose.
 
 mod capabilities;
+mod contract;
 mod forms;
 mod guests;
 mod hostile;

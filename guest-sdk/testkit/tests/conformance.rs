@@ -1,0 +1,373 @@
+//! WASI as programs meet it in the sandbox: each case of `tests/guests/conformance`, as a program for preview 1 and as a
+//! component. The cases are those that `wasi-testsuite` names, and some of our own about what is granted.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::Duration;
+
+use campanile_testkit::{Report, TaskTest};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const FOR_PREVIEW_1: &str = "conformance-p1.wasm";
+const FOR_0_2: &str = "conformance.wasm";
+
+/// Far more than any case takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const PROCESS: &[&str] = &[
+    "args_get",
+    "args_sizes_get",
+    "environ_get",
+    "environ_sizes_get",
+    "proc_exit_failure",
+    "proc_exit_success",
+    "sched_yield",
+];
+const CLOCKS: &[&str] = &[
+    "clock_getres_monotonic",
+    "clock_getres_realtime",
+    "clock_gettime_monotonic",
+    "clock_gettime_realtime",
+    "clock_time_get",
+    "poll_oneoff_clock",
+    "poll_oneoff_clock_absolute",
+    "poll_oneoff_clock_past",
+    "poll_oneoff_realtime_past",
+    "poll_oneoff_without_subscription",
+];
+const RANDOM: &[&str] = &[
+    "big_random_buf",
+    "random_get_non_zero_length",
+    "random_get_zero_length",
+];
+const STDIO: &[&str] = &[
+    "fd_write_to_invalid_fd",
+    "fd_write_to_stdout",
+    "isatty",
+    "poll_oneoff_stdio",
+    "sock_shutdown_invalid_fd",
+    "sock_shutdown_not_sock",
+    "stdio",
+    "stdio_is_no_file",
+];
+const DESCRIPTORS: &[&str] = &[
+    "close_preopen",
+    "dangling_fd",
+    "fd_fdstat_set_rights",
+    "fd_flags_set",
+    "overwrite_preopen",
+    "renumber",
+    "stat_dev_ino",
+];
+const FILES: &[&str] = &[
+    "fd_advise",
+    "fd_filestat_set",
+    "fd_sync",
+    "file_allocate",
+    "file_pread_pwrite",
+    "file_read_after_the_end",
+    "file_seek_tell",
+    "file_truncation",
+    "file_unbuffered_write",
+    "fopen_with_access",
+    "fstflags_validate",
+    "lseek",
+    "pread_with_access",
+    "pwrite_with_access",
+    "pwrite_with_append",
+];
+const DIRECTORIES: &[&str] = &[
+    "dir_fd_op_failures",
+    "directory_seek",
+    "fd_readdir",
+    "fd_readdir_lots",
+    "fdopendir_with_access",
+    "path_create_directory",
+    "remove_directory_trailing_slashes",
+    "remove_nonempty_directory",
+];
+const OPENING: &[&str] = &[
+    "interesting_paths",
+    "nofollow_errors",
+    "path_open_create_existing",
+    "path_open_dirfd_not_dir",
+    "path_open_missing",
+    "path_open_nonblock",
+    "path_open_preopen",
+    "path_open_read_without_rights",
+    "path_open_read_write",
+    "truncation_rights",
+];
+const PATHS: &[&str] = &[
+    "path_exists",
+    "path_filestat",
+    "path_link",
+    "path_rename",
+    "path_rename_dir_trailing_slashes",
+    "path_rename_file_trailing_slashes",
+    "unlink_file_trailing_slashes",
+];
+const LINKS: &[&str] = &[
+    "dangling_symlink",
+    "path_symlink_trailing_slashes",
+    "readlink",
+    "symlink_create",
+    "symlink_filestat",
+    "symlink_loop",
+];
+const PERMISSIONS: &[&str] = &[
+    "absolute_links_cannot_be_made",
+    "fopen_with_no_access",
+    "grants_are_apart",
+    "links_out_of_it_are_not_followed",
+    "links_within_it_are_followed",
+    "no_way_leads_out_of_a_directory",
+    "not_granted",
+    "read_only_is_read",
+    "read_only_makes_and_removes_nothing",
+    "read_only_opens_nothing_to_write",
+    "read_only_sets_no_times_and_sizes",
+];
+
+const FAMILIES: [(&str, &[&str]); 11] = [
+    ("process", PROCESS),
+    ("clocks", CLOCKS),
+    ("random", RANDOM),
+    ("stdio", STDIO),
+    ("descriptors", DESCRIPTORS),
+    ("files", FILES),
+    ("directories", DIRECTORIES),
+    ("opening", OPENING),
+    ("paths", PATHS),
+    ("links", LINKS),
+    ("permissions", PERMISSIONS),
+];
+
+/// What cannot pass here: the case, a piece of what it says, and why it is so.
+const KNOWN: &[(&str, &str, &str)] = &[
+    (
+        "poll_oneoff_realtime_past",
+        "gives OVERFLOW",
+        "wasmtime's adapter for preview 1 takes the present from the time that is waited for",
+    ),
+    (
+        "file_read_after_the_end",
+        "without one",
+        "a stream of WASI 0.2 that has ended is over; programs that follow a file must seek",
+    ),
+    (
+        "path_open_read_without_rights",
+        "and works",
+        "WASI 0.2 has no rights, and opens what is opened for nothing to be read; the suite has dropped this case",
+    ),
+];
+
+/// What a program finds at `/library`, and beside it on this machine.
+struct Library(TempDir);
+
+impl Library {
+    fn new() -> Library {
+        let root = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| root.path().join(path);
+        fs::create_dir_all(at("library/shelf")).expect("a folder");
+        fs::write(at("library/book"), "ding dong").expect("a file");
+        fs::create_dir(at("elsewhere")).expect("a folder");
+        fs::write(at("elsewhere/secret"), "the key of the tower").expect("a file");
+        for (link, target) in [
+            ("inside", PathBuf::from("book")),
+            ("outside", PathBuf::from("../elsewhere/secret")),
+            ("door", PathBuf::from("../elsewhere")),
+            ("absolute", at("elsewhere/secret")),
+        ] {
+            symlink(target, at("library").join(link)).expect("a link");
+        }
+        Library(root)
+    }
+
+    /// All that is there, with its contents and when it was changed.
+    fn contents(&self) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut folders = vec![self.0.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("entries") {
+                let path = entry.expect("an entry").path();
+                let about = path.symlink_metadata().expect("metadata");
+                let inside = match about.is_file() {
+                    true => fs::read_to_string(&path).expect("text"),
+                    false => String::new(),
+                };
+                found.insert(format!("{path:?} {:?} {inside}", about.modified()));
+                if about.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The program in one form, with what all cases are granted. Loaded once: compiling takes longer than all cases.
+struct Program {
+    form: &'static str,
+    test: Option<TaskTest>,
+    library: Library,
+}
+
+impl Program {
+    fn load(form: &'static str) -> Mutex<Program> {
+        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests");
+        let library = Library::new();
+        let nothing: [(&str, &str); 0] = [];
+        let test = TaskTest::load(guests.join(form))
+            .expect("the guest is a package")
+            .timeout(PATIENCE)
+            .env("GREETING", "ciào=salve")
+            .env("EMPTY", "")
+            .writable_files("/scratch", nothing)
+            .directory("/library", library.0.path().join("library"));
+        Mutex::new(Program {
+            form,
+            test: Some(test),
+            library,
+        })
+    }
+
+    fn run(&mut self, context: Value) -> Report {
+        let mut test = self.test.take().expect("a test").context(context);
+        let report = test.run().expect("the test can be run");
+        self.test = Some(test);
+        report
+    }
+}
+
+/// The same program, for WASI preview 1 and for WASI 0.2.
+fn programs() -> impl Iterator<Item = MutexGuard<'static, Program>> {
+    static PREVIEW_1: LazyLock<Mutex<Program>> = LazyLock::new(|| Program::load(FOR_PREVIEW_1));
+    static COMPONENT: LazyLock<Mutex<Program>> = LazyLock::new(|| Program::load(FOR_0_2));
+    let each: [&LazyLock<Mutex<Program>>; 2] = [&PREVIEW_1, &COMPONENT];
+    each.into_iter()
+        .map(|program| program.lock().expect("nobody panics holding it"))
+}
+
+/// What is wrong with what the case came to.
+fn judged(form: &str, case: &str, report: &Report) -> Result<(), String> {
+    let shown = || Err(report.to_string());
+    match case {
+        "proc_exit_failure" => {
+            // The library of WASI 0.2 only tells success from failure.
+            let code = if form == FOR_PREVIEW_1 { 33 } else { 1 };
+            let details = report.failure().and_then(|failure| failure.details.clone());
+            match details == Some(json!({ "exit_code": code })) {
+                true => Ok(()),
+                false => shown(),
+            }
+        }
+        _ if !report.succeeded() => shown(),
+        "fd_write_to_stdout" => {
+            let printed = (report.stdout(), report.stderr());
+            match printed == ("ding dong\n", "the bell has cracked\n") {
+                true => Ok(()),
+                false => shown(),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Run the cases of a family in both forms, and name all that are not as they should be.
+fn family(cases: &[&str]) {
+    let mut wrong = String::new();
+    for mut program in programs() {
+        for case in cases {
+            let before = program.library.contents();
+            let report = program.run(json!({ "case": case }));
+            let judged = judged(program.form, case, &report);
+            let known = KNOWN.iter().find(|(name, _, _)| name == case);
+            let trouble = match (judged, known) {
+                _ if program.library.contents() != before => "it has left its place".to_owned(),
+                (Err(said), Some((_, expected, _))) if said.contains(expected) => continue,
+                (Ok(()), Some((_, _, why))) => format!("it passes now, although {why}"),
+                (Err(said), _) => said,
+                (Ok(()), None) => continue,
+            };
+            let _ = writeln!(wrong, "{case} in {}: {trouble}", program.form);
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn every_case_of_the_program_is_run() {
+    let listed: Value = FAMILIES
+        .iter()
+        .map(|(family, cases)| ((*family).to_owned(), json!(cases)))
+        .collect();
+    for mut program in programs() {
+        let report = program.run(json!({}));
+        assert_eq!(report.output(), Some(&listed), "{report}");
+    }
+    let cases: Vec<&&str> = FAMILIES.iter().flat_map(|(_, cases)| *cases).collect();
+    for (case, _, _) in KNOWN {
+        assert!(cases.contains(&case), "{case} is no case");
+    }
+}
+
+#[test]
+fn a_program_begins_and_ends() {
+    family(PROCESS);
+}
+
+#[test]
+fn clocks() {
+    family(CLOCKS);
+}
+
+#[test]
+fn random_bytes() {
+    family(RANDOM);
+}
+
+#[test]
+fn standard_descriptors() {
+    family(STDIO);
+}
+
+#[test]
+fn descriptors() {
+    family(DESCRIPTORS);
+}
+
+#[test]
+fn files() {
+    family(FILES);
+}
+
+#[test]
+fn directories() {
+    family(DIRECTORIES);
+}
+
+#[test]
+fn opening() {
+    family(OPENING);
+}
+
+#[test]
+fn paths() {
+    family(PATHS);
+}
+
+#[test]
+fn links() {
+    family(LINKS);
+}
+
+#[test]
+fn permissions() {
+    family(PERMISSIONS);
+}
