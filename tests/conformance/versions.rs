@@ -66,7 +66,7 @@ fn of(bytes: &str) -> ArtifactDigest {
 /// What a host does with a file that it finds; gives whether it is in force.
 async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: Timestamp) -> bool {
     let package = file(bytes, granted);
-    packages::claim(tx, PACKAGE, now).await.unwrap();
+    packages::claim(tx, PACKAGE).await.unwrap();
     let row = packages::find(tx, PACKAGE).await.unwrap();
     let decision = package_versions::decision(tx, PACKAGE, &package.digest)
         .await
@@ -81,6 +81,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         settings: Settings {
             grants: &package.granted.text,
             pin: None,
+            sidecar: None,
         },
     };
     match entry {
@@ -273,7 +274,7 @@ async fn a_file_of_other_bytes_takes_the_place_of_one_that_is_kept_out(test: Tes
     // One that waits gives way to one that cannot be used, and to the version in force itself.
     drop_file(&test, "asks 4", 6).await;
     let mut tx = test.write().await;
-    packages::reject(&mut tx, PACKAGE, "not wasm", at(7))
+    packages::reject(&mut tx, host_id(1), PACKAGE, "not wasm", at(7))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -366,7 +367,7 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
     let unknown = approval::approve(&mut tx, "chime", None, ADA, at(3)).await;
     let said = unknown.unwrap_err().to_string();
     assert!(said.contains("did you mean `chimes`?"), "{said}");
-    packages::reject(&mut tx, "bad", "it is empty", at(3))
+    packages::reject(&mut tx, host_id(1), "bad", "it is empty", at(3))
         .await
         .unwrap();
     let never = approval::roll_back(&mut tx, "bad", None, ADA, at(3)).await;
@@ -384,6 +385,7 @@ async fn a_host_that_lets_in_one_version_only_is_heard(test: TestDb) {
     let settings = Settings {
         grants: "",
         pin: Some(pin.as_str()),
+        sidecar: None,
     };
     let mut tx = test.write().await;
     packages::publish_host(&mut tx, host_id(2), PACKAGE, &pin, settings)

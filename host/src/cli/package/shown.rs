@@ -60,7 +60,7 @@ pub(super) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
                 short(row.held_digest.as_ref()),
                 cell(&row.form),
                 cell(&row.size_bytes.map(|size| ByteSize::b(size.unsigned_abs()))),
-                row.loaded_at.to_string(),
+                cell(&row.loaded_at),
                 row.rejection.unwrap_or_default(),
             ]
         }),
@@ -124,7 +124,7 @@ pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         ("state", row.state().to_string()),
         ("digest", cell(&row.digest)),
         ("form", cell(&row.form)),
-        ("loaded", row.loaded_at.to_string()),
+        ("loaded", cell(&row.loaded_at)),
         ("kept out", cell(&row.held_digest)),
         ("since", cell(&row.held_since)),
         ("missing", cell(&row.missing_since)),

@@ -45,7 +45,7 @@ fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
         form: None,
         size_bytes: None,
         manifest: description.to_string(),
-        loaded_at: at(0),
+        loaded_at: in_force.map(|_| at(0)),
         grants: String::new(),
         held_digest: None,
         held_since: None,

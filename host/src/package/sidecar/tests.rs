@@ -195,7 +195,11 @@ fn mistakes_about_buckets_and_secrets_are_named() {
 
 #[test]
 fn an_empty_sidecar_grants_nothing_and_keeps_the_proposals() {
-    assert_eq!(read("").unwrap(), Sidecar::default());
+    let empty = Sidecar {
+        text: Some(String::new()),
+        ..Sidecar::default()
+    };
+    assert_eq!(read("").unwrap(), empty);
     assert_eq!(read("schedules = []").unwrap().schedules, Some(vec![]));
 }
 
