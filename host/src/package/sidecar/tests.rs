@@ -138,6 +138,10 @@ fn a_whole_sidecar_is_read() {
     );
     assert!(grants.secrets.contains("db"));
     assert_eq!(grants.secret_env["PGPASSWORD"], "db");
+    // As refusals write it: on one line.
+    let line = r#"grants.http = [{ scheme = "http", host = "example.com", port = 8080 }]"#;
+    let inline = read_in(root.path(), line).unwrap();
+    assert_eq!(inline.grants.http[0].port, Some(8080));
 }
 
 #[test]
