@@ -15,6 +15,7 @@ use crate::db::package_versions;
 use crate::db::packages::{self, Loaded};
 use crate::db::{DbError, Tx};
 use crate::ids::ArtifactDigest;
+use crate::package::requests::listed;
 use crate::package::{Change, Folder, Package};
 
 /// The versions that this host has told of, by package: each is told of once, also where two hosts have two.
@@ -113,19 +114,21 @@ pub(super) async fn keep_out(
             EventKind::VersionPending,
             format!(
                 "{digest} waits for approval and {in_force} stays in force: it asks for {}, which is not granted; \
-                 see `campanile package diff {name}`, then grant it in {name}.toml, approve or reject it",
-                approval::listed(beyond)
+                 see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{}`",
+                listed(beyond),
+                approval::approve_command(name, loaded.digest)
             ),
         ),
         Entry::KeptOut(decision) => (
             EventKind::VersionKeptOut,
             format!(
                 "{digest} is kept out and {in_force} stays in force: it was {}; \
-                 `campanile package approve {name}` lets it in",
+                 `{}` lets it in",
                 match decision {
                     package_versions::VersionDecision::RolledBack => "rolled back from",
                     _ => "rejected",
-                }
+                },
+                approval::approve_command(name, loaded.digest)
             ),
         ),
     };
