@@ -145,8 +145,10 @@ impl<L: Loader> Folder<L> {
         bytes: &[u8],
         kept: Option<Kept>,
     ) -> Result<Arc<Package<L::Artifact>>, String> {
-        let known = self.files.get(name);
-        let present = settings_of(known.and_then(|known| known.sidecar.as_ref()));
+        let Some(known) = self.files.get(name) else {
+            return Err("its files were not looked at yet".to_owned());
+        };
+        let present = settings_of(known.sidecar.as_ref());
         let digest = ArtifactDigest::of(bytes);
         if let Ok((sidecar, _)) = &present {
             // What can be read and lets in other bytes only is not an error to be passed over.
