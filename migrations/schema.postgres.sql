@@ -132,18 +132,22 @@ CREATE TABLE package (
     name TEXT NOT NULL,
     digest TEXT,
     manifest TEXT NOT NULL,
-    loaded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    loaded_at TIMESTAMP WITH TIME ZONE,
     grants TEXT NOT NULL DEFAULT ''::text,
     held_digest TEXT,
     held_since TIMESTAMP WITH TIME ZONE,
     missing_since TIMESTAMP WITH TIME ZONE,
     rejection TEXT,
     rejected_at TIMESTAMP WITH TIME ZONE,
+    rejected_by UUID,
+    CHECK (((digest IS NULL) = (loaded_at IS NULL))),
     CHECK (((held_digest IS NULL) = (held_since IS NULL))),
     CHECK (((held_digest IS NULL) OR ((digest IS NOT NULL) AND (digest <> held_digest) AND (rejection IS NULL)))),
     CHECK (((rejection IS NULL) = (rejected_at IS NULL))),
+    CHECK (((rejection IS NULL) = (rejected_by IS NULL))),
     FOREIGN KEY (digest) REFERENCES artifact(digest),
     FOREIGN KEY (held_digest) REFERENCES artifact(digest),
+    FOREIGN KEY (rejected_by) REFERENCES host(id),
     PRIMARY KEY (name)
 );
 CREATE TABLE package_host (
@@ -154,6 +158,14 @@ CREATE TABLE package_host (
     FOREIGN KEY (host_id) REFERENCES host(id),
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, host_id)
+);
+CREATE TABLE package_sidecar (
+    package TEXT NOT NULL,
+    host TEXT NOT NULL,
+    sidecar TEXT,
+    grants TEXT NOT NULL,
+    FOREIGN KEY (package) REFERENCES package(name),
+    PRIMARY KEY (package, host)
 );
 CREATE TABLE package_version (
     package TEXT NOT NULL,

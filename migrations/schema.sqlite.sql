@@ -114,16 +114,19 @@ CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    loaded_at TEXT NOT NULL,
+    loaded_at TEXT,
     grants TEXT NOT NULL DEFAULT '',
     held_digest TEXT REFERENCES artifact (digest),
     held_since TEXT,
     missing_since TEXT,
     rejection TEXT,
     rejected_at TEXT,
+    rejected_by BLOB REFERENCES host (id),
+    CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((held_digest IS NULL) = (held_since IS NULL)),
     CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
-    CHECK ((rejection IS NULL) = (rejected_at IS NULL))
+    CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
+    CHECK ((rejection IS NULL) = (rejected_by IS NULL))
 ) STRICT;
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
@@ -131,6 +134,13 @@ CREATE TABLE package_host (
     digest TEXT NOT NULL,
     pin TEXT,
     PRIMARY KEY (package, host_id)
+) STRICT;
+CREATE TABLE package_sidecar (
+    package TEXT NOT NULL REFERENCES package (name),
+    host TEXT NOT NULL,
+    sidecar TEXT,
+    grants TEXT NOT NULL,
+    PRIMARY KEY (package, host)
 ) STRICT;
 CREATE TABLE package_version (
     package TEXT NOT NULL REFERENCES package (name),

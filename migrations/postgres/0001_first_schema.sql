@@ -42,7 +42,8 @@ CREATE TABLE package (
     -- None while no file of that name has ever been taken.
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    loaded_at TIMESTAMPTZ NOT NULL,
+    -- When a host last loaded it.
+    loaded_at TIMESTAMPTZ,
     -- What the sidecar of the host that was heard last grants, one a line; without values.
     grants TEXT NOT NULL DEFAULT '',
     -- The version of the newest file, while that is kept out: it waits for approval, or a person decided against it.
@@ -50,12 +51,16 @@ CREATE TABLE package (
     held_since TIMESTAMPTZ,
     -- Set while no live host has the package in its folder.
     missing_since TIMESTAMPTZ,
-    -- Why the newest file cannot be used, while an older version stays in force.
+    -- Why the newest file, or the sidecar beside it, cannot be used, while an older version stays in force.
     rejection TEXT,
     rejected_at TIMESTAMPTZ,
+    -- The host in whose folder that is.
+    rejected_by UUID REFERENCES host (id),
+    CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((held_digest IS NULL) = (held_since IS NULL)),
     CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
-    CHECK ((rejection IS NULL) = (rejected_at IS NULL))
+    CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
+    CHECK ((rejection IS NULL) = (rejected_by IS NULL))
 );
 
 -- The versions of a package that were ever seen, and what a person decided about each. It holds for every host.
@@ -84,6 +89,18 @@ CREATE TABLE package_host (
     -- The only digest that its sidecar lets in.
     pin TEXT,
     PRIMARY KEY (package, host_id)
+);
+
+-- The sidecar that a host last went by: what it goes by when it starts and finds an error in the file.
+CREATE TABLE package_sidecar (
+    package TEXT NOT NULL REFERENCES package (name),
+    -- The host's name, which outlives its lives. What one host's sidecar grants is nothing to another.
+    host TEXT NOT NULL,
+    -- Its text; none when there was no sidecar.
+    sidecar TEXT,
+    -- What that granted, one a line; without values.
+    grants TEXT NOT NULL,
+    PRIMARY KEY (package, host)
 );
 
 -- What changes as time passes. What the schedule says is in schedule_revision.

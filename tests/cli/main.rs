@@ -17,6 +17,7 @@ mod refusals;
 mod rules;
 mod schedules;
 mod schedules_file;
+mod sidecars;
 mod stopping;
 mod task_check;
 mod task_run;

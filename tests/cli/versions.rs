@@ -110,10 +110,16 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     let (tower, host) = chiming(place);
     tower.drop_in(&second());
     let said = host.wait_for_line("waits for approval");
+    let digest = digest_of(&second());
+    let order = format!(
+        "campanile package approve chimes --digest {}",
+        &digest[..12]
+    );
     for part in [
         "env TOKEN",
         "http https://api.example.com",
         "package diff chimes",
+        &order,
     ] {
         assert!(said.contains(part), "{said}");
     }
@@ -169,12 +175,20 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         assert!(printed.contains(line), "no `{line}`:\n{printed}");
     }
 
+    for show in [
+        ["package", "list"].as_slice(),
+        &["package", "diff", "chimes"],
+    ] {
+        let said = tower.run(show.iter().copied());
+        assert!(said.stderr.contains(&order), "{said:?}");
+    }
+
     // Rejected, it stays out; approved after all, it is in force at once and granted no more than before.
     let note = "not this one";
     let done = tower.json(["package", "reject", "chimes", "--note", note, "--by", "ada"]);
     assert_eq!(
-        (&done["done"], &done["digest"]),
-        (&json!("rejected"), &json!(digest_of(&second())))
+        (&done["done"], &done["digest"], &done["denied"]),
+        (&json!("rejected"), &json!(digest), &json!([]))
     );
     let shown = tower.stands("rejected", &first());
     let version = &shown["versions"][1];
@@ -190,9 +204,14 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         "{shown}"
     );
 
-    let digest = digest_of(&second());
     let said = tower.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
-    assert!(said.contains("in force in place of"), "{said}");
+    for part in [
+        "in force in place of",
+        "stays denied: env TOKEN, http https://api.example.com",
+        "to grant what is missing, in chimes.toml:\n[grants]\nenv = [\"TOKEN\"]\n[[grants.http]]",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
     assert_eq!(tower.chimes()["state"], "active");
     host.wait_for_line("updated chimes");
     tower.schedules_are(&["daily", "hourly"]);

@@ -130,6 +130,7 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         settings: Settings {
             grants: r#"["env","TOKEN"]"#,
             pin: None,
+            sidecar: None,
         },
     };
     packages::publish(&mut tx, host, &newer, at(5))
@@ -142,7 +143,7 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         form: Some("core_module_with_wit".to_owned()),
         size_bytes: Some(11),
         manifest: r#"{"tasks":[]}"#.to_owned(),
-        loaded_at: at(5),
+        loaded_at: Some(at(5)),
         grants: r#"["env","TOKEN"]"#.to_owned(),
         held_digest: None,
         held_since: None,
@@ -169,22 +170,22 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
 async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
-    packages::reject(&mut tx, PACKAGE, "it imports wasi:sockets", at(5))
+    packages::reject(&mut tx, host, PACKAGE, "it imports wasi:sockets", at(5))
         .await
         .unwrap();
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.digest, row.missing_since), (Some(digest()), None));
     assert_eq!(row.rejection.as_deref(), Some("it imports wasi:sockets"));
-    assert_eq!((row.loaded_at, row.rejected_at), (at(0), Some(at(5))));
+    assert_eq!((row.loaded_at, row.rejected_at), (Some(at(0)), Some(at(5))));
     // A file that is taken puts the rejection away.
     publish(&mut tx, host, PACKAGE, BYTES, at(6)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.rejection, row.rejected_at), (None, None));
     // One that was never taken has no version, and is missing.
-    packages::reject(&mut tx, "new", "not wasm", at(7))
+    packages::reject(&mut tx, host, "new", "not wasm", at(7))
         .await
         .unwrap();
-    packages::reject(&mut tx, "new", "still not wasm", at(8))
+    packages::reject(&mut tx, host, "new", "still not wasm", at(8))
         .await
         .unwrap();
     let row = packages::find(&mut tx, "new").await.unwrap().unwrap();
@@ -248,7 +249,7 @@ async fn a_version_on_the_record_is_found_again(test: TestDb) {
         .await
         .unwrap();
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
-    assert_eq!((row.missing_since, row.loaded_at), (None, at(0)));
+    assert_eq!((row.missing_since, row.loaded_at), (None, Some(at(0))));
     let still = packages::mark_missing(&mut tx, at(2)).await.unwrap();
     assert_eq!(still, Vec::<String>::new());
     packages::publish_host(&mut tx, host_2, PACKAGE, &digest(), Settings::default())

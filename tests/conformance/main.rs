@@ -19,6 +19,7 @@ mod refusals;
 mod runs;
 mod schedules;
 mod serving;
+mod sidecars;
 mod sim;
 mod statements;
 mod texts;

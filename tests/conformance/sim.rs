@@ -135,6 +135,7 @@ impl Tower {
             .execute(
                 "DELETE FROM task_run; DELETE FROM run; DELETE FROM launch; DELETE FROM schedule_result;
                  DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host; DELETE FROM package_version;
+                 DELETE FROM package_sidecar;
                  DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM host",
             )
             .await;

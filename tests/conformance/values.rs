@@ -241,7 +241,7 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     events::record(&mut tx, at(1), EventKind::PackageRejected, "p\0", "d\0")
         .await
         .unwrap();
-    packages::reject(&mut tx, "bad", "unknown import \0", at(1))
+    packages::reject(&mut tx, host, "bad", "unknown import \0", at(1))
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -9,6 +9,7 @@ use campanile::db::packages::{self, Loaded, PackageState, Settings};
 use campanile::db::{Db, Tx, events, hosts};
 use campanile::engine::approval::{self, Decided, Entry, Order, PackageError};
 use campanile::ids::{ArtifactDigest, HostId};
+use campanile::package::requests::listed;
 use campanile::package::{Granted, Manifest, Package, Sidecar};
 use campanile::wasm::{Grants, Limits};
 use campanile_tests::{TestDb, on_both};
@@ -22,6 +23,8 @@ on_both!(
     a_file_of_other_bytes_takes_the_place_of_one_that_is_kept_out,
     every_host_follows_the_same_decision,
     an_order_that_cannot_be_carried_out_changes_nothing,
+    what_is_approved_without_a_digest_is_what_alone_could_be_meant,
+    what_an_order_puts_in_force_says_what_it_is_denied,
     a_host_that_lets_in_one_version_only_is_heard,
     an_approval_and_a_new_file_at_once_leave_one_version_in_force,
     a_rollback_and_the_file_it_keeps_out_at_once_leave_the_former_version_in_force,
@@ -66,7 +69,7 @@ fn of(bytes: &str) -> ArtifactDigest {
 /// What a host does with a file that it finds; gives whether it is in force.
 async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: Timestamp) -> bool {
     let package = file(bytes, granted);
-    packages::claim(tx, PACKAGE, now).await.unwrap();
+    packages::claim(tx, PACKAGE).await.unwrap();
     let row = packages::find(tx, PACKAGE).await.unwrap();
     let decision = package_versions::decision(tx, PACKAGE, &package.digest)
         .await
@@ -81,6 +84,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         settings: Settings {
             grants: &package.granted.text,
             pin: None,
+            sidecar: None,
         },
     };
     match entry {
@@ -273,7 +277,7 @@ async fn a_file_of_other_bytes_takes_the_place_of_one_that_is_kept_out(test: Tes
     // One that waits gives way to one that cannot be used, and to the version in force itself.
     drop_file(&test, "asks 4", 6).await;
     let mut tx = test.write().await;
-    packages::reject(&mut tx, PACKAGE, "not wasm", at(7))
+    packages::reject(&mut tx, host_id(1), PACKAGE, "not wasm", at(7))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -366,7 +370,7 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
     let unknown = approval::approve(&mut tx, "chime", None, ADA, at(3)).await;
     let said = unknown.unwrap_err().to_string();
     assert!(said.contains("did you mean `chimes`?"), "{said}");
-    packages::reject(&mut tx, "bad", "it is empty", at(3))
+    packages::reject(&mut tx, host_id(1), "bad", "it is empty", at(3))
         .await
         .unwrap();
     let never = approval::roll_back(&mut tx, "bad", None, ADA, at(3)).await;
@@ -374,6 +378,56 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
     assert!(said.contains("was ever taken: it is empty"), "{said}");
     drop(tx);
     assert_eq!(state(&test).await, before);
+}
+
+async fn what_is_approved_without_a_digest_is_what_alone_could_be_meant(test: TestDb) {
+    two_hosts(&test).await;
+    drop_file(&test, "one", 1).await;
+    assert!(!drop_file(&test, "asks 2", 2).await);
+    // While somebody looks at it, another takes its place.
+    assert!(!drop_file(&test, "asks 3", 3).await);
+    let before = state(&test).await;
+    let unclear = approve(&test, None, 4).await.unwrap_err();
+    let said = unclear.to_string();
+    let [looked_at, held] = ["asks 2", "asks 3"].map(of);
+    assert!(
+        said.contains(held.short()) && said.contains(looked_at.short()),
+        "{said}"
+    );
+    let command = approval::approve_command(PACKAGE, &held);
+    assert!(unclear.hint().contains(&command), "{}", unclear.hint());
+    let other = approve(&test, Some(looked_at.short()), 4).await;
+    assert!(
+        matches!(other, Err(PackageError::NotHeld { .. })),
+        "{other:?}"
+    );
+    assert_eq!(state(&test).await, before);
+    let approved = approve(&test, Some(held.short()), 5).await.unwrap();
+    assert_eq!(approved.digest, held);
+}
+
+async fn what_an_order_puts_in_force_says_what_it_is_denied(test: TestDb) {
+    two_hosts(&test).await;
+    drop_file(&test, "one", 1).await;
+    drop_file(&test, "asks 2", 2).await;
+    let denied = |decided: Decided| listed(&decided.denied);
+    assert_eq!(
+        denied(reject(&test, 3).await.unwrap()),
+        "",
+        "nothing came in force"
+    );
+    assert_eq!(denied(approve(&test, None, 4).await.unwrap()), "env TOKEN");
+    assert_eq!(denied(roll_back(&test, None, 5).await.unwrap()), "");
+    let mut tx = test.write().await;
+    let settings = Settings {
+        grants: r#"["env","TOKEN"]"#,
+        ..Settings::default()
+    };
+    packages::publish_host(&mut tx, host_id(1), PACKAGE, &of("one"), settings)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(denied(approve(&test, None, 6).await.unwrap()), "");
 }
 
 async fn a_host_that_lets_in_one_version_only_is_heard(test: TestDb) {
@@ -384,6 +438,7 @@ async fn a_host_that_lets_in_one_version_only_is_heard(test: TestDb) {
     let settings = Settings {
         grants: "",
         pin: Some(pin.as_str()),
+        sidecar: None,
     };
     let mut tx = test.write().await;
     packages::publish_host(&mut tx, host_id(2), PACKAGE, &pin, settings)

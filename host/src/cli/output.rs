@@ -11,6 +11,7 @@ use crate::db::DbError;
 use crate::engine::StartError;
 use crate::engine::approval::PackageError;
 use crate::engine::schedules::ScheduleError;
+use crate::package::requests::{Request, lines_for};
 use crate::policy::PolicyError;
 use crate::schedule::RuleError;
 use crate::telemetry::printable;
@@ -153,6 +154,21 @@ pub(super) fn line(text: &str) -> Result<(), Failure> {
         Err(error) => Err(Failure::failed(format!("stdout: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Print what to add to the sidecar of `package`, so that it grants all of `missing`.
+pub(super) fn lines_to_add<'r>(
+    package: &str,
+    missing: impl IntoIterator<Item = &'r Request>,
+) -> Result<(), Failure> {
+    let lines = lines_for(missing);
+    if lines.is_empty() {
+        return Ok(());
+    }
+    line("")?;
+    line(&printable(&format!(
+        "to grant what is missing, in {package}.toml:\n{lines}"
+    )))
 }
 
 /// Say one line on stderr. Where nobody listens, that is no reason to end otherwise.

@@ -17,6 +17,7 @@ use crate::clock::Timestamp;
 use crate::db::Tx;
 use crate::db::packages::{self, PackageRow};
 use crate::engine::approval::{self, Decided, Order, PackageError};
+use crate::package::requests::listed;
 use crate::telemetry::printable;
 
 #[derive(Subcommand)]
@@ -52,7 +53,7 @@ pub(super) enum Package {
 pub(super) struct OfHeld {
     /// The package's name: that of its file without .wasm
     name: String,
-    /// Only if it is the version whose digest begins so
+    /// Only if it is the version whose digest begins so; to approve without, when another could be meant, is refused
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     #[command(flatten)]
@@ -177,10 +178,16 @@ fn tell(
             "digest": decided.digest,
             "before": decided.before,
             "missing": decided.is_missing,
+            "denied": decided.denied,
             "warnings": warnings,
         }));
     }
     output::line(&printable(said))?;
+    if !decided.denied.is_empty() {
+        let denied = listed(&decided.denied);
+        output::line(&printable(&format!("stays denied: {denied}")))?;
+        output::lines_to_add(name, &decided.denied)?;
+    }
     for warning in warnings {
         output::talk(&printable(&format!("warning: {warning}")));
     }

@@ -76,11 +76,15 @@ impl HealthCommand {
         let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
         if common.json {
             output::json_out(&health)?;
-        } else if health.healthy {
-            output::line("healthy")?;
         } else {
+            if health.healthy {
+                output::line("healthy")?;
+            }
             for issue in &health.issues {
                 output::line(issue)?;
+            }
+            for note in &health.notes {
+                output::line(&format!("note: {note}"))?;
             }
         }
         Ok(if health.healthy {

@@ -102,9 +102,12 @@ pub(super) fn secrets(
             (None, Some(file), None) => Source::File(home.join(file)),
             (None, None, Some(words)) if !words.is_empty() => Source::Command(words),
             _ => {
-                return Err(section.error_of_table(
+                let error = section.error_of_table(
                     "needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
-                ));
+                );
+                // A key that is mistyped is most likely the one that is missing.
+                section.finish()?;
+                return Err(error);
             }
         };
         section.finish()?;

@@ -244,6 +244,14 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
             "[sandbox]\ncache_dir = ''",
             "DIR/campanile.toml:2: `sandbox.cache_dir` names no folder; to keep nothing, write cache = false",
         ),
+        (
+            "[secrets.db]\nfil = '/run/db'",
+            "DIR/campanile.toml:2: unknown key `secrets.db.fil`: did you mean `file`?",
+        ),
+        (
+            "[secrets.db]",
+            "DIR/campanile.toml:1: `secrets.db` needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
+        ),
     ] {
         assert_eq!(read(text).unwrap_err(), want);
     }

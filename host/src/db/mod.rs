@@ -38,6 +38,7 @@ pub mod probe;
 pub mod recovery;
 pub mod runs;
 pub mod schedules;
+pub mod sidecars;
 pub mod stats;
 pub mod task_runs;
 pub mod trail;

@@ -5,7 +5,7 @@ use sqlx::FromRow;
 
 use super::package_versions::{self, VersionDecision};
 use super::types::storable;
-use super::{DbError, Tx, on};
+use super::{DbError, Tx, on, sidecars};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId};
 use crate::words::words;
@@ -21,7 +21,8 @@ pub struct PackageRow {
     pub size_bytes: Option<i64>,
     /// JSON.
     pub manifest: String,
-    pub loaded_at: Timestamp,
+    /// When a host last loaded that; none when none ever did.
+    pub loaded_at: Option<Timestamp>,
     /// What the sidecar of the host that was heard last grants, one a line.
     pub grants: String,
     /// The version of the newest file, while that is kept out.
@@ -31,7 +32,7 @@ pub struct PackageRow {
     pub held_decision: Option<VersionDecision>,
     /// Set while no live host has it.
     pub missing_since: Option<Timestamp>,
-    /// Why the newest file cannot be used.
+    /// Why the newest file, or the sidecar beside it, cannot be used.
     pub rejection: Option<String>,
     pub rejected_at: Option<Timestamp>,
 }
@@ -86,38 +87,50 @@ pub struct Settings<'a> {
     pub grants: &'a str,
     /// The only digest that it lets in.
     pub pin: Option<&'a str>,
+    /// Its text; none when there is no sidecar.
+    pub sidecar: Option<&'a str>,
 }
 
 const KEEP_ARTIFACT: &str =
     "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (digest) DO NOTHING";
 // Also locks the row: whoever decides about this package at the same time waits here.
-const CLAIM: &str = "INSERT INTO package (name, manifest, loaded_at) VALUES ($1, '{}', $2)
+const CLAIM: &str = "INSERT INTO package (name, manifest) VALUES ($1, '{}')
     ON CONFLICT (name) DO UPDATE SET name = excluded.name";
 const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
 const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
-        held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL WHERE name = $1";
+        held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
 const PUT_IN_FORCE: &str = "UPDATE package SET digest = $2, loaded_at = $3, held_digest = $4,
         held_since = CASE WHEN held_digest = $4 THEN held_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
         rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
         rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
+        rejected_by = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_by ELSE NULL END,
         manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
     WHERE name = $1";
 const HOLD: &str = "UPDATE package SET held_digest = $2,
-        held_since = CASE WHEN held_digest = $2 THEN held_since ELSE $3 END, rejection = NULL, rejected_at = NULL
+        held_since = CASE WHEN held_digest = $2 THEN held_since ELSE $3 END,
+        rejection = NULL, rejected_at = NULL, rejected_by = NULL
     WHERE name = $1";
 const RESTORE: &str =
-    "UPDATE package SET held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL
+    "UPDATE package SET held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL
     WHERE name = $1";
 const PUBLISH_HOST: &str =
     "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
     ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
 const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
     WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
-const REJECT: &str = "INSERT INTO package (name, manifest, loaded_at, missing_since, rejection, rejected_at)
-    VALUES ($1, '{}', $3, $3, $2, $3)
+const REJECT: &str = "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
+    VALUES ($1, '{}', $3, $2, $3, $4)
     ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
-        held_digest = NULL, held_since = NULL";
+        rejected_by = excluded.rejected_by, held_digest = NULL, held_since = NULL";
+// What was never taken is on the record for its rejection only.
+const FORGET_REJECTION: &str =
+    "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+    WHERE name = $1 AND rejected_by = $2";
+const FORGET_REJECTIONS_OF_ENDED: &str =
+    "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+    WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
+const DROP_NEVER_TAKEN: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL";
 const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
 // What nobody has any more is not kept out any more either.
 const LET_GO: &str = "UPDATE package SET held_digest = NULL, held_since = NULL
@@ -152,6 +165,9 @@ pub const STATEMENTS: &[&str] = &[
     PUBLISH_HOST,
     FOUND,
     REJECT,
+    FORGET_REJECTION,
+    FORGET_REJECTIONS_OF_ENDED,
+    DROP_NEVER_TAKEN,
     WITHDRAW,
     LET_GO,
     WITHDRAW_ENDED,
@@ -162,10 +178,9 @@ pub const STATEMENTS: &[&str] = &[
 ];
 
 /// Make others wait who decide about the package of that name, which need not be known, until this transaction ends.
-pub async fn claim(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), DbError> {
+pub async fn claim(tx: &mut Tx, name: &str) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(CLAIM)
         .bind(name)
-        .bind(now)
         .execute(conn)
         .await
         .map(|_| ()))?;
@@ -189,7 +204,7 @@ pub async fn publish(
     package: &Loaded<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    claim(tx, package.name, now).await?;
+    claim(tx, package.name).await?;
     keep(tx, package, now).await?;
     package_versions::came_in_force(tx, package.name, package.digest, now).await?;
     on!(tx, |conn| sqlx::query(PUBLISH)
@@ -258,7 +273,7 @@ pub async fn restore(tx: &mut Tx, name: &str) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Put on the record that `host` has a package whose version is on the record already.
+/// Put on the record that `host` has a package whose version is on the record already, and the sidecar it goes by.
 pub async fn publish_host(
     tx: &mut Tx,
     host: HostId,
@@ -280,12 +295,13 @@ pub async fn publish_host(
             .execute(&mut *conn)
             .await?;
     });
-    Ok(())
+    sidecars::keep(tx, host, name, settings).await
 }
 
-/// Put on the record that a file cannot be used. An older version stays in force.
+/// Put on the record that a file in the folder of `host` cannot be used. An older version stays in force.
 pub async fn reject(
     tx: &mut Tx,
+    host: HostId,
     name: &str,
     rejection: &str,
     now: Timestamp,
@@ -294,13 +310,14 @@ pub async fn reject(
         .bind(name)
         .bind(storable(rejection))
         .bind(now)
+        .bind(host)
         .execute(conn)
         .await
         .map(|_| ()))?;
     Ok(())
 }
 
-/// Put on the record that `host` no longer has a package.
+/// Put on the record that `host` no longer has a package in its folder.
 pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
     on!(tx, |conn| {
         sqlx::query(WITHDRAW)
@@ -309,6 +326,33 @@ pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbErr
             .execute(&mut *conn)
             .await?;
         sqlx::query(LET_GO).bind(name).execute(&mut *conn).await?;
+    });
+    forget_file(tx, host, name).await
+}
+
+/// Forget what was said of a file that is in the folder of `host` no more, and the sidecar that was beside it.
+///
+/// A package of which no file was ever taken is forgotten with it.
+pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
+    sidecars::forget(tx, host, name).await?;
+    on!(tx, |conn| {
+        sqlx::query(FORGET_REJECTION)
+            .bind(name)
+            .bind(host)
+            .execute(&mut *conn)
+            .await?;
+        sqlx::query(DROP_NEVER_TAKEN).execute(&mut *conn).await?;
+    });
+    Ok(())
+}
+
+/// Forget what ended hosts said of files that they could not use.
+pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result<(), DbError> {
+    on!(tx, |conn| {
+        sqlx::query(FORGET_REJECTIONS_OF_ENDED)
+            .execute(&mut *conn)
+            .await?;
+        sqlx::query(DROP_NEVER_TAKEN).execute(&mut *conn).await?;
     });
     Ok(())
 }

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
     DbError, Tx, backfills, buckets, changes, events, hosts, launches, on, overlap,
-    package_versions, packages, recovery, runs, schedules, stats, task_runs, trail,
+    package_versions, packages, recovery, runs, schedules, sidecars, stats, task_runs, trail,
 };
 
 /// Run any SQL, also several statements.
@@ -50,6 +50,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         recovery::STATEMENTS,
         runs::STATEMENTS,
         schedules::STATEMENTS,
+        sidecars::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
         trail::STATEMENTS,

@@ -72,6 +72,9 @@ const SIGNS: &str = "SELECT
         (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
 
+const REJECTIONS: &str =
+    "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name";
+
 // Each part is answered by a partial index, however long the record is.
 const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
         + (SELECT count(*) FROM launch WHERE decision = 'queued')
@@ -87,7 +90,9 @@ const GOING_ON: &str =
     "SELECT launch_id, started_at, retry_at FROM run WHERE state IN ('running', 'waiting')";
 
 /// Every statement, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[COUNTS, LAGS, SIGNS, UNFINISHED, SUCCESSES, GOING_ON];
+pub const STATEMENTS: &[&str] = &[
+    COUNTS, LAGS, SIGNS, REJECTIONS, UNFINISHED, SUCCESSES, GOING_ON,
+];
 
 /// A run that is not over.
 #[derive(Debug, Clone, Copy, PartialEq, FromRow)]
@@ -129,6 +134,13 @@ pub async fn signs(
         .bind(overdue_since)
         .bind(ahead_of)
         .fetch_one(conn)
+        .await)?)
+}
+
+/// The packages whose newest file cannot be used, each with why.
+pub async fn rejections(tx: &mut Tx) -> Result<Vec<(String, String)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(REJECTIONS)
+        .fetch_all(conn)
         .await)?)
 }
 

@@ -22,8 +22,7 @@ use crate::db::packages::{self, PackageRow};
 use crate::db::{DbError, Tx, changes};
 use crate::ids::ArtifactDigest;
 use crate::package::requests::Request;
-use crate::package::{Manifest, Package};
-use crate::telemetry::printable_line;
+use crate::package::{Manifest, Package, granted};
 
 /// What becomes of the version that a file in a folder holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,11 +66,12 @@ pub fn entry<A>(
     }
 }
 
-/// What is asked for, in a sentence.
-pub fn listed(requests: &[Request]) -> String {
-    let each = requests.iter();
-    let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
-    Vec::from_iter(each).join(", ")
+/// The command that puts this version in force, and no other that came meanwhile.
+pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
+    format!(
+        "campanile package approve {name} --digest {}",
+        digest.short()
+    )
 }
 
 /// Who orders something, and why.
@@ -105,13 +105,16 @@ pub struct Decided {
     pub digest: ArtifactDigest,
     /// The version in force before it.
     pub before: ArtifactDigest,
+    /// What the version that is in force now asks for and is not granted.
+    pub denied: Vec<Request>,
     /// Whether no live host has the package, so that nothing follows yet.
     pub is_missing: bool,
     /// Schedules that launch a task which the version that is in force now does not have, each with that task.
     pub left_over: Vec<(String, String)>,
 }
 
-/// Put the version in force that is kept out, whatever it asks for; with `digest`, only if it is that one.
+/// Put the version in force that is kept out, whatever it asks for; with `digest`, only if it is that one, and without,
+/// only if there is no other that whoever orders it may have looked at.
 ///
 /// It is granted no more than before: its runs may be denied, and say what is missing.
 pub async fn approve(
@@ -123,14 +126,15 @@ pub async fn approve(
 ) -> Result<Decided, PackageError> {
     let (row, before) = known(tx, name).await?;
     let held = held(&row, digest)?;
+    if digest.is_none() {
+        check_is_only(tx, name, &before, &held).await?;
+    }
     check_pins(tx, name, &held).await?;
     let verdict = order.verdict(VersionDecision::Approved);
     package_versions::decide(tx, name, &held, verdict, now).await?;
     packages::put_in_force(tx, name, &held, None, now).await?;
-    let said = order.said();
-    let detail = format!("{} in place of {}, {said}", held.short(), before.short());
-    events::record(tx, now, EventKind::VersionApproved, name, &detail).await?;
-    changes::bump(tx).await?;
+    let what = format!("{} in place of {}", held.short(), before.short());
+    record(tx, now, EventKind::VersionApproved, name, &what, order).await?;
     decided(tx, row, held, before).await
 }
 
@@ -151,15 +155,12 @@ pub async fn reject(
     }
     let verdict = order.verdict(VersionDecision::Rejected);
     package_versions::decide(tx, name, &held, verdict, now).await?;
-    let said = order.said();
-    let detail = format!(
-        "{}, {} stays in force, {said}",
-        held.short(),
-        before.short()
-    );
-    events::record(tx, now, EventKind::VersionRejected, name, &detail).await?;
-    changes::bump(tx).await?;
-    decided(tx, row, held, before).await
+    let what = format!("{}, {} stays in force", held.short(), before.short());
+    record(tx, now, EventKind::VersionRejected, name, &what, order).await?;
+    let decided = decided(tx, row, held, before).await?;
+    // Nothing comes in force, so nothing is to be said of it.
+    let denied = Vec::new();
+    Ok(Decided { denied, ..decided })
 }
 
 /// Put a former version in force, from the bytes on the record: `to`, or the last one before that nobody decided against.
@@ -200,11 +201,23 @@ pub async fn roll_back(
     };
     let held = newest.filter(|newest| **newest != digest);
     packages::put_in_force(tx, &name, &digest, held, now).await?;
-    let said = order.said();
-    let detail = format!("from {} to {}, {said}", before.short(), digest.short());
-    events::record(tx, now, EventKind::PackageRolledBack, &name, &detail).await?;
-    changes::bump(tx).await?;
+    let what = format!("from {} to {}", before.short(), digest.short());
+    record(tx, now, EventKind::PackageRolledBack, &name, &what, order).await?;
     decided(tx, row, digest, before).await
+}
+
+/// Put on the record what was ordered, and let hosts look at it.
+async fn record(
+    tx: &mut Tx,
+    now: Timestamp,
+    kind: EventKind,
+    name: &str,
+    what: &str,
+    order: Order<'_>,
+) -> Result<(), DbError> {
+    let detail = format!("{what}, {}", order.said());
+    events::record(tx, now, kind, name, &detail).await?;
+    changes::bump(tx).await
 }
 
 /// The package, whose row nobody else changes until the transaction ends, and its version in force.
@@ -247,6 +260,42 @@ fn held(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, Packag
     }
 }
 
+/// Refuse to guess which version is meant, where `held` is not the only one that was kept out since `before` is in force.
+async fn check_is_only(
+    tx: &mut Tx,
+    name: &str,
+    before: &ArtifactDigest,
+    held: &ArtifactDigest,
+) -> Result<(), PackageError> {
+    let versions = package_versions::of_package(tx, name).await?;
+    let others = others(&versions, before, held);
+    match others.is_empty() {
+        true => Ok(()),
+        false => Err(PackageError::SeveralMeant {
+            name: name.to_owned(),
+            held: held.clone(),
+            others: others.iter().map(|other| short(other)).collect(),
+        }),
+    }
+}
+
+/// The versions besides `held` that came, or were rolled back from, since `before` came in force.
+fn others<'v>(
+    versions: &'v [Version],
+    before: &ArtifactDigest,
+    held: &ArtifactDigest,
+) -> Vec<&'v Version> {
+    let in_force = versions.iter().find(|version| version.digest == *before);
+    let since = in_force.and_then(|version| version.in_force_at);
+    let is_other = |version: &&Version| {
+        let is_back = version.decision == Some(VersionDecision::RolledBack);
+        let came = Some(version.first_seen_at) > since;
+        ![before, held].contains(&&version.digest)
+            && (came || (is_back && version.decided_at >= since))
+    };
+    versions.iter().filter(is_other).collect()
+}
+
 /// Fewer digits do not name a version.
 const PREFIX_DIGITS_MIN: usize = 4;
 
@@ -269,23 +318,24 @@ pub fn version<'v>(
     let prefix = prefix(wanted)?;
     let begin = |version: &&Version| version.digest.as_str().starts_with(&prefix);
     let found: Vec<&Version> = versions.iter().filter(begin).collect();
-    let short = |versions: &[&Version]| -> Vec<String> {
-        let digests = versions.iter().map(|version| version.digest.short());
-        digests.map(str::to_owned).collect()
-    };
+    let all = |versions: &[&Version]| versions.iter().map(|version| short(version)).collect();
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(PackageError::NoVersion {
             name: name.to_owned(),
             wanted: wanted.to_owned(),
-            known: short(&Vec::from_iter(versions)),
+            known: all(&Vec::from_iter(versions)),
         }),
         several => Err(PackageError::Several {
             name: name.to_owned(),
             wanted: wanted.to_owned(),
-            several: short(several),
+            several: all(several),
         }),
     }
+}
+
+fn short(version: &Version) -> String {
+    version.digest.short().to_owned()
 }
 
 /// The version that was in force last before the one that is, and that nobody decided against.
@@ -316,20 +366,30 @@ async fn decided(
     digest: ArtifactDigest,
     before: ArtifactDigest,
 ) -> Result<Decided, PackageError> {
+    let PackageRow {
+        name,
+        missing_since,
+        grants,
+        ..
+    } = row;
+    let now = packages::find(tx, &name).await?;
+    let manifest = now.map_or_else(String::new, |now| now.manifest);
+    let manifest = Manifest::from_stored(&name, &manifest);
     Ok(Decided {
         digest,
         before,
-        is_missing: row.missing_since.is_some(),
-        left_over: left_over(tx, &row.name).await?,
+        denied: manifest.ungranted(&granted::read(&grants)),
+        is_missing: missing_since.is_some(),
+        left_over: left_over(tx, &name, &manifest).await?,
     })
 }
 
-/// The schedules of a package that launch a task which its version in force does not have, each with that task.
-async fn left_over(tx: &mut Tx, name: &str) -> Result<Vec<(String, String)>, DbError> {
-    let Some(row) = packages::find(tx, name).await? else {
-        return Ok(Vec::new());
-    };
-    let manifest = Manifest::from_stored(name, &row.manifest);
+/// The schedules of a package that launch a task which `manifest` does not have, each with that task.
+async fn left_over(
+    tx: &mut Tx,
+    name: &str,
+    manifest: &Manifest,
+) -> Result<Vec<(String, String)>, DbError> {
     let all = crate::db::schedules::list(tx, None, Some(name)).await?;
     let tasks = all.into_iter().filter_map(|schedule| {
         let says = schedule.says;

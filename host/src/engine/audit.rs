@@ -12,6 +12,7 @@ use crate::db::hosts::{self, Host};
 use crate::db::stats::{self, Counts, Signs};
 use crate::db::{DbError, Tx, schedules};
 use crate::schedule::tzdata_version;
+use crate::telemetry::printable_line;
 
 /// A slot this much past and still undecided, or a launch still untaken, is a sign of ill health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -72,6 +73,8 @@ pub struct Health {
     pub healthy: bool,
     /// One sentence each.
     pub issues: Vec<String>,
+    /// What a person should look at, though the tower is well: one sentence each.
+    pub notes: Vec<String>,
     #[serde(flatten)]
     pub signs: Signs,
 }
@@ -114,6 +117,7 @@ pub fn judge(signs: Signs, offset_us: i64) -> Health {
     Health {
         healthy: issues.is_empty(),
         issues,
+        notes: Vec::new(),
         signs,
     }
 }
@@ -133,7 +137,15 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
 /// The health of the tower at `now`.
 pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Health, DbError> {
     let signs = stats::signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
-    Ok(judge(signs, offset_us))
+    let rejections = stats::rejections(tx).await?.into_iter();
+    let notes = rejections.map(|(name, why)| {
+        let why = printable_line(&why);
+        format!("the package `{name}` has a file that cannot be used: {why}")
+    });
+    Ok(Health {
+        notes: notes.collect(),
+        ..judge(signs, offset_us)
+    })
 }
 
 impl Engine {

@@ -9,8 +9,8 @@ use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::packages::{self, Loaded, Settings};
-use crate::db::{Origin, Tx, package_versions, schedules};
-use crate::package::{Change, Folder, Package};
+use crate::db::{Origin, Tx, package_versions, schedules, sidecars};
+use crate::package::{Change, Folder, Kept, Package};
 use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable_line;
 
@@ -39,6 +39,9 @@ impl Engine {
     /// A change that cannot be recorded is found again by the next scan. If that is because the
     /// database is away the others wait for it too; otherwise they do not.
     pub async fn scan(&self, folder: &mut Folder) -> Result<(), EngineError> {
+        if self.told.is_to_be_told_again() {
+            folder.forget_all();
+        }
         let Some(mut scan) = folder.scan(&self.packages).await else {
             return Ok(());
         };
@@ -50,6 +53,13 @@ impl Engine {
                 }
                 Change::Restored(live) => self.restore(live, &change).await,
                 Change::Removed(old) => self.withdraw(old, &change).await,
+                Change::Gone(name) => {
+                    let forgotten = self.forget_file(name, &change).await;
+                    if forgotten.is_err() {
+                        folder.expect(name.clone());
+                    }
+                    forgotten
+                }
                 Change::Rejected { name, .. } => {
                     let rejected = self.reject(folder, &change).await;
                     if rejected.is_err() {
@@ -65,6 +75,23 @@ impl Engine {
             }
         }
         self.follow_decisions(folder).await.and(failed)
+    }
+
+    /// Let the folder tell of the packages that this host had in an earlier life and whose files are gone.
+    pub(super) async fn expect_files(&self, folder: &mut Folder) -> Result<(), EngineError> {
+        let mut tx = self.db.read().await?;
+        for name in sidecars::packages(&mut tx, self.host).await? {
+            folder.expect(name);
+        }
+        Ok(())
+    }
+
+    async fn forget_file(&self, name: &str, change: &Change) -> Result<(), EngineError> {
+        let mut tx = self.db.write().await?;
+        packages::forget_file(&mut tx, self.host, name).await?;
+        tx.commit().await?;
+        tracing::info!("{change}");
+        Ok(())
     }
 
     async fn restore(&self, live: &Package, change: &Change) -> Result<(), EngineError> {
@@ -99,7 +126,7 @@ impl Engine {
         };
         let now = self.clock.now();
         let mut tx = self.db.write().await?;
-        packages::reject(&mut tx, name, error, now).await?;
+        packages::reject(&mut tx, self.host, name, error, now).await?;
         events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
         tx.commit().await?;
         self.told.forget(name);
@@ -212,9 +239,19 @@ impl Engine {
         let Some(bytes) = packages::artifact(&mut tx, &digest).await? else {
             return Ok(());
         };
+        let kept = sidecars::find(&mut tx, self.host, name).await?;
         drop(tx);
-        let Some(new) = folder.bring_back(name, &bytes).await else {
-            return Ok(());
+        let kept = kept.map(|kept| Kept {
+            text: kept.sidecar,
+            grants: kept.grants,
+        });
+        let new = match folder.bring_back(name, &bytes, kept).await {
+            Ok(new) => new,
+            Err(why) => {
+                let why = printable_line(&why);
+                tracing::warn!(package = %name, digest = digest.short(), "the version in force cannot go on: {why}");
+                return Ok(());
+            }
         };
         tracing::warn!(package = %name, digest = digest.short(), "the version in force goes on, from the record");
         self.stay_with(match old {
@@ -287,7 +324,7 @@ impl Engine {
         let (name, digest) = (&package.name, &package.digest);
         let settings = settings_of(package);
         // From here on nobody else decides about this package.
-        packages::claim(tx, name, now).await?;
+        packages::claim(tx, name).await?;
         let row = packages::find(tx, name).await?;
         let Some(News { bytes, said }) = news else {
             if row.and_then(|row| row.digest).as_ref() != Some(digest) {
@@ -322,6 +359,7 @@ fn settings_of(package: &Package) -> Settings<'_> {
     Settings {
         grants: &package.granted.text,
         pin: package.sidecar.pin.as_deref(),
+        sidecar: package.sidecar.text.as_deref(),
     }
 }
 

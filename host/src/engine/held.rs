@@ -4,6 +4,7 @@
 //! the database, which is also how a decision, or a sidecar that was widened, lets it in.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::approval::{self, Entry};
@@ -14,27 +15,42 @@ use crate::db::package_versions;
 use crate::db::packages::{self, Loaded};
 use crate::db::{DbError, Tx};
 use crate::ids::ArtifactDigest;
+use crate::package::requests::listed;
 use crate::package::{Change, Folder, Package};
 
 /// The versions that this host has told of, by package: each is told of once, also where two hosts have two.
 #[derive(Default)]
-pub(super) struct Told(Mutex<HashMap<String, ArtifactDigest>>);
+pub(super) struct Told {
+    versions: Mutex<HashMap<String, ArtifactDigest>>,
+    /// Whether the record may have lost what was told of files that cannot be used.
+    is_lost: AtomicBool,
+}
 
 impl Told {
     fn is(&self, package: &Package) -> bool {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         told.get(&package.name) == Some(&package.digest)
     }
 
     fn set(&self, package: &Package) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert(package.name.clone(), package.digest.clone());
     }
 
     /// The file is another now.
     pub(super) fn forget(&self, name: &str) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         told.remove(name);
+    }
+
+    /// What was told of files that cannot be used is to be told again.
+    pub(super) fn tell_again(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is, once.
+    pub(super) fn is_to_be_told_again(&self) -> bool {
+        self.is_lost.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -98,19 +114,21 @@ pub(super) async fn keep_out(
             EventKind::VersionPending,
             format!(
                 "{digest} waits for approval and {in_force} stays in force: it asks for {}, which is not granted; \
-                 see `campanile package diff {name}`, then grant it in {name}.toml, approve or reject it",
-                approval::listed(beyond)
+                 see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{}`",
+                listed(beyond),
+                approval::approve_command(name, loaded.digest)
             ),
         ),
         Entry::KeptOut(decision) => (
             EventKind::VersionKeptOut,
             format!(
                 "{digest} is kept out and {in_force} stays in force: it was {}; \
-                 `campanile package approve {name}` lets it in",
+                 `{}` lets it in",
                 match decision {
                     package_versions::VersionDecision::RolledBack => "rolled back from",
                     _ => "rejected",
-                }
+                },
+                approval::approve_command(name, loaded.digest)
             ),
         ),
     };

@@ -197,13 +197,19 @@ impl Engine {
         let proven_until = Instant::now() + self.settings.lease;
         let before = self.holding.to_renew();
         let mut tx = self.db.write().await?;
-        if !hosts::beat(&mut tx, self.host, now).await? {
+        let was_buried = !hosts::beat(&mut tx, self.host, now).await?;
+        if was_buried {
             hosts::revive(&mut tx, self.host, now).await?;
             self.publish_all(&mut tx).await?;
             tracing::warn!(host = %self.name, "this host had been silent for so long that others took its runs over; it goes on with new ones");
         }
         let held = runs::renew(&mut tx, &before, lease_until).await?;
         tx.commit().await?;
+        if was_buried {
+            // What it said of files that it cannot use was forgotten with it.
+            self.told.tell_again();
+            self.wake.folder();
+        }
         self.pulse.beat(now, self.settings.lease);
         self.holding
             .renewed(&before, &held, lease_until, proven_until);

@@ -89,6 +89,7 @@ impl Engine {
         stop: &watch::Sender<bool>,
     ) -> Result<Vec<RunId>, EngineError> {
         let mut stopping = stop.subscribe();
+        self.expect_files(&mut folder).await?;
         tokio::select! {
             scanned = self.scan(&mut folder) => scanned?,
             _ = stopping.wait_for(|now| *now) => {

@@ -239,6 +239,7 @@ pub(super) async fn record_deaths(
 /// Forget what ended hosts had in their folders; a package that no live host has is missing.
 pub(super) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
     packages::withdraw_ended(tx).await?;
+    packages::forget_rejections_of_ended(tx).await?;
     mark_missing(tx, now).await
 }
 

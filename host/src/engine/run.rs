@@ -158,9 +158,9 @@ impl Engine {
         stop: StopSignal,
     ) -> (Timestamp, Report) {
         let started_at = self.clock.now();
-        if !version.missing_grants.is_empty() {
-            let missing = version.missing_grants.join("; ");
-            return (started_at, Report::without_call(Outcome::Denied, missing));
+        if let Some(denial) = &version.denial {
+            let report = Report::without_call(Outcome::Denied, denial.clone());
+            return (started_at, report);
         }
         crash::point("before_call");
         let grants = version.package.grants();

@@ -7,6 +7,7 @@ use super::Engine;
 use super::workflow::Step;
 use crate::db::{FailureKind, packages};
 use crate::ids::ArtifactDigest;
+use crate::package::requests::denial;
 use crate::package::{self, Manifest, Package};
 use crate::wasm::{Artifact, StopSignal};
 
@@ -23,8 +24,8 @@ pub(super) struct Version {
     pub(super) artifact: Arc<Artifact>,
     pub(super) package: Arc<Package>,
     pub(super) steps: Vec<Step>,
-    /// Requests of the package that its sidecar does not grant.
-    pub(super) missing_grants: Vec<String>,
+    /// Why nothing of it is called, as long as its sidecar does not grant what it asks for.
+    pub(super) denial: Option<String>,
 }
 
 /// A run that cannot begin.
@@ -153,9 +154,10 @@ fn version(
             attempts_max: i64::from(package.max_attempts_of(&task.id)),
         })
         .collect();
+    let missing = manifest.missing(&package.sidecar.grants);
     Ok(Version {
         artifact,
-        missing_grants: manifest.missing_grants(&package.sidecar.grants),
+        denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),
         package: Arc::clone(package),
         steps,
     })

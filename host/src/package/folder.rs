@@ -179,6 +179,18 @@ impl<L: Loader> Folder<L> {
         }
     }
 
+    /// The same of all files: what was told is not on the record any more.
+    pub fn forget_all(&mut self) {
+        for known in self.files.values_mut() {
+            known.rejected = None;
+        }
+    }
+
+    /// Tell of `name`, of which something is on the record, when it has no file.
+    pub fn expect(&mut self, name: String) {
+        self.files.entry(name).or_default();
+    }
+
     /// List the folder until what is new in it holds still. Also says what did not.
     async fn settle(&mut self) -> io::Result<(Listing, BTreeSet<String>)> {
         let mut listing = self.list().await?;
@@ -215,8 +227,11 @@ impl<L: Loader> Folder<L> {
         let live = live.get(&name);
         let [wasm_name, sidecar_name] = [".wasm", ".toml"].map(|end| format!("{name}{end}"));
         let Some(wasm) = scan.listing.get(&wasm_name) else {
-            self.files.remove(&name);
-            scan.found.extend(live.map(Change::Removed));
+            let known = self.files.remove(&name);
+            scan.found.extend(match live {
+                Some(old) => Some(Change::Removed(old)),
+                None => known.map(|_| Change::Gone(name)),
+            });
             return;
         };
         let sidecar = scan.listing.get(&sidecar_name);

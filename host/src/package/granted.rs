@@ -153,7 +153,8 @@ pub fn shown(line: &str) -> String {
     }
 }
 
-fn access(writable: bool) -> &'static str {
+/// The word for whether what is granted, or asked for, may be changed.
+pub(super) fn access(writable: bool) -> &'static str {
     if writable { "write" } else { "read" }
 }
 

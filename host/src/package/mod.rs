@@ -32,7 +32,7 @@ pub use folder::{Folder, FolderError, Rules, SETTLE, Scan};
 pub use granted::Granted;
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
-pub use pair::{FILE_BYTES_MAX, Refused, name_of, open};
+pub use pair::{FILE_BYTES_MAX, Kept, Refused, name_of, open};
 pub use sidecar::Sidecar;
 pub use spec::ScheduleSpec;
 
@@ -112,6 +112,8 @@ pub enum Change<A = Artifact> {
     Restored(Arc<Package<A>>),
     /// The file is gone.
     Removed(Arc<Package<A>>),
+    /// A file is gone that was not live, but that something is on the record of.
+    Gone(String),
     /// The file, or its sidecar, cannot be used. Told once, until either changes.
     Rejected {
         name: String,
@@ -135,6 +137,7 @@ impl<A> fmt::Display for Change<A> {
             }
             Change::Restored(live) => write!(f, "restored {live:?}"),
             Change::Removed(old) => write!(f, "removed {old:?}"),
+            Change::Gone(name) => write!(f, "forgot the file of {}", printable_line(name)),
             Change::Rejected {
                 name, error, kept, ..
             } => {
@@ -176,7 +179,8 @@ impl<A> Packages<A> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Put a change in force. A rejection changes nothing, nor does a file that is the live version again.
+    /// Put a change in force. A rejection changes nothing, nor does a file that is the live version again, or that never
+    /// was live.
     pub fn apply(&self, change: &Change<A>) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = BTreeMap::clone(&live);
@@ -187,7 +191,7 @@ impl<A> Packages<A> {
             Change::Removed(old) => {
                 next.remove(&old.name);
             }
-            Change::Rejected { .. } | Change::Restored(_) => return,
+            Change::Rejected { .. } | Change::Restored(_) | Change::Gone(_) => return,
         }
         *live = Arc::new(next);
     }

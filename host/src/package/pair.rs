@@ -24,6 +24,15 @@ pub(super) struct ReadSidecar {
 /// What a sidecar sets, and the SHA-256 of its text; none when there is no sidecar.
 pub(super) type Settings = (Arc<Sidecar>, Option<String>);
 
+/// The sidecar that a package last ran under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// None when there was none.
+    pub text: Option<String>,
+    /// What it granted; see [`Granted::text`].
+    pub grants: String,
+}
+
 /// Compiled code, and what it says of itself.
 pub(super) type Loaded<A> = (Arc<A>, Arc<Manifest>);
 
@@ -117,7 +126,7 @@ impl ReadSidecar {
         };
         Some(ReadSidecar {
             stamp: Some(stamp),
-            hash: Some(ArtifactDigest::of(&bytes).as_str().to_owned()),
+            hash: Some(hash_of(&bytes)),
             result,
         })
     }
@@ -130,6 +139,31 @@ impl ReadSidecar {
             result: Err(error),
         }
     }
+}
+
+impl Kept {
+    /// What it sets, read again as if it were the file at `path`; the error says why it is not to be used. Blocks.
+    ///
+    /// A directory may lead elsewhere by now, and the text may have come from another folder: it must grant what it
+    /// granted then, because nobody looked at anything else.
+    pub(super) fn settings(&self, path: &Path, rules: &Rules) -> Result<Settings, String> {
+        let settings = match &self.text {
+            None => (Arc::default(), None),
+            Some(text) => {
+                let sidecar =
+                    Sidecar::parse(path, text, rules).map_err(|error| error.to_string())?;
+                (Arc::new(sidecar), Some(hash_of(text.as_bytes())))
+            }
+        };
+        match Granted::of(&settings.0.grants).text == self.grants {
+            true => Ok(settings),
+            false => Err("it would grant something else than it did".to_owned()),
+        }
+    }
+}
+
+fn hash_of(text: &[u8]) -> String {
+    ArtifactDigest::of(text).as_str().to_owned()
 }
 
 impl<A> Package<A> {

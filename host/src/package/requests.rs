@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Manifest, manifest::Requests};
+use super::{Manifest, granted::access, manifest::Requests};
 use crate::telemetry::printable_line;
 use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant};
 use crate::words::words;
@@ -39,8 +39,8 @@ impl Request {
         (self.kind, &self.what)
     }
 
-    /// The sentence that says that it is needed and missing, with the lines to add to the sidecar.
-    fn missing(&self, package: &str) -> String {
+    /// That it is needed and missing.
+    pub fn need(&self) -> String {
         let what = &self.what;
         let (need, fault) = match self.kind {
             RequestKind::Directory => {
@@ -59,11 +59,59 @@ impl Request {
             Some(reason) => format!(" ({})", printable_line(reason)),
             None => String::new(),
         };
-        let lines = &self.lines;
-        format!(
-            "the package needs {need}{reason}, which is not {fault}: add to {package}.toml\n{lines}"
-        )
+        format!("the package needs {need}{reason}, which is not {fault}")
     }
+}
+
+/// What is asked for, in a sentence.
+pub fn listed(requests: &[Request]) -> String {
+    let each = requests.iter();
+    let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
+    Vec::from_iter(each).join(", ")
+}
+
+/// The sentence that refuses to call a package that needs all of `requests`, with the lines to add to its sidecar.
+pub fn denial(package: &str, requests: &[Request]) -> String {
+    let needs: Vec<String> = requests.iter().map(Request::need).collect();
+    let (needs, lines) = (needs.join("; "), lines_for(requests));
+    format!("{needs}: add to {package}.toml\n{lines}")
+}
+
+/// The lines of a sidecar that grant all of `requests`, without a table that is there twice.
+pub fn lines_for<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
+    let (mut env, mut config, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for request in requests {
+        match request.kind {
+            RequestKind::Env => env.push(quote(&request.what)),
+            RequestKind::Config => config.push(config_line(&request.what)),
+            _ => others.push(request.lines.clone()),
+        }
+    }
+    let mut all = Vec::new();
+    if !env.is_empty() {
+        all.push(env_lines(&env));
+    }
+    if !config.is_empty() {
+        all.push(config_lines(&config));
+    }
+    all.extend(others);
+    all.join("\n")
+}
+
+fn env_lines(quoted: &[String]) -> String {
+    format!("[grants]\nenv = [{}]", quoted.join(", "))
+}
+
+fn config_lines(lines: &[String]) -> String {
+    format!("[grants.config]\n{}", lines.join("\n"))
+}
+
+fn config_line(key: &str) -> String {
+    format!("{} = \"its value\"", quote(key))
+}
+
+fn quote(text: &str) -> String {
+    toml::Value::from(text).to_string()
 }
 
 /// Everything that is asked for, in the order of the description.
@@ -76,10 +124,9 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
         config,
         keyvalue,
     } = requests;
-    let quote = |text: &str| toml::Value::from(text).to_string();
     let mut all = Vec::new();
     for wanted in directories {
-        let access = if wanted.writable { "write" } else { "read" };
+        let access = access(wanted.writable);
         let guest = &wanted.guest;
         all.push(Request {
             kind: RequestKind::Directory,
@@ -101,7 +148,7 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
             what: name.clone(),
             reason: None,
             is_granted: grants.env.contains_key(name) || grants.secret_env.contains_key(name),
-            lines: format!("[grants]\nenv = [{}]", quote(name)),
+            lines: env_lines(&[quote(name)]),
         });
     }
     for key in config {
@@ -110,7 +157,7 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
             what: key.clone(),
             reason: None,
             is_granted: grants.config.contains_key(key) || grants.secrets.contains(key),
-            lines: format!("[grants.config]\n{} = \"its value\"", quote(key)),
+            lines: config_lines(&[config_line(key)]),
         });
     }
     for wanted in http {
@@ -130,7 +177,7 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
         });
     }
     for wanted in keyvalue {
-        let access = if wanted.writable { "write" } else { "read" };
+        let access = access(wanted.writable);
         let bucket = &wanted.bucket;
         all.push(Request {
             kind: RequestKind::Keyvalue,
@@ -162,14 +209,18 @@ fn covers(granted: &str, wanted: &str) -> bool {
 }
 
 impl Manifest {
-    /// What the package asks for and `grants` does not give, one entry each, with the lines to add to
-    /// the sidecar. A launch of a package with entries here is denied before anything is called.
+    /// What the package asks for and `grants` does not give.
+    pub fn ungranted(&self, grants: &Grants) -> Vec<Request> {
+        let all = held_against(&self.requests, grants).into_iter();
+        all.filter(|request| !request.is_granted).collect()
+    }
+
+    /// The same as far as nothing of the package is called without it: a launch is denied before that.
     ///
     /// HTTP is left out: packages ask for hosts that a context names, and the sandbox checks each request.
-    pub fn missing_grants(&self, grants: &Grants) -> Vec<String> {
-        let all = held_against(&self.requests, grants).into_iter();
-        all.filter(|request| !request.is_granted && request.kind != RequestKind::Http)
-            .map(|request| request.missing(&self.package))
+    pub fn missing(&self, grants: &Grants) -> Vec<Request> {
+        let all = self.ungranted(grants).into_iter();
+        all.filter(|request| request.kind != RequestKind::Http)
             .collect()
     }
 
@@ -177,9 +228,7 @@ impl Manifest {
     ///
     /// What both ask for makes no difference: with it missing, the one runs as little as the other. HTTP counts.
     pub fn asks_beyond(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
-        let known = with_all(&before.requests, grants);
-        let all = held_against(&self.requests, &known).into_iter();
-        all.filter(|request| !request.is_granted).collect()
+        self.ungranted(&with_all(&before.requests, grants))
     }
 }
 
@@ -287,6 +336,37 @@ mod tests {
         assert_eq!(
             beyond(http("*"), http("a.test"), &grants),
             ["http https://*"]
+        );
+    }
+
+    #[test]
+    fn the_lines_for_several_requests_are_one_text_of_toml() {
+        let asks = json!({
+            "directories": [{"guest": "/a", "access": "write"}, {"guest": "/b"}], "env": ["A", "B\""],
+            "config": ["c", "d.e"], "http": [{"host": "a.test"}, {"host": "b.test"}],
+            "keyvalue": [{"bucket": "f"}],
+        });
+        let manifest = asking(asks);
+        let all = manifest.ungranted(&Grants::default());
+        let lines = lines_for(&all);
+        let read: toml::Table = lines.parse().unwrap();
+        let grants = &read["grants"];
+        assert_eq!(grants["env"], toml::Value::from(vec!["A", "B\""]));
+        assert_eq!(grants["config"]["d.e"].as_str(), Some("its value"));
+        for (kind, entries) in [("directories", 2), ("http", 2), ("keyvalue", 1)] {
+            assert_eq!(grants[kind].as_array().unwrap().len(), entries, "{lines}");
+        }
+        for request in &all {
+            assert_eq!(lines_for([request]), request.lines);
+        }
+        let missing = manifest.missing(&Grants::default());
+        assert_eq!(missing.len(), 7, "all but HTTP");
+        let denial = denial("backup", &missing[2..4]);
+        assert_eq!(
+            denial,
+            "the package needs the environment variable A, which is not granted; \
+             the package needs the environment variable B\", which is not granted: add to backup.toml\n\
+             [grants]\nenv = [\"A\", 'B\"']"
         );
     }
 

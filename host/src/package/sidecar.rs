@@ -26,6 +26,8 @@ pub const MAX_ATTEMPTS_MOST: u64 = 1000;
 /// What the operator says of one package. The default says nothing and grants nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sidecar {
+    /// The file as it was read; none when there is none.
+    pub text: Option<String>,
     /// The only digest that may run, in lower-case hexadecimal.
     pub pin: Option<String>,
     /// Lies under the context of every schedule of this package.
@@ -81,6 +83,7 @@ impl Sidecar {
         };
         top.finish()?;
         Ok(Sidecar {
+            text: Some(text.to_owned()),
             pin,
             context,
             limits,

@@ -19,6 +19,7 @@ use crate::engine::context::{self, Facts};
 use crate::engine::workflow;
 use crate::ids::RunId;
 use crate::package::Manifest;
+use crate::package::requests::{Request, denial};
 use crate::wasm::{
     Artifact, Call, DirectoryGrant, Grants, HttpReply, HttpRequest, Limits, MemoryBuckets, Network,
     Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, Witness, World,
@@ -81,8 +82,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What the package asks for and the stage does not grant, one sentence each: a host would not call it.
-    pub fn missing_grants(&self, stage: &Stage) -> Vec<String> {
+    /// What the package asks for and the stage does not grant: a host would not call it.
+    pub fn missing(&self, stage: &Stage) -> Vec<Request> {
         let mut grants = stage.grants.clone();
         let directories = stage.directories.iter();
         grants.directories = directories
@@ -92,7 +93,7 @@ impl Subject {
                 writable: directory.access != Access::Read,
             })
             .collect();
-        self.manifest.missing_grants(&grants)
+        self.manifest.missing(&grants)
     }
 }
 
@@ -192,9 +193,10 @@ impl Scene {
         facts: Facts,
         witness: Option<Arc<dyn Witness>>,
     ) -> Report {
-        let missing = subject.missing_grants(stage);
+        let missing = subject.missing(stage);
         if !missing.is_empty() {
-            return Report::without_call(Outcome::Denied, missing.join("; "));
+            let denial = denial(&subject.manifest.package, &missing);
+            return Report::without_call(Outcome::Denied, denial);
         }
         let mut grants = stage.grants.clone();
         grants.directories.clone_from(&self.directories);

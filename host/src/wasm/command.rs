@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
+use super::grants::grant_line;
 use super::imports::bindings::campanile::task::types::Failure;
 use super::nowhere::Missed;
 use super::stdio::Capture;
@@ -110,10 +111,14 @@ pub(super) fn exited(code: i32, stderr: &Capture) -> Failure {
 pub(super) fn denied_path(missed: &Missed, stderr: &Capture) -> Option<String> {
     let (said, _) = stderr.bytes();
     let path = missed.blamed(&String::from_utf8_lossy(&said))?.to_owned();
+    let grant = [
+        ("host", "/a/directory/of/this/host".into()),
+        ("guest", parent(&path).into()),
+        ("access", "read".into()),
+    ];
     Some(format!(
-        "{path} lies in no directory that is granted; to allow it, add `[[grants.directories]] host = \"/a/directory/of/this/host\" \
-         guest = {:?} access = \"read\"` to the package's sidecar file",
-        parent(&path)
+        "{path} lies in no directory that is granted; to allow it, add `{}` at the top of the package's sidecar file",
+        grant_line("directories", grant)
     ))
 }
 

@@ -1,12 +1,12 @@
 //! Grants made effective: what is not granted is refused, and the refusal says which grant would allow it.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::http::uri::Scheme;
+use serde_json::Value;
 use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtxBuilder};
 
 use super::sockets::SocketGate;
@@ -110,6 +110,20 @@ impl Denial {
     }
 }
 
+/// One more grant of `kind`, as one line of TOML. It holds above the first table of a sidecar file.
+pub(super) fn grant_line<'k>(
+    kind: &str,
+    keys: impl IntoIterator<Item = (&'k str, Value)>,
+) -> String {
+    let keys = keys.into_iter();
+    // A text of JSON is one of TOML and never has a second line; only this character may not stand in it as it is.
+    let value = |value: Value| value.to_string().replace('\u{7f}', "\\u007f");
+    let keys: Vec<String> = keys
+        .map(|(key, what)| format!("{key} = {}", value(what)))
+        .collect();
+    format!("grants.{kind} = [{{ {} }}]", keys.join(", "))
+}
+
 /// Where a request wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
@@ -161,7 +175,7 @@ impl Destination {
     /// The sentence that refuses this request.
     pub(super) fn refusal(&self) -> String {
         format!(
-            "{self} is not granted; to allow it, add `{}` to the package's sidecar file",
+            "{self} is not granted; to allow it, add `{}` at the top of the package's sidecar file",
             self.grant()
         )
     }
@@ -170,23 +184,22 @@ impl Destination {
     pub(super) fn refusal_of_address(&self, address: IpAddr) -> String {
         format!(
             "{self} leads to {address}, which is not a public address, and only a grant that names the host itself reaches those; \
-             to allow it, add `{}` to the package's sidecar file",
+             to allow it, add `{}` at the top of the package's sidecar file",
             self.grant()
         )
     }
 
-    /// The grant that would allow this request and little more, as it stands in a sidecar file.
+    /// The grant that would allow this request and little more, as one line of a sidecar file.
     fn grant(&self) -> String {
         let scheme = scheme_name(self.https);
-        let mut grant = format!(
-            "[[grants.http]] scheme = \"{scheme}\" host = \"{}\"",
-            self.shown_host()
-        );
+        let mut grant = vec![
+            ("scheme", scheme.into()),
+            ("host", self.shown_host().into()),
+        ];
         if self.port != default_port(scheme) {
-            // Writing to a string cannot fail.
-            let _ = write!(grant, " port = {}", self.port);
+            grant.push(("port", self.port.into()));
         }
-        grant
+        grant_line("http", grant)
     }
 
     fn shown_host(&self) -> &str {
@@ -405,16 +418,25 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_grants_is_toml_whatever_is_named() {
+        let name = "a\"b' \\ {}\n\u{7f}\u{1}é";
+        let line = grant_line("keyvalue", [("bucket", name.into()), ("port", 1.into())]);
+        assert!(!line.contains('\n'), "{line}");
+        let read: toml::Table = line.parse().unwrap();
+        assert_eq!(read["grants"]["keyvalue"][0]["bucket"].as_str(), Some(name));
+    }
+
+    #[test]
     fn a_refusal_names_the_request_and_the_grant() {
         assert_eq!(
             to("GET", "https://example.com/a").unwrap().refusal(),
             "GET https://example.com is not granted; to allow it, add \
-             `[[grants.http]] scheme = \"https\" host = \"example.com\"` to the package's sidecar file"
+             `grants.http = [{ scheme = \"https\", host = \"example.com\" }]` at the top of the package's sidecar file"
         );
         assert_eq!(
             to("POST", "http://[::1]:8080/").unwrap().refusal(),
             "POST http://[::1]:8080 is not granted; to allow it, add \
-             `[[grants.http]] scheme = \"http\" host = \"::1\" port = 8080` to the package's sidecar file"
+             `grants.http = [{ scheme = \"http\", host = \"::1\", port = 8080 }]` at the top of the package's sidecar file"
         );
     }
 }

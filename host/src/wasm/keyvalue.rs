@@ -8,6 +8,7 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::WasiView as _;
 
 use super::BucketGrant;
+use super::grants::grant_line;
 use super::imports::bindings::wasi::keyvalue::{atomics, batch, store};
 use super::store::HostState;
 
@@ -294,7 +295,7 @@ impl HostState {
     fn fault_of(&self, grant: &BucketGrant, changes: &[Change]) -> Option<store::Error> {
         if !grant.writable {
             self.denial.record(format!(
-                "writing to the bucket `{0}` is not granted; to allow it, write `access = \"write\"` at `[[grants.keyvalue]] bucket = \"{0}\"` in the package's sidecar file",
+                "writing to the bucket `{0}` is not granted; to allow it, write `access = \"write\"` where the package's sidecar file grants `bucket = \"{0}\"`",
                 grant.bucket
             ));
             return Some(store::Error::AccessDenied);
@@ -392,8 +393,13 @@ impl store::Host for HostState {
         let Some(grant) = grants.iter().find(|grant| grant.bucket == identifier) else {
             // A name that could not be granted is not worth a hint.
             if identifier.len() <= KEY_BYTES_MAX {
+                let grant = [
+                    ("bucket", identifier.as_str().into()),
+                    ("access", "write".into()),
+                ];
                 self.denial.record(format!(
-                    "the bucket {identifier:?} is not granted; to allow it, add `[[grants.keyvalue]] bucket = {identifier:?} access = \"write\"` to the package's sidecar file"
+                    "the bucket {identifier:?} is not granted; to allow it, add `{}` at the top of the package's sidecar file",
+                    grant_line("keyvalue", grant)
                 ));
             }
             return Ok(Err(store::Error::NoSuchStore));

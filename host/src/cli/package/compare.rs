@@ -12,7 +12,7 @@ use crate::db::Tx;
 use crate::db::package_versions::{self, Version};
 use crate::db::packages::{self, PackageRow};
 use crate::engine::approval::diff::{Changes, Diff, Side, diff};
-use crate::engine::approval::{PackageError, version};
+use crate::engine::approval::{PackageError, approve_command, version};
 use crate::engine::schedules::difference_lines;
 use crate::package::{Manifest, granted};
 use crate::telemetry::{printable, printable_line};
@@ -115,7 +115,7 @@ fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
             "request {change}: {kind} {what}{reason}, {granted}"
         ));
         if !request.is_granted && change != "removed" {
-            missing.push(&request.lines);
+            missing.push(request);
         }
     }
     if lines.len() == 1 {
@@ -125,15 +125,12 @@ fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
         // An author's word must not look like a line of ours.
         output::line(&printable_line(line))?;
     }
-    if !missing.is_empty() {
-        output::line("")?;
-        output::line(&printable(&format!(
-            "to grant what is missing, in {}.toml:",
-            row.name
-        )))?;
-        for lines in missing {
-            output::line(&printable(lines))?;
-        }
+    output::lines_to_add(&row.name, missing)?;
+    if row.held_digest.as_ref() == Some(&diff.to) {
+        output::talk(&printable(&format!(
+            "hint: `{}` puts it in force, with what is granted",
+            approve_command(&row.name, &diff.to)
+        )));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::cli::output::{self, Failure, cell};
 use crate::db::package_versions::{self, Version, VersionDecision};
 use crate::db::packages::{PackageRow, PackageState};
 use crate::db::{Tx, schedules};
+use crate::engine::approval::approve_command;
 use crate::ids::ArtifactDigest;
 use crate::package::{Manifest, granted};
 use crate::telemetry::printable;
@@ -36,10 +37,10 @@ pub(super) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
     if common.json {
         return output::json_out(&rows.iter().map(value).collect::<Vec<_>>());
     }
-    let waiting: Vec<String> = rows
+    let waiting: Vec<(String, ArtifactDigest)> = rows
         .iter()
         .filter(|row| row.state() == PackageState::PendingApproval)
-        .map(|row| row.name.clone())
+        .filter_map(|row| Some((row.name.clone(), row.held_digest.clone()?)))
         .collect();
     output::table(
         [
@@ -60,14 +61,15 @@ pub(super) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
                 short(row.held_digest.as_ref()),
                 cell(&row.form),
                 cell(&row.size_bytes.map(|size| ByteSize::b(size.unsigned_abs()))),
-                row.loaded_at.to_string(),
+                cell(&row.loaded_at),
                 row.rejection.unwrap_or_default(),
             ]
         }),
     )?;
-    for name in waiting {
+    for (name, digest) in waiting {
         output::talk(&printable(&format!(
-            "hint: `campanile package diff {name}` shows what waits; then approve or reject it"
+            "hint: `campanile package diff {name}` shows what waits; then `{}`, or reject it",
+            approve_command(&name, &digest)
         )));
     }
     Ok(())
@@ -124,7 +126,7 @@ pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         ("state", row.state().to_string()),
         ("digest", cell(&row.digest)),
         ("form", cell(&row.form)),
-        ("loaded", row.loaded_at.to_string()),
+        ("loaded", cell(&row.loaded_at)),
         ("kept out", cell(&row.held_digest)),
         ("since", cell(&row.held_since)),
         ("missing", cell(&row.missing_since)),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::sync::Arc;
 
 use clap::Args;
@@ -13,6 +14,7 @@ use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::config::Config;
 use crate::package::granted::{self, Granted};
+use crate::package::requests::{Request, denial};
 use crate::telemetry::printable;
 use crate::trial::{self, Idempotence, Stage};
 use crate::wasm::{self, HttpReply, HttpRequest, Replies};
@@ -54,7 +56,7 @@ impl Check {
             Err(error) => return Err(Failure::failed(error.to_string())),
         };
         let subject = opened.subject();
-        let missing = subject.missing_grants(&stage);
+        let missing = subject.missing(&stage);
         let imports = imports(&self.given.file)?;
         let found = match self.no_call || !missing.is_empty() {
             true => None,
@@ -98,18 +100,19 @@ fn imports(file: &Path) -> Result<Vec<String>, Failure> {
 struct Told<'a> {
     opened: &'a Opened,
     imports: &'a [String],
-    missing: &'a [String],
+    missing: &'a [Request],
     found: Option<&'a Idempotence>,
     is_called: bool,
 }
 
 impl Told<'_> {
     fn value(&self) -> Value {
+        let package = &self.opened.package;
         json!({
-            "package": of(&self.opened.package),
+            "package": of(package),
             "imports": self.imports,
             "granted": self.granted(),
-            "missing": self.missing,
+            "missing": self.missing.iter().map(|one| denial(&package.name, slice::from_ref(one))).collect::<Vec<_>>(),
             "idempotence": self.found.map(found_value),
         })
     }
@@ -124,7 +127,9 @@ impl Told<'_> {
         ))?;
         section("imports", self.imports)?;
         section("granted", &self.granted())?;
-        section("missing", self.missing)
+        let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
+        section("missing", &needs)?;
+        output::lines_to_add(&package.name, self.missing)
     }
 
     /// What the sidecar grants, one line each.

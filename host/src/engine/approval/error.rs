@@ -1,5 +1,6 @@
 //! Why versions of packages stay as they are.
 
+use super::approve_command;
 use crate::db::DbError;
 use crate::ids::ArtifactDigest;
 
@@ -20,6 +21,12 @@ pub enum PackageError {
         name: String,
         wanted: String,
         held: ArtifactDigest,
+    },
+    #[error("what `{name}` keeps out is {}, and it is not said whether that is meant or {}", .held.short(), .others.join(", "))]
+    SeveralMeant {
+        name: String,
+        held: ArtifactDigest,
+        others: Vec<String>,
     },
     #[error("the version {digest} of `{name}` is rejected already")]
     Rejected {
@@ -73,9 +80,14 @@ impl PackageError {
                 "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
                  goes back to a former version"
             ),
-            PackageError::Rejected { name, .. } => {
-                format!("`campanile package approve {name}` puts it in force all the same")
-            }
+            PackageError::SeveralMeant { name, held, .. } => format!(
+                "look at it with `campanile package diff {name}`; `{}` puts it in force",
+                approve_command(name, held)
+            ),
+            PackageError::Rejected { name, digest } => format!(
+                "`{}` puts it in force all the same",
+                approve_command(name, digest)
+            ),
             PackageError::NotADigest(_) => {
                 "`campanile package show NAME` lists them; their first digits are enough".to_owned()
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::package::requests::listed;
 use crate::package::{Granted, Sidecar};
 use crate::wasm::{Grants, Limits};
 
@@ -45,7 +46,7 @@ fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
         form: None,
         size_bytes: None,
         manifest: description.to_string(),
-        loaded_at: at(0),
+        loaded_at: in_force.map(|_| at(0)),
         grants: String::new(),
         held_digest: None,
         held_since: None,
@@ -237,4 +238,34 @@ fn a_diff_names_what_is_new_gone_and_different() {
             ("A", "removed", false)
         ]
     );
+}
+
+#[test]
+fn a_version_could_be_meant_that_came_or_was_left_since_the_one_in_force_is_that() {
+    use VersionDecision::{Approved, Rejected, RolledBack};
+    let came = |name: &str, first_seen: i64| Version {
+        first_seen_at: at(first_seen),
+        ..seen(name, None, None)
+    };
+    let decided = |version: Version, decision, time: i64| Version {
+        decision: Some(decision),
+        decided_at: Some(at(time)),
+        ..version
+    };
+    let is_meant = |other: Version| {
+        let versions = [seen("old", Some(10), None), came("held", 12), other];
+        let of = |name: &[u8]| ArtifactDigest::of(name);
+        !others(&versions, &of(b"old"), &of(b"held")).is_empty()
+    };
+    assert!(is_meant(came("waited", 11)));
+    assert!(is_meant(came("came back", 13)));
+    assert!(is_meant(decided(came("no", 11), Rejected, 12)));
+    let former = || seen("former", Some(2), None);
+    assert!(is_meant(decided(former(), RolledBack, 10)));
+    assert!(!is_meant(decided(former(), RolledBack, 9)));
+    assert!(!is_meant(decided(former(), Approved, 11)));
+    assert!(!is_meant(former()));
+    assert!(!is_meant(decided(came("no", 2), Rejected, 3)));
+    assert!(!is_meant(came("held", 12)));
+    assert!(!is_meant(came("old", 12)));
 }

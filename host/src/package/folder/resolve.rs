@@ -10,7 +10,9 @@ use super::{Files, Folder};
 use crate::ids::ArtifactDigest;
 use crate::package::listing::{self, Reading, Stamp, Unread};
 use crate::package::loader::compile;
-use crate::package::pair::{self, Loaded, ReadSidecar, assemble, check_pin, settings_of};
+use crate::package::pair::{
+    self, Kept, Loaded, ReadSidecar, Settings, assemble, check_pin, settings_of,
+};
 use crate::package::{Loader, Package, package_name_fault};
 
 /// What is remembered of one file name.
@@ -133,19 +135,47 @@ impl<L: Loader> Folder<L> {
         self.under_new_sidecar(live, known).map(Arc::new)
     }
 
-    /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan.
+    /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan, or under the one that
+    /// was `kept` when that has an error.
     ///
-    /// For a file in the folder that is broken, or kept out: what is in force goes on. None when the kept
-    /// version cannot be used either; what was said of the file is enough.
-    pub async fn bring_back(&self, name: &str, bytes: &[u8]) -> Option<Arc<Package<L::Artifact>>> {
-        let known = self.files.get(name)?;
-        let settings = settings_of(known.sidecar.as_ref()).ok()?;
+    /// For a file in the folder that is broken, or kept out: what is in force goes on. The error says why it cannot.
+    pub async fn bring_back(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        kept: Option<Kept>,
+    ) -> Result<Arc<Package<L::Artifact>>, String> {
+        let Some(known) = self.files.get(name) else {
+            return Err("its files were not looked at yet".to_owned());
+        };
+        let present = settings_of(known.sidecar.as_ref());
         let digest = ArtifactDigest::of(bytes);
-        check_pin(name, &settings.0, &digest).ok()?;
-        let loaded = compile(&self.loader, name, bytes.to_vec()).await.ok()?;
+        if let Ok((sidecar, _)) = &present {
+            // What can be read and lets in other bytes only is not an error to be passed over.
+            check_pin(name, sidecar, &digest)?;
+        }
+        let loaded = compile(&self.loader, name, bytes.to_vec()).await?;
         let path = self.path.join(format!("{name}.wasm"));
-        let package = assemble(path, digest, loaded, settings, &self.rules).ok()?;
-        Some(Arc::new(package))
+        let made = |settings| {
+            let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
+            assemble(path, digest, loaded, settings, &self.rules).map(Arc::new)
+        };
+        match (present.and_then(made), kept) {
+            (Err(_), Some(kept)) => {
+                let settings = self.settings_of_kept(name, kept).await;
+                let settings = settings
+                    .map_err(|why| format!("the sidecar before it cannot be used: {why}"))?;
+                check_pin(name, &settings.0, &digest)?;
+                made(settings)
+            }
+            (made, _) => made,
+        }
+    }
+
+    async fn settings_of_kept(&self, name: &str, kept: Kept) -> Result<Settings, String> {
+        let (path, rules) = (self.path.join(format!("{name}.toml")), self.rules.clone());
+        let read = off_thread(move || kept.settings(&path, &rules)).await;
+        read.map_err(|error| error.to_string())?
     }
 
     /// The stamp and the digest of the file at `path`, read again only when it may have changed.

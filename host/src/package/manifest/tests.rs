@@ -1,8 +1,9 @@
-use std::sync::Arc;
+use std::slice;
 
 use serde_json::json;
 
 use super::*;
+use crate::package::requests::denial;
 use crate::policy::Policy;
 use crate::schedule::RuleKind;
 use crate::wasm::{DirectoryGrant, Grants};
@@ -277,23 +278,26 @@ fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
         directories: vec![directory("/in", true), directory("/out", false)],
         ..Grants::default()
     };
-    let missing = manifest.missing_grants(&grants);
-    assert_eq!(missing.len(), 3);
+    let missing = |grants: &Grants| -> Vec<String> {
+        let missing = manifest.missing(grants);
+        let each = missing.iter();
+        each.map(|one| denial("backup", slice::from_ref(one)))
+            .collect()
+    };
+    let first = missing(&grants);
+    assert_eq!(first.len(), 3);
     assert_eq!(
-        missing[0],
+        first[0],
         "the package needs to write the directory /out (results\\nINFO all is well), which is not granted: add to backup.toml\n\
          [[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = \"/out\"\naccess = \"write\""
     );
     assert_eq!(
-        missing[1],
+        first[1],
         "the package needs the environment variable TOKEN, which is not granted: add to backup.toml\n[grants]\nenv = [\"TOKEN\"]"
     );
-    assert!(missing[2].ends_with("[grants.config]\n\"bucket.name\" = \"its value\""));
+    assert!(first[2].ends_with("[grants.config]\n\"bucket.name\" = \"its value\""));
     grants.directories[1].writable = true;
     grants.env.insert("TOKEN".into(), String::new());
     grants.config.insert("bucket.name".into(), "b".into());
-    assert_eq!(
-        manifest.missing_grants(&Arc::new(grants)),
-        Vec::<String>::new()
-    );
+    assert_eq!(missing(&grants), Vec::<String>::new());
 }

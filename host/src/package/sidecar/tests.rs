@@ -157,6 +157,10 @@ fn a_whole_sidecar_is_read() {
             socket(Protocol::Udp, "::1", 8125),
         ]
     );
+    // As refusals write it: on one line.
+    let line = r#"grants.http = [{ scheme = "http", host = "example.com", port = 8080 }]"#;
+    let inline = read_in(root.path(), line).unwrap();
+    assert_eq!(inline.grants.http[0].port, Some(8080));
 }
 
 #[test]
@@ -243,7 +247,11 @@ fn mistakes_about_buckets_and_secrets_are_named() {
 
 #[test]
 fn an_empty_sidecar_grants_nothing_and_keeps_the_proposals() {
-    assert_eq!(read("").unwrap(), Sidecar::default());
+    let empty = Sidecar {
+        text: Some(String::new()),
+        ..Sidecar::default()
+    };
+    assert_eq!(read("").unwrap(), empty);
     assert_eq!(read("schedules = []").unwrap().schedules, Some(vec![]));
 }
 

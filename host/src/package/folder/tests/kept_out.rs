@@ -1,6 +1,7 @@
-//! Files that are in the folder and not taken.
+//! Files that are in the folder and not taken, or were there.
 
 use super::*;
+use crate::package::Kept;
 
 #[tokio::test]
 async fn a_file_that_is_not_taken_is_found_each_time_until_it_is_the_live_one_again() {
@@ -37,13 +38,93 @@ async fn the_live_version_goes_on_under_the_sidecar_of_a_file_that_is_not_taken(
         (&live.digest, r#"["env","A"]"#)
     );
     assert!(scene.folder.under_present_sidecar(&same).is_none());
-    let former = scene.folder.bring_back("a", b"good 0").await.unwrap();
+    let former = scene.folder.bring_back("a", b"good 0", None).await.unwrap();
     assert_eq!(former.grants().env.len(), 1);
     // A pin on the new file lets in nothing else.
     let pin = ArtifactDigest::of(b"good 2");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
     assert_eq!(scene.find().await, 1);
-    assert!(scene.folder.bring_back("a", b"good 0").await.is_none());
+    let open = Kept {
+        text: None,
+        grants: String::new(),
+    };
+    let refused = scene.folder.bring_back("a", b"good 0", Some(open)).await;
+    assert!(refused.unwrap_err().contains("pins"));
+}
+
+#[tokio::test]
+async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_nothing_else() {
+    let mut scene = Scene::new();
+    let granting = |name: &str| format!("grants.env = ['{name}=1']");
+    let kept = |text: Option<String>, grants: &str| {
+        Some(Kept {
+            text,
+            grants: grants.to_owned(),
+        })
+    };
+    scene.write("a.wasm", "good 1");
+    for broken in [
+        "grants = ",
+        "grants.ev = ['A=1']",
+        "[[schedules]]\ntask = 'b'\nevery = '1m'",
+    ] {
+        scene.write("a.toml", broken);
+        let told = scene.scan().await;
+        assert!(told[0].starts_with("rejected a: "), "{told:?}");
+        let bring = async |kept| scene.folder.bring_back("a", b"good 1", kept).await;
+        assert!(bring(None).await.is_err(), "{broken}");
+        let env = r#"["env","A"]"#;
+        let back = bring(kept(Some(granting("A")), env)).await.unwrap();
+        assert_eq!(back.granted.text, env);
+        assert!(back.sidecar_hash.is_some());
+        let plain = bring(kept(None, "")).await.unwrap();
+        assert_eq!(
+            (plain.granted.text.as_str(), &plain.sidecar_hash),
+            ("", &None)
+        );
+        // Whatever it was read as then, it must say the same now.
+        for (text, grants) in [
+            (Some(granting("B")), env),
+            (None, env),
+            (Some(granting("A")), ""),
+        ] {
+            let refused = bring(kept(text, grants)).await.unwrap_err();
+            assert!(refused.contains("something else"), "{refused}");
+        }
+        let pin = format!("sha256 = '{}'", ArtifactDigest::of(b"other"));
+        assert!(
+            bring(kept(Some(pin), ""))
+                .await
+                .unwrap_err()
+                .contains("pins")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    for name in ["a", "b"] {
+        scene.folder.expect(name.to_owned());
+    }
+    let told = scene.scan().await;
+    assert_eq!(
+        told,
+        [
+            "forgot the file of b".to_owned(),
+            format!("added a@{}", short("good 1")),
+        ]
+    );
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    // And one that was never taken.
+    scene.write("c.wasm", "bad");
+    assert_eq!(scene.scan().await, ["rejected c: not good"]);
+    scene.folder.forget_all();
+    assert_eq!(scene.scan().await, ["rejected c: not good"]);
+    fs::remove_file(scene.at("c.wasm")).unwrap();
+    assert_eq!(scene.scan().await, ["forgot the file of c"]);
+    assert_eq!(scene.scan().await, Vec::<String>::new());
 }
 
 #[tokio::test]
