@@ -26,6 +26,7 @@ enum Wanted {
     Http(HttpRequest),
     Config(String),
     Bucket(BucketRequest),
+    Socket(SocketRequest),
 }
 
 impl Request {
@@ -85,6 +86,37 @@ impl Request {
         }))
     }
 
+    /// To connect to a port of `host` with TCP.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Request};
+    /// let package = Package::new("backup", "0.1.0").request(Request::tcp("db.example.com", 5432));
+    /// assert_eq!(package.manifest()["requests"]["sockets"][0]["port"], 5432);
+    /// ```
+    pub fn tcp(host: impl Into<String>, port: u16) -> Request {
+        Request::socket("tcp", host.into(), port)
+    }
+
+    /// To send datagrams to a port of `host`.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Request};
+    /// let package = Package::new("backup", "0.1.0").request(Request::udp("metrics.example.com", 8125));
+    /// assert_eq!(package.manifest()["requests"]["sockets"][0]["protocol"], "udp");
+    /// ```
+    pub fn udp(host: impl Into<String>, port: u16) -> Request {
+        Request::socket("udp", host.into(), port)
+    }
+
+    fn socket(protocol: &'static str, host: String, port: u16) -> Request {
+        Request(Wanted::Socket(SocketRequest {
+            protocol,
+            host,
+            port,
+            reason: None,
+        }))
+    }
+
     /// To read a key with [`Run::config`](crate::Run::config): a value that the operator sets, or a secret of this name.
     ///
     /// ```
@@ -126,7 +158,7 @@ impl Request {
         }))
     }
 
-    /// Why, in a few words for the operator. Kept for directories, HTTP hosts and buckets; a variable's or key's name speaks for itself.
+    /// Why, in a few words for the operator. Kept for directories, hosts and buckets; a variable's or key's name speaks for itself.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -139,6 +171,7 @@ impl Request {
             Wanted::Directory(directory) => directory.reason = Some(reason.into()),
             Wanted::Http(http) => http.reason = Some(reason.into()),
             Wanted::Bucket(bucket) => bucket.reason = Some(reason.into()),
+            Wanted::Socket(socket) => socket.reason = Some(reason.into()),
             Wanted::Env(_) | Wanted::Config(_) => {}
         }
         self
@@ -152,6 +185,7 @@ pub(crate) struct Requests {
     http: Vec<HttpRequest>,
     config: Vec<String>,
     keyvalue: Vec<BucketRequest>,
+    sockets: Vec<SocketRequest>,
 }
 
 impl Requests {
@@ -162,6 +196,7 @@ impl Requests {
             Wanted::Http(http) => self.http.push(http),
             Wanted::Config(key) => self.config.push(key),
             Wanted::Bucket(bucket) => self.keyvalue.push(bucket),
+            Wanted::Socket(socket) => self.sockets.push(socket),
         }
     }
 }
@@ -193,6 +228,15 @@ struct HttpRequest {
 struct BucketRequest {
     bucket: String,
     access: Access,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SocketRequest {
+    protocol: &'static str,
+    host: String,
+    port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }

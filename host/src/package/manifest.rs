@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::spec::ScheduleSpec;
 use crate::strict::nearest;
+use crate::wasm::Protocol;
 
 mod read;
 
@@ -60,6 +61,7 @@ pub struct Requests {
     /// Keys that `wasi:config/store` is asked for; they may also be secrets.
     pub config: Vec<String>,
     pub keyvalue: Vec<BucketRequest>,
+    pub sockets: Vec<SocketRequest>,
 }
 
 /// A bucket of `wasi:keyvalue` that the package wants to open.
@@ -83,6 +85,15 @@ pub struct DirectoryRequest {
 pub struct HttpRequest {
     pub scheme: String,
     pub host: String,
+    pub reason: Option<String>,
+}
+
+/// A place that the package wants to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketRequest {
+    pub protocol: Protocol,
+    pub host: String,
+    pub port: u16,
     pub reason: Option<String>,
 }
 

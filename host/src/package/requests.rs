@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Manifest, granted::access, manifest::Requests};
 use crate::telemetry::printable_line;
-use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant};
+use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 use crate::words::words;
 
 words! {
@@ -17,6 +17,7 @@ words! {
         Config => "config",
         Http => "http",
         Keyvalue => "keyvalue",
+        Socket => "socket",
     }
 }
 
@@ -50,6 +51,7 @@ impl Request {
             RequestKind::Env => (format!("the environment variable {what}"), "granted"),
             RequestKind::Config => (format!("the config key {what}"), "set"),
             RequestKind::Http => (format!("to reach {what}"), "granted"),
+            RequestKind::Socket => (format!("to connect to {what}"), "granted"),
             RequestKind::Keyvalue => {
                 let (access, bucket) = what.split_once(' ').unwrap_or(("read", what));
                 (format!("to {access} the bucket {bucket}"), "granted")
@@ -123,6 +125,7 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
         http,
         config,
         keyvalue,
+        sockets,
     } = requests;
     let mut all = Vec::new();
     for wanted in directories {
@@ -193,6 +196,21 @@ pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
             ),
         });
     }
+    for wanted in sockets {
+        let (protocol, host, port) = (wanted.protocol, &wanted.host, wanted.port);
+        all.push(Request {
+            kind: RequestKind::Socket,
+            what: format!("{protocol} {host}:{port}"),
+            reason: wanted.reason.clone(),
+            is_granted: grants.sockets.iter().any(|grant| {
+                grant.protocol == protocol && grant.port == port && covers(&grant.host, host)
+            }),
+            lines: format!(
+                "[[grants.sockets]]\nprotocol = \"{protocol}\"\nhost = {}\nport = {port}",
+                quote(host)
+            ),
+        });
+    }
     all
 }
 
@@ -217,10 +235,11 @@ impl Manifest {
 
     /// The same as far as nothing of the package is called without it: a launch is denied before that.
     ///
-    /// HTTP is left out: packages ask for hosts that a context names, and the sandbox checks each request.
+    /// The network is left out: packages ask for hosts that a context names, and the sandbox checks each request and
+    /// each connection.
     pub fn missing(&self, grants: &Grants) -> Vec<Request> {
         let all = self.ungranted(grants).into_iter();
-        all.filter(|request| request.kind != RequestKind::Http)
+        all.filter(|request| !matches!(request.kind, RequestKind::Http | RequestKind::Socket))
             .collect()
     }
 
@@ -241,6 +260,7 @@ fn with_all(requests: &Requests, grants: &Grants) -> Grants {
         http,
         config,
         keyvalue,
+        sockets,
     } = requests;
     let mut all = grants.clone();
     let empty = |name: &String| (name.clone(), String::new());
@@ -264,6 +284,11 @@ fn with_all(requests: &Requests, grants: &Grants) -> Grants {
             namespace: String::new(),
             writable: wanted.writable,
         }));
+    all.sockets.extend(sockets.iter().map(|wanted| SocketGrant {
+        protocol: wanted.protocol,
+        host: wanted.host.clone(),
+        port: wanted.port,
+    }));
     all
 }
 
@@ -288,10 +313,11 @@ mod tests {
         let all = json!({
             "directories": [{"guest": "/a", "access": "write"}], "env": ["A"], "config": ["b"],
             "http": [{"host": "example.com"}], "keyvalue": [{"bucket": "c", "access": "read"}],
+            "sockets": [{"host": "db", "port": 5432}],
         });
         let none: [String; 0] = [];
         assert_eq!(beyond(all.clone(), all.clone(), &Grants::default()), none);
-        assert_eq!(beyond(all, json!({}), &Grants::default()).len(), 5);
+        assert_eq!(beyond(all, json!({}), &Grants::default()).len(), 6);
         let more = json!({"keyvalue": [{"bucket": "c", "access": "write"}]});
         let less = json!({"keyvalue": [{"bucket": "c", "access": "read"}]});
         let grants = Grants::default();
@@ -344,7 +370,7 @@ mod tests {
         let asks = json!({
             "directories": [{"guest": "/a", "access": "write"}, {"guest": "/b"}], "env": ["A", "B\""],
             "config": ["c", "d.e"], "http": [{"host": "a.test"}, {"host": "b.test"}],
-            "keyvalue": [{"bucket": "f"}],
+            "keyvalue": [{"bucket": "f"}], "sockets": [{"host": "db.test", "port": 53, "protocol": "udp"}],
         });
         let manifest = asking(asks);
         let all = manifest.ungranted(&Grants::default());
@@ -353,14 +379,19 @@ mod tests {
         let grants = &read["grants"];
         assert_eq!(grants["env"], toml::Value::from(vec!["A", "B\""]));
         assert_eq!(grants["config"]["d.e"].as_str(), Some("its value"));
-        for (kind, entries) in [("directories", 2), ("http", 2), ("keyvalue", 1)] {
+        for (kind, entries) in [
+            ("directories", 2),
+            ("http", 2),
+            ("keyvalue", 1),
+            ("sockets", 1),
+        ] {
             assert_eq!(grants[kind].as_array().unwrap().len(), entries, "{lines}");
         }
         for request in &all {
             assert_eq!(lines_for([request]), request.lines);
         }
         let missing = manifest.missing(&Grants::default());
-        assert_eq!(missing.len(), 7, "all but HTTP");
+        assert_eq!(missing.len(), 7, "all but the network");
         let denial = denial("backup", &missing[2..4]);
         assert_eq!(
             denial,

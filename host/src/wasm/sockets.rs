@@ -23,7 +23,7 @@ use wasmtime_wasi::{WasiView as _, async_trait};
 
 use super::address::is_public;
 use super::connect::look_up;
-use super::grants::{Denial, Reach, host_reach, plain_host, shown_host};
+use super::grants::{Denial, Reach, grant_line, host_reach, plain_host, shown_host};
 use super::http::Turns;
 use super::store::HostState;
 use super::{Grants, Protocol, SocketGrant};
@@ -186,14 +186,20 @@ impl SocketGate {
 
 /// The sentence that refuses `what`, with the grant that would allow it.
 fn refusal(what: &str, protocol: Protocol, host: &str, port: Option<u16>) -> String {
-    let host = shown_host(host);
-    let port = port.map_or_else(|| "its port".to_owned(), |port| port.to_string());
-    let protocol = match protocol {
-        Protocol::Tcp => "",
-        Protocol::Udp => ", protocol = \"udp\"",
+    let mut grant = vec![
+        ("host", shown_host(host).into()),
+        ("port", port.unwrap_or(0).into()),
+    ];
+    if protocol != Protocol::Tcp {
+        grant.push(("protocol", protocol.as_str().into()));
+    }
+    let with_port = match port {
+        Some(_) => "",
+        None => ", with its port in place of 0,",
     };
     format!(
-        "{what} is not granted; to allow it, add `sockets = [{{ host = \"{host}\", port = {port}{protocol} }}]` under `[grants]` in the package's sidecar file"
+        "{what} is not granted; to allow it, add `{}`{with_port} at the top of the package's sidecar file",
+        grant_line("sockets", grant)
     )
 }
 

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{BucketRequest, DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, Task};
+use super::{
+    BucketRequest, DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, SocketRequest,
+    Task,
+};
 use crate::clock::Timestamp;
 use crate::package::context;
 use crate::package::fields::Fields;
@@ -14,7 +17,7 @@ use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_n
 use crate::policy::{NUMBER_MOST, Policies, Policy, Shape};
 use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::strict::nearest;
-use crate::wasm::ENV_PREFIX;
+use crate::wasm::{ENV_PREFIX, Protocol};
 
 type Read<T> = Result<T, String>;
 
@@ -304,6 +307,28 @@ fn requests(mut fields: Fields<'_>, warnings: &mut Vec<String>) -> Read<Requests
         requests.keyvalue.push(BucketRequest {
             bucket: name,
             writable,
+            reason,
+        });
+    }
+    for mut socket in bounded(fields.list("sockets")?, "requests.sockets")? {
+        let protocol = match socket.text("protocol")? {
+            None => Protocol::Tcp,
+            Some(protocol) => {
+                Protocol::read(&protocol).map_err(|what| socket.error("protocol", what))?
+            }
+        };
+        let host = socket
+            .text("host")?
+            .ok_or_else(|| socket.error("host", "is missing"))?;
+        let port = socket
+            .number("port", 1, 65535)?
+            .ok_or_else(|| socket.error("port", "is missing"))?;
+        let reason = socket.text("reason")?;
+        socket.finish(warnings);
+        requests.sockets.push(SocketRequest {
+            protocol,
+            host,
+            port: u16::try_from(port).unwrap_or(u16::MAX),
             reason,
         });
     }

@@ -105,7 +105,7 @@ async fn a_granted_place_is_reached_by_its_name_and_by_its_address() {
     let report = guests.run("tcp_echo", &by_address, vec![named]).await;
     let said = failure(&report, Outcome::Denied);
     let expected = format!(
-        "tcp to 127.0.0.1:{port} is not granted; to allow it, add `sockets = [{{ host = \"127.0.0.1\", port = {port} }}]` under `[grants]`"
+        "tcp to 127.0.0.1:{port} is not granted; to allow it, add `grants.sockets = [{{ host = \"127.0.0.1\", port = {port} }}]` at the top"
     );
     assert!(said.message.contains(&expected), "{}", said.message);
     let port = udp_server().await;
@@ -123,7 +123,7 @@ async fn another_port_protocol_or_name_is_refused_with_the_line_to_add() {
     for (sockets, expected) in [
         (
             vec![],
-            "sockets = [{ host = \"localhost\", port = its port }]",
+            "grants.sockets = [{ host = \"localhost\", port = 0 }]`, with its port in place of 0,",
         ),
         (vec![grant(Protocol::Tcp, "localhost", 1)], line.as_str()),
         // A pattern is for public addresses.
