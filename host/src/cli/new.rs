@@ -115,11 +115,11 @@ fn set_executable(path: &Path) -> io::Result<()> {
 /// What to type now: to the folder, then test, build, run once, deploy.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     let mut steps = vec![format!("cd {}", folder.display())];
-    steps.extend(lang.build_steps().iter().map(|step| (*step).to_owned()));
+    steps.extend(lang.build_steps(name));
     if let Some(built) = lang.built(name) {
         let context = lang.context();
         steps.push(format!("campanile task run {built} --context '{context}'"));
-        steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/{name}.wasm"));
+        steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/"));
     }
     steps
 }

@@ -49,29 +49,28 @@ impl Language {
         }
     }
 
-    /// What tests the task and builds it, typed in the project's folder.
-    pub fn build_steps(self) -> &'static [&'static str] {
+    /// What tests the task and builds it, typed in the folder of a project that is called `name`.
+    pub fn build_steps(self, name: &str) -> Vec<String> {
         const TARGET: &str = "rustup target add wasm32-wasip2";
         const BUILD: &str = "./build  # tests it first";
-        match self {
+        let steps: &[&str] = match self {
             Language::Rust => &[
                 TARGET,
+                template::GET_SDK,
                 "cargo test",
                 "cargo build --release --target wasm32-wasip2",
+                &template::rename_module(name),
             ],
             Language::RustMain | Language::RustWit => &[TARGET, BUILD],
             Language::Go => &[],
             _ => &[BUILD],
-        }
+        };
+        steps.iter().map(|step| (*step).to_owned()).collect()
     }
 
-    /// The file that the build makes of a project that is called `name`, if there is a build.
+    /// What the steps of the build make of a project that is called `name`, if there are any.
     pub fn built(self, name: &str) -> Option<String> {
         match self {
-            Language::Rust => {
-                let library = template::as_identifier(name);
-                Some(format!("target/wasm32-wasip2/release/{library}.wasm"))
-            }
             Language::Go => None,
             _ => Some(format!("target/{name}.wasm")),
         }

@@ -146,13 +146,34 @@ const SDK_HERE: &str = "campanile-sdk = { path = \"../../guest-sdk\" }\n";
 
 /// The same for a project that is somewhere else.
 const SDK: &str = concat!(
-    "# While it is not on crates.io: campanile-sdk = { path = \"…/campanile/guest-sdk\" }, of a copy of the repository.\n",
+    "# Not on crates.io yet: give it the path of the SDK in a copy of Campanile's repository, as README.md says.\n",
     "campanile-sdk = \"",
     env!("CARGO_PKG_VERSION_MAJOR"),
     ".",
     env!("CARGO_PKG_VERSION_MINOR"),
     "\"\n"
 );
+
+/// The step that lets a project have the SDK, as long as it is not on crates.io.
+pub(super) const GET_SDK: &str =
+    "cargo add --path CAMPANILE_REPOSITORY/guest-sdk  # campanile-sdk is not on crates.io yet";
+
+/// What an example's README says of the SDK.
+const SDK_IN_README: &str = "The SDK is the one of this repository.\n";
+
+/// What that of a project says.
+const GET_SDK_IN_README: &str = concat!(
+    "`campanile-sdk` is not on crates.io yet. Have a copy of [Campanile's repository](",
+    env!("CARGO_PKG_REPOSITORY"),
+    "), and say\nonce where it is, in place of `CAMPANILE_REPOSITORY`:\n\n\
+     ```console\n$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n```\n"
+);
+
+/// The step that gives what Rust has made of a library the project's own name.
+pub(super) fn rename_module(name: &str) -> String {
+    let module = as_identifier(name);
+    format!("cp target/wasm32-wasip2/release/{module}.wasm target/{name}.wasm")
+}
 
 /// The heading in an example's README under which stands how to make a project of it.
 const OWN_PROJECT: &str = "\n## A project of your own\n";
@@ -185,7 +206,9 @@ impl Example {
             "README.md" => text.split(OWN_PROJECT).next().unwrap_or(text),
             _ => text,
         };
-        let text = text.replace(SDK_HERE, SDK);
+        let text = text
+            .replace(SDK_HERE, SDK)
+            .replace(SDK_IN_README, GET_SDK_IN_README);
         // npm wants no capitals.
         let name = match path {
             "package.json" | "package-lock.json" => name.to_ascii_lowercase(),
@@ -323,7 +346,10 @@ mod tests {
         };
         assert!(text(RUST, "Cargo.toml").contains("name = \"Bell-Tower\"\n"));
         assert!(text(RUST, "Cargo.toml").contains("\ncampanile-sdk = \"0."));
-        assert!(text(RUST, "README.md").contains("/release/Bell_Tower.wasm"));
+        let readme = text(RUST, "README.md");
+        assert!(readme.contains(&format!("$ {}\n", rename_module("Bell-Tower"))));
+        assert!(readme.contains("$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n"));
+        assert!(!readme.contains(SDK_IN_README));
         assert!(
             text(RUST_WIT, "build").contains("/release/Bell_Tower.wasm\" \"$out/Bell-Tower.wasm\"")
         );
