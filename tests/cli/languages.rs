@@ -264,7 +264,10 @@ fn each_typed_one_posts_to_a_host_that_was_granted() {
             .zip(body.rfind('}'))
             .map(|(from, to)| &body[from..=to]);
         let body: Value = serde_json::from_str(body.expect("an object")).expect("JSON");
-        assert_eq!(body, report["output"], "{name}");
+        for key in ["below", "primes", "slot"] {
+            assert_eq!(body[key], report["output"][key], "{name}: {body}");
+        }
+        assert_eq!(body["primes"], 168, "{name}: {body}");
 
         let (port, request) = server("503 Service Unavailable");
         let report = notifying(example, port, "[\"POST\"]");
