@@ -121,8 +121,8 @@ fn difference(
     }
     let gone = |(name, _): &(&String, &Value)| !expected.contains_key(*name);
     for (name, row) in listed.iter().filter(gone) {
-        // A file that was never taken leaves its refusal behind.
-        if row["state"] != "missing" && !row["digest"].is_null() {
+        // A file that was never taken leaves nothing behind, and no file a refusal.
+        if row["state"] != "missing" || !row["rejection"].is_null() {
             return Some(format!("{name} is not in the folder, and it is {row:#}"));
         }
     }
