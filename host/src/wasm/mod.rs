@@ -61,6 +61,7 @@ pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growt
 pub use limits::{Limits, Resource, Share, Usage};
 pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
+pub(crate) use secrets::Redaction;
 
 /// The version of wasmtime built in. A test holds it to `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";
@@ -525,4 +526,4 @@ impl Drop for Sandbox {
 pub struct SandboxError(String);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

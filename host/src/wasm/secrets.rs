@@ -39,10 +39,10 @@ impl fmt::Debug for Secret {
 }
 
 /// Takes the values of secrets out of whatever a call leaves behind: as they are, and as JSON writes them.
-pub(super) struct Redaction(Vec<(String, String)>);
+pub(crate) struct Redaction(Vec<(String, String)>);
 
 impl Redaction {
-    pub(super) fn of(secrets: &Secrets) -> Redaction {
+    pub(crate) fn of(secrets: &Secrets) -> Redaction {
         let mut found = Vec::new();
         for (name, secret) in secrets {
             let mark = format!("[secret {name}]");
@@ -67,7 +67,7 @@ impl Redaction {
     }
 
     /// Take them out of `text`, also what is left of one where the text was cut and marked so.
-    pub(super) fn text(&self, text: &mut String) {
+    pub(crate) fn text(&self, text: &mut String) {
         for (value, mark) in &self.0 {
             if text.contains(value.as_str()) {
                 *text = text.replace(value.as_str(), mark);

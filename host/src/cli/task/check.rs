@@ -14,11 +14,8 @@ use crate::cli::output::{self, Failure};
 use crate::config::Config;
 use crate::package::granted::{self, Granted};
 use crate::telemetry::printable;
-use crate::trial::{self, Idempotence, Stage};
-use crate::wasm::{self, HttpReply, HttpRequest, Replies};
-
-/// Of a file of replies.
-const REPLIES_BYTES_MAX: u64 = 16 << 20;
+use crate::trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
+use crate::wasm;
 
 #[derive(Args)]
 pub(in crate::cli) struct Check {
@@ -28,6 +25,9 @@ pub(in crate::cli) struct Check {
     /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: 200 and nothing]
     #[arg(long, value_name = "FILE")]
     replies: Option<PathBuf>,
+    /// At how many effects the task is crashed: each costs four calls
+    #[arg(long, value_name = "N", default_value_t = EFFECTS_CRASHED, value_parser = effects)]
+    effects: usize,
     /// Only tell, and do not call the task
     #[arg(long, conflicts_with = "idempotent")]
     no_call: bool,
@@ -59,7 +59,8 @@ impl Check {
         let found = match self.no_call || !missing.is_empty() {
             true => None,
             false => {
-                let check = trial::check(&opened.sandbox, &subject, &stage, &opened.clock);
+                let Opened { sandbox, clock, .. } = &opened;
+                let check = trial::check(sandbox, &subject, &stage, clock, self.effects);
                 Some(check.await.map_err(io_failure)?)
             }
         };
@@ -88,6 +89,13 @@ impl Check {
 
 /// The interfaces that the file imports.
 fn imports(file: &Path) -> Result<Vec<String>, Failure> {
+fn effects(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("must be a whole number of at least 1".to_owned()),
+        Ok(effects) => Ok(effects),
+    }
+}
+
     let unread = |error: String| Failure::failed(format!("{}: {error}", file.display()));
     let bytes = std::fs::read(file).map_err(|error| unread(error.to_string()))?;
     let imports = wasm::imports_of(&bytes).map_err(|refusal| unread(refusal.to_string()))?;
@@ -135,7 +143,16 @@ impl Told<'_> {
 
     fn crashes(&self) -> Result<(), Failure> {
         match self.found {
-            Some(found) => output::line(&printable(&found.to_string())),
+            Some(found) => {
+                if found.tried < found.undisturbed.effects.len() {
+                    let all = found.undisturbed.effects.len();
+                    output::talk(&format!(
+                        "not crashed at {} effects; `--effects {all}` crashes it at all of them",
+                        all - found.tried
+                    ));
+                }
+                output::line(&printable(&found.to_string()))
+            }
             None if !self.is_called => Ok(()),
             None => {
                 output::talk("the task was not called: it would be denied for what is missing");
@@ -183,15 +200,24 @@ fn found_value(found: &Idempotence) -> Value {
         "crashes": found.crashes,
         "effects": undisturbed.effects,
         "outcome": undisturbed.report.outcome,
+    let unreached = found.unreached.iter().map(|unreached| {
+        json!({
+            "effect": unreached.effect,
+            "number": unreached.number,
+            "moment": unreached.moment,
+        })
+    });
         "failure": undisturbed.report.failure,
         "unlike": differences(&undisturbed.unlike),
         "broken": broken.collect::<Vec<_>>(),
+        "tried": found.tried,
     })
 }
 
 /// What granted requests are answered.
 #[derive(Default)]
 struct Script(Vec<Route>);
+        "unreached": unreached.collect::<Vec<_>>(),
 
 /// One entry of a file of replies.
 #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 mod capabilities;
 mod forms;
-mod guests;
+pub(crate) mod guests;
 mod hostile;
 mod limits;
 mod malformed;
