@@ -81,7 +81,14 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
     let json = check(folder.path(), "append", &["--json"]).json();
     assert_eq!(
         keys(&json),
-        ["granted", "idempotence", "imports", "missing", "package"]
+        [
+            "granted",
+            "idempotence",
+            "imports",
+            "missing",
+            "package",
+            "unanswered"
+        ]
     );
     let found = &json["idempotence"];
     assert_eq!(
@@ -101,6 +108,8 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
     assert_eq!(found["holds"], false);
     assert_eq!(found["outcome"], "succeeded");
     assert_eq!(found["effects"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&found["tried"], &found["crashes"]), (&json!(2), &json!(4)));
+    assert_eq!(found["unreached"], json!([]));
     let broken = found["broken"].as_array().unwrap();
     assert!(
         broken
@@ -108,8 +117,6 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
             .any(|crashed| crashed["number"] == 2 && crashed["moment"] == "after")
     );
 }
-    assert_eq!((&found["tried"], &found["crashes"]), (&json!(2), &json!(4)));
-    assert_eq!(found["unreached"], json!([]));
 
 #[test]
 fn what_is_missing_is_told_with_its_lines_and_the_task_not_called() {
@@ -172,9 +179,22 @@ fn requests_are_answered_by_a_file() {
     let elsewhere = json!([{"request": "POST https://status.example.com/"}]);
     let said = looked(&elsewhere);
     assert_eq!(said.code, 1, "{said:?}");
-    looked(&json!([{"request": "GET x", "stauts": 200}]))
-        .refused(&["--replies replies.json", "stauts"]);
-    looked(&json!([{"request": "GET x", "status": 7}])).refused(&["7 is no HTTP status"]);
+    assert!(
+        said.stderr
+            .contains("no reply is for `GET https://status.example.com/`"),
+        "{said:?}"
+    );
+    let said = looked(&json!([]));
+    assert_eq!(said.code, 1, "an empty list answers nothing: {said:?}");
+    assert!(said.stderr.contains("no reply is for"), "{said:?}");
+    let request = "GET https://status.example.com/";
+    looked(&json!([{"request": request}, {"request": request, "stauts": 200}])).refused(&[
+        "--replies replies.json: [1].stauts is no key of a reply: did you mean `status`?",
+    ]);
+    looked(&json!([{"request": request, "status": 7}]))
+        .refused(&["[0].status must be a number from 100 to 999, not 7"]);
+    looked(&json!([{"request": "get https://status.example.com/"}]))
+        .refused(&["[0].request begins with \"get\", but the case of a method counts"]);
     std::fs::remove_file(replies).unwrap();
     check(folder.path(), "http-check", &["--replies", "replies.json"]).refused(&["replies.json"]);
 }

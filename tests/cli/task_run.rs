@@ -53,7 +53,15 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
     assert_eq!(
         keys(&report),
         [
-            "context", "failure", "logs", "outcome", "output", "package", "stderr", "stdout",
+            "context",
+            "failure",
+            "logs",
+            "outcome",
+            "output",
+            "package",
+            "stderr",
+            "stdout",
+            "unanswered",
             "usage"
         ]
     );
@@ -550,4 +558,48 @@ fn no_database_is_made_or_needed() {
     assert!(output.status.success(), "{output:?}");
     let left = std::fs::read_dir(here.path()).expect("the folder").count();
     assert_eq!(left, 0);
+}
+
+#[test]
+fn what_a_task_says_cannot_pass_for_lines_of_the_host() {
+    let said = task_run("guests", &["--task", "log_escapes"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        !said.stderr.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
+        "{said:?}"
+    );
+    let forged: Vec<&str> = said
+        .stderr
+        .lines()
+        .filter(|line| line.contains("forged line"))
+        .collect();
+    let begins: Vec<&str> = forged
+        .iter()
+        .map(|line| line.split("forged").next().unwrap_or_default())
+        .collect();
+    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{said:?}");
+}
+
+#[test]
+fn requests_are_answered_by_a_file_in_place_of_the_network() {
+    let here = granted(Some("[[grants.http]]\nhost = 'api.example.com'\n"));
+    let ask = |path: &str, replies: &Value| {
+        std::fs::write(here.path().join("replies.json"), replies.to_string()).expect("a file");
+        let context = json!({"url": format!("https://api.example.com{path}")}).to_string();
+        let args = ["task", "run", "guests.wasm", "--task", "http_get", "--json"];
+        let more = ["--replies", "replies.json", "--context", &context];
+        run(here.path(), args.into_iter().chain(more))
+    };
+    let replies = json!([{"request": "GET https://api.example.com/a", "body": "ding"}]);
+    let said = ask("/a", &replies);
+    assert_eq!(said.code, 0, "{said:?}");
+    let report = said.json();
+    assert_eq!(report["output"]["body"], "ding");
+    assert_eq!(report["unanswered"], json!([]));
+    let report = ask("/b", &replies).json();
+    assert_eq!(report["outcome"], "failed", "{report:#}");
+    assert_eq!(
+        report["unanswered"],
+        json!(["GET https://api.example.com/b"])
+    );
 }

@@ -20,11 +20,13 @@ use crate::secrets::{SecretError, Vault};
 use crate::strict;
 use crate::telemetry::printable;
 use crate::trial::{self, Access, Directory, Stage, Subject};
-use crate::wasm::{Grants, Limits, Outcome, Report, Sandbox, Time};
+use crate::wasm::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
 
 mod check;
+mod replies;
 
 pub(super) use check::Check;
+use replies::Script;
 
 #[derive(Subcommand)]
 pub(super) enum Task {
@@ -69,6 +71,10 @@ struct Given {
 pub(super) struct Run {
     #[command(flatten)]
     given: Given,
+    /// What granted HTTP requests are answered: a JSON file with a list of
+    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: by the network]
+    #[arg(long, value_name = "FILE")]
+    replies: Option<PathBuf>,
 }
 
 impl Task {
@@ -83,20 +89,31 @@ impl Task {
 
 impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+        let script = self.replies.as_deref().map(Script::read).transpose()?;
+        let script = script.map(Arc::new);
         let opened = match self.given.open(config).await? {
             Ok(opened) => opened,
             Err(refused) => return print_refused(common, &self.given.file, refused),
         };
+        let mut unanswered = Vec::new();
         let stage = self.given.stage(&opened.package, config).await;
         let report = match stage? {
             Ok(stage) => {
+                let stage = Stage {
+                    replies: script.clone().map(|script| script as Arc<dyn Replies>),
+                    ..stage
+                };
                 let subject = opened.subject();
                 let trial = trial::run(&opened.sandbox, &subject, &stage, &opened.clock);
-                trial.await.map_err(io_failure)?.report
+                let report = trial.await.map_err(io_failure)?.report;
+                if let Some(script) = script {
+                    unanswered = script.unanswered(&stage.secrets);
+                }
+                report
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
         };
-        print(common, &report, of(&opened.package))?;
+        print(common, &report, of(&opened.package), &unanswered)?;
         Ok(match report.outcome {
             Outcome::Succeeded => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
@@ -260,7 +277,7 @@ fn print_refused(common: &Common, file: &Path, refused: Refused) -> Result<ExitC
         "form": null,
         "manifest": null,
     });
-    print(common, &report, of)?;
+    print(common, &report, of, &[])?;
     Ok(ExitCode::from(2))
 }
 
@@ -284,6 +301,7 @@ fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
         output::talk(&format!(
             "{}: {}",
             failure.kind,
+        value["unanswered"] = json!(unanswered);
             printable(&failure.message)
         ));
     }
@@ -295,6 +313,7 @@ fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
         "{} in {:.1} ms ({:.1} ms on a processor), {} of memory",
         report.outcome,
         usage.wall_ms,
+    tell_unanswered(unanswered);
         usage.cpu_ms,
         bytesize::ByteSize::b(usage.memory_peak_bytes)
     ));

@@ -53,7 +53,7 @@ pub trait Replies: Send + Sync {
 /// A request of a guest, as it would go out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Upper case.
+    /// As the guest wrote it; its case counts.
     pub method: String,
     /// With scheme, host, path and query.
     pub url: String,

@@ -57,6 +57,7 @@ use crate::words::words;
 
 pub use effects::{Crash, Witness};
 pub use http::{HttpReply, HttpRequest, Network, Replies};
+pub(crate) use grants::method_fault;
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
 pub use limits::{Limits, Resource, Share, Usage};
 pub use secrets::{Secret, Secrets};
@@ -166,7 +167,7 @@ pub struct HttpGrant {
     pub host: String,
     /// None is the scheme's own port.
     pub port: Option<u16>,
-    /// Upper case; empty means every method.
+    /// Compared with their case, as RFC 9110 has it; empty means every method.
     pub methods: Vec<String>,
 }
 
