@@ -199,6 +199,44 @@ fn each_is_denied_a_directory_that_was_not_granted() {
 }
 
 #[test]
+fn each_is_denied_to_write_to_a_directory_that_was_granted_to_be_read() {
+    for example in examples() {
+        let (here, granted) = example.granted(&reports("read"));
+        let report = granted.report(here.path(), &json!({"report": "/reports"}), &[]);
+        let message = text(&report["failure"]["message"]);
+        assert_eq!(report["outcome"], "denied", "{}: {report:#}", example.name);
+        assert!(
+            message.contains("cannot be written: /reports is granted to be read only; to allow it, write `access = \"write\"`"),
+            "{}: {message}",
+            example.name
+        );
+    }
+}
+
+#[test]
+fn each_may_crash_anywhere_and_be_run_again() {
+    for example in examples() {
+        let sidecar = reports("write") + "[[grants.http]]\nhost = \"bells.example\"\n";
+        let (here, granted) = example.granted(&sidecar);
+        let context = json!({"report": "/reports", "notify": "https://bells.example/primes"});
+        let context = context.to_string();
+        let args = ["task".as_ref(), "check".as_ref(), granted.file.as_os_str()];
+        let more = ["--idempotent", "--json", "--context", &context];
+        let said = run(here.path(), args.into_iter().chain(more.map(AsRef::as_ref)));
+        assert_eq!(said.code, 0, "{}: {said:?}", example.name);
+        let found = &said.json()["idempotence"];
+        let effects = found["effects"].as_array().expect("a list");
+        // It opens its report, writes it, and if it can tells of it.
+        assert!(
+            effects.len() >= 2 + usize::from(example.typed),
+            "{}: {found:#}",
+            example.name
+        );
+        assert_eq!(found["crashes"], 2 * effects.len(), "{}", example.name);
+    }
+}
+
+#[test]
 fn each_typed_one_is_denied_a_host_that_was_not_granted() {
     let typed: Vec<&Example> = examples().iter().filter(|example| example.typed).collect();
     assert!(!typed.is_empty());

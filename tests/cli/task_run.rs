@@ -236,13 +236,35 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
     };
     let without = granted(None);
     let (code, report) = read(&without);
-    assert_eq!((code, &report["output"]), (1, &Value::Null), "{report:#}");
+    assert_eq!(code, 1, "{report:#}");
+    let lines = |access: &str| format!("guest = \"/data\" access = \"{access}\"`");
+    assert_failure(
+        &report,
+        "denied",
+        false,
+        "/data/note.txt lies in no directory",
+    );
+    assert_failure(&report, "denied", false, &lines("read"));
+    let (_, report) = write(&without);
+    assert_failure(
+        &report,
+        "denied",
+        false,
+        "/data/new.txt lies in no directory",
+    );
+    assert_failure(&report, "denied", false, &lines("write"));
 
     let reading = granted(Some(DATA));
     let (code, report) = read(&reading);
     assert_eq!((code, &report["output"]), (0, &json!({"text": "ding"})));
     let (code, report) = write(&reading);
     assert_eq!(code, 1, "{report:#}");
+    let says = "/data/new.txt cannot be written: /data is granted to be read only; to allow it, write `access = \"write\"`";
+    assert_failure(&report, "denied", false, says);
+    // What is not there in a granted directory is the task's own affair.
+    let missing = json!({"path": "/data/missing.txt"});
+    let (_, report) = in_folder(reading.path(), "read_file", &missing);
+    assert_eq!(report["outcome"], "failed", "{report:#}");
     assert!(!reading.path().join("data/new.txt").exists());
 
     // Not the folder of the sidecar: a task that could write there could grant itself anything.

@@ -17,6 +17,8 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
 use super::files::{opening, tell_effects};
+use super::limits::Resource as Limit;
+use super::missed::{Refused, Wish};
 use super::nowhere;
 use super::store::HostState;
 use super::{DirectoryGrant, Grants};
@@ -101,16 +103,14 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 impl preopens::Host for HostState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
         let mut directories = self.directories.clone();
+        self.opened(directories.len() as u64);
         let grants_all = directories.iter().any(|(_, guest)| guest == "/");
-        if self.missed.is_some() && !grants_all {
+        if !grants_all {
             directories.extend(nowhere::directory().map(|nowhere| (nowhere, "/".to_owned())));
         }
-        self.opened(directories.len() as u64);
         let handles = directories.into_iter().map(|(directory, guest)| {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
-            if self.effects.are_watched() {
-                self.paths.insert(handle.rep(), guest.clone());
-            }
+            self.paths.insert(handle.rep(), guest.clone());
             Ok((handle, guest))
         });
         handles.collect()
@@ -142,15 +142,14 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
         )| {
             Box::new(async move {
                 let state = store.data_mut();
-                if state.misses(&directory, &path)? {
+                if state.misses(&directory, &path, wish(how, wanted))? {
                     return Ok((Err(ErrorCode::NoEntry),));
                 }
                 if !state.may_open() {
                     return Ok((Err(ErrorCode::Quota),));
                 }
-                let watched = state.effects.are_watched();
-                let seen = watched.then(|| state.path_in(&directory, &path));
-                let effect = match opening(state, &directory, &path, how).filter(|_| watched) {
+                let seen = state.path_in(&directory, &path);
+                let effect = match opening(&seen, how) {
                     Some(words) => Some(state.effects.begin(|| words)?),
                     None => None,
                 };
@@ -162,9 +161,7 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
                 match opened {
                     Ok(opened) => {
                         state.opened(1);
-                        if let Some(seen) = seen {
-                            state.paths.insert(opened.rep(), seen);
-                        }
+                        state.paths.insert(opened.rep(), seen);
                         Ok((Ok(opened),))
                     }
                     Err(error) => Ok((Err(error.downcast()?),)),
@@ -182,8 +179,13 @@ fn count_closing(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<
         |mut store, handle| {
             Box::new(async move {
                 let state = store.data_mut();
-                state.closed();
-                HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
+                let handle = Resource::new_own(handle);
+                // That one is of the whole process.
+                if !nowhere::is_nowhere(state.ctx().table.get(&handle)?) {
+                    state.closed();
+                }
+                state.paths.remove(&handle.rep());
+                HostDescriptor::drop(&mut state.filesystem(), handle)
             })
         },
     )
@@ -211,17 +213,52 @@ impl HostState {
         self.files_open = self.files_open.saturating_sub(1);
     }
 
-    /// Whether `path` lies in no directory that is granted; it is remembered then.
-    fn misses(&mut self, directory: &Resource<Descriptor>, path: &str) -> wasmtime::Result<bool> {
-        let is_nowhere = nowhere::is_nowhere(self.ctx().table.get(directory)?);
-        match &mut self.missed {
-            Some(missed) if is_nowhere && !matches!(path, "" | ".") => {
-                missed.add(path);
-                Ok(true)
-            }
-            _ => Ok(false),
+    /// Whether `path` lies in no directory that is granted. It is remembered then, and also when it lies in one that
+    /// may not be written and `wish` is to.
+    pub(super) fn misses(
+        &mut self,
+        directory: &Resource<Descriptor>,
+        path: &str,
+        wish: Wish,
+    ) -> wasmtime::Result<bool> {
+        let descriptor = self.ctx().table.get(directory)?;
+        let is_nowhere = nowhere::is_nowhere(descriptor) && !matches!(path, "" | ".");
+        let is_read_only = match descriptor {
+            Descriptor::Dir(directory) => matches!(directory.perms, FsPerms::ReadOnly),
+            Descriptor::File(_) => false,
+        };
+        if is_nowhere || (wish == Wish::Write && is_read_only) {
+            let path = self.path_in(directory, path);
+            self.missed.add(Refused {
+                read_only: self.grant_of(&path),
+                path,
+                wish,
+            });
         }
     }
+        Ok(is_nowhere)
+    }
+
+    /// The granted directory that holds `path`, as the guest sees it.
+    fn grant_of(&self, path: &str) -> Option<String> {
+        let holds = |guest: &str| {
+            let rest = path.strip_prefix(guest.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let guests = self.grants.directories.iter().map(|grant| &grant.guest);
+        let nearest = guests
+            .filter(|guest| holds(guest))
+            .max_by_key(|guest| guest.len());
+        nearest.cloned()
+    }
+}
+
+/// What whoever opens a file like this wants of it.
+fn wish(how: OpenFlags, wanted: DescriptorFlags) -> Wish {
+    let changes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
+    match how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE) {
+        true => Wish::Write,
+        false => Wish::Read,
 }
 
 async fn open_at(

@@ -27,6 +27,7 @@ mod imports;
 mod keyvalue;
 mod limits;
 mod logs;
+mod missed;
 mod nowhere;
 mod outline;
 mod random;
@@ -56,13 +57,13 @@ use crate::telemetry::printable_line;
 use crate::words::words;
 
 pub use effects::{Crash, Witness};
-pub use http::{HttpReply, HttpRequest, Network, Replies};
 pub(crate) use grants::method_fault;
+pub use http::{HttpReply, HttpRequest, Network, Replies};
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
 pub use limits::{Limits, Resource, Share, Usage};
+pub(crate) use secrets::Redaction;
 pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
-pub(crate) use secrets::Redaction;
 
 /// The version of wasmtime built in. A test holds it to `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";

@@ -151,14 +151,17 @@ struct Success {
 fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     match ended {
         Ended::Returned(Gave::Completion(completion)) => completed(completion, limits),
-        Ended::Returned(Gave::Failure(failure)) => Err(failed(failure, state, limits)),
+        Ended::Returned(Gave::Failure(failure)) => {
+            deny_missed(state, &failure.message);
+            Err(failed(failure, state, limits))
+        }
         Ended::Returned(Gave::Exit(0)) => printed(state, limits),
         Ended::Returned(Gave::Exit(code)) => {
-            deny_missed(state);
+            deny_missed(state, "");
             Err(failed(command::exited(code, &state.stderr), state, limits))
         }
         Ended::Broke(error) => {
-            deny_missed(state);
+            deny_missed(state, "");
             Err(broke(&error, state, limits))
         }
         Ended::TimedOut => Err(failure(
@@ -182,11 +185,14 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     }
 }
 
-/// Remember as refused what a program wanted of directories that were not granted, if it gave up for that.
-fn deny_missed(state: &HostState) {
-    let missed = state.missed.as_ref();
-    if let Some(message) = missed.and_then(|missed| command::denied_path(missed, &state.stderr)) {
-        state.denial.record(message);
+/// Remember as refused what a guest wanted of directories and was not granted, if it gave up for that, going by what it
+/// `said` at its end and on stderr.
+fn deny_missed(state: &HostState, said: &str) {
+    let (stderr, _) = state.stderr.bytes();
+    let stderr = String::from_utf8_lossy(&stderr);
+    let blamed = state.missed.blamed(said);
+    if let Some(refused) = blamed.or_else(|| state.missed.blamed(&stderr)) {
+        state.denial.record(refused.refusal());
     }
 }
 

@@ -15,7 +15,7 @@ use super::gauges::Gauges;
 use super::grants::{self, Denial};
 use super::http::HttpGate;
 use super::logs::Logs;
-use super::nowhere::Missed;
+use super::missed::Missed;
 use super::stdio::Capture;
 use super::{Buckets, Grants, Limits, Resource, RunFacts, Secrets, Share, StopSignal, World};
 use crate::clock::{Clock, Timestamp};
@@ -40,7 +40,7 @@ pub(super) struct HostState {
     /// The first limit that something was refused for, other than those of the meter.
     pub(super) exceeded: Denial,
     pub(super) files_open: u64,
-    /// Of each open file and directory, the guest's path; kept only while somebody watches.
+    /// Of each open file and directory, the guest's path.
     pub(super) paths: HashMap<u32, String>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) buckets: Arc<dyn Buckets>,
@@ -50,8 +50,8 @@ pub(super) struct HostState {
     pub(super) keyvalue_value_bytes_max: u64,
     /// Empty until they are opened.
     pub(super) directories: Vec<(Dir, String)>,
-    /// What a program wanted of directories that were not granted; none for a call of a function.
-    pub(super) missed: Option<Missed>,
+    /// What it wanted of directories and was not granted.
+    pub(super) missed: Missed,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -95,7 +95,6 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let gauges = Gauges::new(limits);
     let exceeded = Denial::default();
     let effects = Effects::new(world.witness);
-    let missed = program.is_some().then(Missed::default);
     let mut wasi = grants::wasi_context(&grants, &secrets, &stdout, &stderr, world.time);
     if let Some(program) = program {
         program.tell(&mut wasi, &task, &facts, deadline);
@@ -138,7 +137,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         keyvalue_bytes_max: limits.keyvalue_bytes_max,
         keyvalue_value_bytes_max: limits.keyvalue_value_bytes_max,
         directories: Vec::new(),
-        missed,
+        missed: Missed::default(),
         wasi: wasi.build(),
         resources,
         http,
