@@ -14,7 +14,7 @@ use super::output::{self, Failure, cell};
 use crate::db::runs::{self, RunRow};
 use crate::db::task_runs::{self, TaskRun};
 use crate::ids::RunId;
-use crate::telemetry::printable;
+use crate::telemetry::{printable_line, printable_lines};
 use crate::wasm::{Resource, Share};
 
 #[derive(Subcommand)]
@@ -173,7 +173,7 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
         ("failure", cell(&run.failure)),
         ("message", cell(&run.message)),
     ] {
-        output::line(&format!("{key:9} {}", printable(&value)))?;
+        output::line(&format!("{key:9} {}", printable_lines(&value)))?;
     }
     output::line("")?;
     for task in &tasks {
@@ -306,11 +306,11 @@ fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {
         for entry in task.logs.as_array().into_iter().flatten() {
             let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
             let said = format!("{} {:5} {}", text("at"), text("level"), text("message"));
-            output::line(&printable(&said))?;
+            output::line(&printable_lines(&said))?;
         }
         for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
             for said in text.lines() {
-                output::line(&format!("{stream}: {}", printable(said)))?;
+                output::line(&format!("{stream}: {}", printable_line(said)))?;
             }
         }
     }

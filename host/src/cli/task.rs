@@ -18,7 +18,7 @@ use crate::package::limits::{self, MEMORY_BYTES_LEAST};
 use crate::package::{self, Manifest, Package, Refused};
 use crate::secrets::{SecretError, Vault};
 use crate::strict;
-use crate::telemetry::printable;
+use crate::telemetry::{printable, printable_line, printable_lines};
 use crate::trial::{self, Access, Directory, Stage, Subject};
 use crate::wasm::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
 
@@ -281,28 +281,44 @@ fn print_refused(common: &Common, file: &Path, refused: Refused) -> Result<ExitC
     Ok(ExitCode::from(2))
 }
 
-/// Print a report; `of` says of which package.
-fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
+/// Tell of requests that no reply was for.
+fn tell_unanswered(unanswered: &[String]) {
+    for request in unanswered {
+        let request = printable_line(request);
+        output::talk(&format!(
+            "no reply is for `{request}`: it was answered as if nobody listened there"
+        ));
+    }
+}
+
+/// Print a report; `of` says of which package, `unanswered` which requests no reply was for.
+fn print(
+    common: &Common,
+    report: &Report,
+    of: Value,
+    unanswered: &[String],
+) -> Result<(), Failure> {
     if common.json {
         let mut value = json!(report);
         value["package"] = of;
+        value["unanswered"] = json!(unanswered);
         return output::json_out(&value);
     }
     for entry in &report.logs {
-        let said = printable(&entry.message);
+        let said = printable_lines(&entry.message);
         output::talk(&format!("{} {:5} {said}", entry.at, entry.level));
     }
-    for text in [&report.stdout, &report.stderr] {
-        if !text.is_empty() {
-            output::talk(&printable(text.trim_end()));
+    for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
+        for said in text.lines() {
+            output::talk(&format!("{stream}: {}", printable_line(said)));
         }
     }
+    tell_unanswered(unanswered);
     if let Some(failure) = &report.failure {
         output::talk(&format!(
             "{}: {}",
             failure.kind,
-        value["unanswered"] = json!(unanswered);
-            printable(&failure.message)
+            printable_lines(&failure.message)
         ));
     }
     let usage = &report.usage;
@@ -313,7 +329,6 @@ fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
         "{} in {:.1} ms ({:.1} ms on a processor), {} of memory",
         report.outcome,
         usage.wall_ms,
-    tell_unanswered(unanswered);
         usage.cpu_ms,
         bytesize::ByteSize::b(usage.memory_peak_bytes)
     ));
