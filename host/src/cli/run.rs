@@ -226,11 +226,12 @@ fn shares(text: &str) -> Vec<Share> {
 /// `memory: 60 MiB of 64 MiB (94 %)`, and what to do.
 pub(super) fn close_to_limit(share: &Share) -> String {
     format!(
-        "{}: {} of {} ({}); to give more, raise it under [limits] in the package's sidecar file",
+        "{}: {} of {} ({}); to give more, {}",
         share.resource,
         amount(share.resource, share.used),
         amount(share.resource, share.limit),
         percent(share),
+        share.resource.raise(),
     )
 }
 
@@ -243,19 +244,22 @@ fn percent(share: &Share) -> String {
 
 fn amount(resource: Resource, amount: u64) -> String {
     match resource {
-        Resource::Timeout | Resource::Cpu => {
+        Resource::Timeout | Resource::Cpu | Resource::HttpWait => {
             humantime::format_duration(Duration::from_millis(amount)).to_string()
         }
-        Resource::TableElements | Resource::OpenFiles | Resource::HttpRequests => {
-            amount.to_string()
-        }
+        Resource::TableElements
+        | Resource::OpenFiles
+        | Resource::HttpRequests
+        | Resource::Handles => amount.to_string(),
         Resource::Memory
         | Resource::Output
         | Resource::Log
         | Resource::Stdio
         | Resource::Random
         | Resource::HttpResponse
-        | Resource::Keyvalue => bytesize::ByteSize::b(amount).display().iec().to_string(),
+        | Resource::Keyvalue
+        | Resource::KeyvalueValue
+        | Resource::HostCall => bytesize::ByteSize::b(amount).display().iec().to_string(),
     }
 }
 

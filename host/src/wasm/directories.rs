@@ -199,7 +199,8 @@ impl HostState {
             return true;
         }
         self.exceeded.record(format!(
-            "the task has {most} files and directories open, its limit; close some, or raise `open_files` among the limits of the package's sidecar file"
+            "the task has {most} files and directories open, its limit; close some, or {}",
+            Limit::OpenFiles.raise()
         ));
         false
     }
@@ -235,7 +236,6 @@ impl HostState {
                 wish,
             });
         }
-    }
         Ok(is_nowhere)
     }
 
@@ -259,6 +259,7 @@ fn wish(how: OpenFlags, wanted: DescriptorFlags) -> Wish {
     match how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE) {
         true => Wish::Write,
         false => Wish::Read,
+    }
 }
 
 async fn open_at(

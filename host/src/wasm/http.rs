@@ -20,7 +20,7 @@ use super::connect::{Connection, connect};
 use super::effects::{Begun, Crash, Effects};
 use super::gauges::Gauge;
 use super::grants::{Denial, Destination, Reach, reach};
-use super::{Grants, StopSignal};
+use super::{Grants, Resource, StopSignal};
 
 /// Resolving, connecting and greeting; a guest may ask for less.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -115,14 +115,9 @@ impl WasiHttpHooks for HttpGate {
                 reach,
                 self.denial.clone(),
                 self.waits(options.unwrap_or_default()),
-                self.response_bytes.clone(),
+                self.bounds(),
             )),
-            Network::Scripted(script) => Box::pin(ask(
-                Arc::clone(script),
-                request,
-                self.response_bytes.clone(),
-                self.wait_max,
-            )),
+            Network::Scripted(script) => Box::pin(ask(Arc::clone(script), request, self.bounds())),
         };
         match self.effects.are_watched() {
             false => Box::new(answer),
@@ -174,12 +169,21 @@ impl HttpGate {
         };
         if !self.requests.take(1) {
             self.exceeded.record(format!(
-                "the task has made {} HTTP requests, its limit; raise `http_requests` among the limits of the package's sidecar file",
-                self.requests.limit
+                "the task has made {} HTTP requests, its limit; {}",
+                self.requests.limit,
+                Resource::HttpRequests.raise()
             ));
             return Err(Error::ConnectionLimitReached);
         }
         Ok((destination, reach))
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            bytes_most: self.response_bytes.clone(),
+            wait_max: self.wait_max,
+            exceeded: self.exceeded.clone(),
+        }
     }
 
     fn waits(&self, options: RequestOptions) -> Waits {
@@ -198,13 +202,48 @@ struct Waits {
     between_bytes: Duration,
 }
 
+/// What the host lets a response have.
+struct Bounds {
+    /// Of its body.
+    bytes_most: Gauge,
+    wait_max: Duration,
+    /// Where it is remembered that it wanted more.
+    exceeded: Denial,
+}
+
+impl Bounds {
+    /// Remember that `wait` was not enough, unless the guest itself wanted to wait no longer.
+    fn note_wait(&self, wait: Duration) {
+        if wait >= self.wait_max {
+            self.exceeded.record(format!(
+                "a server let the task wait for {}, its limit; {}",
+                humantime::format_duration(self.wait_max),
+                Resource::HttpWait.raise()
+            ));
+        }
+    }
+
+    /// Whether a body may have so many bytes; when not, the reason is remembered.
+    fn allow(&self, bytes: u64) -> bool {
+        self.bytes_most.reach(bytes);
+        let most = self.bytes_most.limit;
+        if bytes > most {
+            self.exceeded.record(format!(
+                "a response had more than {most} bytes, the limit; {}",
+                Resource::HttpResponse.raise()
+            ));
+        }
+        bytes <= most
+    }
+}
+
 async fn exchange(
     request: Request<WasiBody>,
     destination: Destination,
     reach: Reach,
     denial: Denial,
     waits: Waits,
-    response_bytes: Gauge,
+    bounds: Bounds,
 ) -> Result<Exchanged> {
     let (sender, driver) = timeout(waits.connect, async {
         greet(connect(&destination, reach, &denial).await?).await
@@ -213,11 +252,14 @@ async fn exchange(
     .map_err(|_| Error::ConnectionTimeout)??;
     let response = timeout(waits.first_byte, sender.send(request))
         .await
-        .map_err(|_| Error::HttpResponseTimeout)?
+        .map_err(|_| {
+            bounds.note_wait(waits.first_byte);
+            Error::HttpResponseTimeout
+        })?
         .map_err(protocol_error)?;
     let response = response.map(|incoming| {
         let body = incoming.map_err(protocol_error).boxed_unsync();
-        bounded(body, response_bytes, waits.between_bytes)
+        bounded(body, bounds, waits.between_bytes)
     });
     Ok((response, driver))
 }
@@ -299,8 +341,7 @@ where
 async fn ask(
     script: Arc<dyn Replies>,
     request: Request<WasiBody>,
-    response_bytes: Gauge,
-    wait: Duration,
+    bounds: Bounds,
 ) -> Result<Exchanged> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, SCRIPTED_BODY_BYTES_MAX);
@@ -331,8 +372,9 @@ async fn ask(
         response = response.header(name, value);
     }
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+    let wait = bounds.wait_max;
     let response = response
-        .body(bounded(body.boxed_unsync(), response_bytes, wait))
+        .body(bounded(body.boxed_unsync(), bounds, wait))
         .map_err(|_| Error::HttpProtocolError)?;
     let driver: Driver = Box::new(std::future::ready(Ok(())));
     Ok((response, driver))
@@ -353,16 +395,16 @@ fn protocol_error(error: hyper::Error) -> Error {
 struct BoundedBody {
     body: WasiBody,
     bytes: u64,
-    bytes_most: Gauge,
+    bounds: Bounds,
     wait: Duration,
     patience: Pin<Box<Sleep>>,
 }
 
-fn bounded(body: WasiBody, bytes_most: Gauge, wait: Duration) -> WasiBody {
+fn bounded(body: WasiBody, bounds: Bounds, wait: Duration) -> WasiBody {
     let bounded = BoundedBody {
         body,
         bytes: 0,
-        bytes_most,
+        bounds,
         wait,
         patience: Box::pin(tokio::time::sleep(wait)),
     };
@@ -381,6 +423,7 @@ impl Body for BoundedBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 ready!(self.patience.as_mut().poll(cx));
+                self.bounds.note_wait(self.wait);
                 return Poll::Ready(Some(Err(Error::ConnectionReadTimeout)));
             }
         };
@@ -392,11 +435,12 @@ impl Body for BoundedBody {
             Some(Ok(frame)) => frame,
         };
         self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        self.bytes_most.reach(self.bytes);
-        let most = self.bytes_most.limit;
-        match self.bytes > most {
-            true => Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(most))))),
-            false => Poll::Ready(Some(Ok(frame))),
+        match self.bounds.allow(self.bytes) {
+            true => Poll::Ready(Some(Ok(frame))),
+            false => {
+                let most = self.bounds.bytes_most.limit;
+                Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(most)))))
+            }
         }
     }
 
@@ -572,6 +616,10 @@ mod tests {
             matches!(error, Error::HttpResponseBodySize(Some(1000))),
             "{error:?}"
         );
+        assert_eq!(
+            gate.exceeded.message().unwrap(),
+            "a response had more than 1000 bytes, the limit; raise `http_response` among the limits of the package's sidecar file"
+        );
         served.abort();
     }
 
@@ -584,6 +632,10 @@ mod tests {
             .unwrap();
         let error = response.into_body().collect().await.unwrap_err();
         assert!(matches!(error, Error::ConnectionReadTimeout), "{error:?}");
+        assert_eq!(
+            gate.exceeded.message().unwrap(),
+            "a server let the task wait for 300ms, its limit; raise `http_wait` among the limits of the package's sidecar file"
+        );
         served.abort();
     }
 

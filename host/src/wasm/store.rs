@@ -231,15 +231,17 @@ impl Meter {
     pub(super) fn refusal(&self) -> Option<String> {
         if let Some(wanted) = self.memory.refused {
             return Some(format!(
-                "the task wanted {} of memory and its limit is {}; raise `memory` among the limits of the package's sidecar file, or use less",
+                "the task wanted {} of memory and its limit is {}; {}, or use less",
                 size(wanted),
                 size(self.memory.max),
+                Resource::Memory.raise(),
             ));
         }
         self.tables.refused.map(|wanted| {
             format!(
-                "the task wanted tables of {wanted} elements and its limit is {}",
-                self.tables.max
+                "the task wanted tables of {wanted} elements and its limit is {}; {}, or use less",
+                self.tables.max,
+                Resource::TableElements.raise(),
             )
         })
     }
