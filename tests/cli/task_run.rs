@@ -583,26 +583,6 @@ fn no_database_is_made_or_needed() {
 }
 
 #[test]
-fn what_a_task_says_cannot_pass_for_lines_of_the_host() {
-    let said = task_run("guests", &["--task", "log_escapes"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(
-        !said.stderr.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
-        "{said:?}"
-    );
-    let forged: Vec<&str> = said
-        .stderr
-        .lines()
-        .filter(|line| line.contains("forged line"))
-        .collect();
-    let begins: Vec<&str> = forged
-        .iter()
-        .map(|line| line.split("forged").next().unwrap_or_default())
-        .collect();
-    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{said:?}");
-}
-
-#[test]
 fn requests_are_answered_by_a_file_in_place_of_the_network() {
     let here = granted(Some("[[grants.http]]\nhost = 'api.example.com'\n"));
     let ask = |path: &str, replies: &Value| {

@@ -3,15 +3,14 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use hyper::{Request, Response, Uri, Version};
-use tokio::time::{Instant, Sleep, timeout};
+use tokio::time::timeout;
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks};
@@ -20,6 +19,7 @@ use super::connect::{Connection, connect};
 use super::effects::{Begun, Crash, Effects};
 use super::gauges::Gauge;
 use super::grants::{Denial, Destination, Reach, reach};
+use super::response::{Bounds, bounded};
 use super::{Grants, Resource, StopSignal};
 
 /// Resolving, connecting and greeting; a guest may ask for less.
@@ -202,41 +202,6 @@ struct Waits {
     between_bytes: Duration,
 }
 
-/// What the host lets a response have.
-struct Bounds {
-    /// Of its body.
-    bytes_most: Gauge,
-    wait_max: Duration,
-    /// Where it is remembered that it wanted more.
-    exceeded: Denial,
-}
-
-impl Bounds {
-    /// Remember that `wait` was not enough, unless the guest itself wanted to wait no longer.
-    fn note_wait(&self, wait: Duration) {
-        if wait >= self.wait_max {
-            self.exceeded.record(format!(
-                "a server let the task wait for {}, its limit; {}",
-                humantime::format_duration(self.wait_max),
-                Resource::HttpWait.raise()
-            ));
-        }
-    }
-
-    /// Whether a body may have so many bytes; when not, the reason is remembered.
-    fn allow(&self, bytes: u64) -> bool {
-        self.bytes_most.reach(bytes);
-        let most = self.bytes_most.limit;
-        if bytes > most {
-            self.exceeded.record(format!(
-                "a response had more than {most} bytes, the limit; {}",
-                Resource::HttpResponse.raise()
-            ));
-        }
-        bytes <= most
-    }
-}
-
 async fn exchange(
     request: Request<WasiBody>,
     destination: Destination,
@@ -388,68 +353,6 @@ fn protocol_error(error: hyper::Error) -> Error {
         Error::HttpResponseIncomplete
     } else {
         Error::HttpProtocolError
-    }
-}
-
-/// A response body that ends in an error when it grows too large or pauses too long.
-struct BoundedBody {
-    body: WasiBody,
-    bytes: u64,
-    bounds: Bounds,
-    wait: Duration,
-    patience: Pin<Box<Sleep>>,
-}
-
-fn bounded(body: WasiBody, bounds: Bounds, wait: Duration) -> WasiBody {
-    let bounded = BoundedBody {
-        body,
-        bytes: 0,
-        bounds,
-        wait,
-        patience: Box::pin(tokio::time::sleep(wait)),
-    };
-    bounded.boxed_unsync()
-}
-
-impl Body for BoundedBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                ready!(self.patience.as_mut().poll(cx));
-                self.bounds.note_wait(self.wait);
-                return Poll::Ready(Some(Err(Error::ConnectionReadTimeout)));
-            }
-        };
-        let until = Instant::now() + self.wait;
-        self.patience.as_mut().reset(until);
-        let frame = match frame {
-            None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            Some(Ok(frame)) => frame,
-        };
-        self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        match self.bounds.allow(self.bytes) {
-            true => Poll::Ready(Some(Ok(frame))),
-            false => {
-                let most = self.bounds.bytes_most.limit;
-                Poll::Ready(Some(Err(Error::HttpResponseBodySize(Some(most)))))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -32,6 +32,7 @@ mod nowhere;
 mod outline;
 mod random;
 mod recognise;
+mod response;
 mod run;
 mod secrets;
 mod stdio;
