@@ -55,20 +55,15 @@ def work(context: dict) -> dict:
             run_info.report_progress(percent, f"{done} of {order.rounds} rounds")
             told = percent
     log(Level.INFO, "", f"{primes} primes below {order.below}")
-    result = {
-        "below": order.below,
-        "primes": primes,
-        "is_recovery": run_info.is_recovery(),
-        "slot": slot,
-        "attempt": run_info.attempt(),
-    }
+    # What stays in the world says nothing of the run that made it: a second run leaves the same.
+    result = {"below": order.below, "primes": primes, "slot": slot}
     if order.report:
         with open(report_file(order.report, slot), "w") as file:
             json.dump(result, file)
     if order.notify:
         # The same for every run of this launch, so that the receiver can drop what it has already.
         webhook.post(order.notify, result, idempotency_key=run_info.execution_id())
-    return result
+    return result | {"is_recovery": run_info.is_recovery(), "attempt": run_info.attempt()}
 
 
 def failure(message: str, retryable: bool, kind: str | None = None) -> Err[Failure]:

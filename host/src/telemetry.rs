@@ -103,10 +103,19 @@ pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "\\n")
 }
 
+/// [`printable`] with every line but the first set off, so that none can pass for one of the host's.
+pub fn printable_lines(text: &str) -> String {
+    printable(text).trim_end().replace('\n', "\n    | ")
+}
+
 fn hostile(character: char) -> bool {
     match character {
         '\n' | '\t' => false,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => true,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' => {
+            true
+        }
+        // Ends of lines, to some.
+        '\u{2028}' | '\u{2029}' => true,
         other => other.is_control(),
     }
 }
@@ -125,6 +134,10 @@ mod tests {
         );
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
         assert_eq!(printable_line("a\nb\r"), "a\\nb\\u{d}");
+        assert_eq!(
+            printable_lines("a\n2026-11-21T02:00:00Z error b\r\u{2028}c\n"),
+            "a\n    | 2026-11-21T02:00:00Z error b\\u{d}\\u{2028}c"
+        );
     }
 
     #[test]

@@ -55,6 +55,21 @@ impl Example {
         report
     }
 
+    /// The same in a folder of its own, with that text beside it as its sidecar and an empty folder `reports`.
+    fn granted(&self, sidecar: &str) -> (TempDir, Example) {
+        let here = nowhere();
+        let file = here.path().join("primes.wasm");
+        std::fs::copy(&self.file, &file).expect("a copy");
+        std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
+        std::fs::create_dir(here.path().join("reports")).expect("a folder");
+        let granted = Example {
+            name: self.name.clone(),
+            file,
+            typed: self.typed,
+        };
+        (here, granted)
+    }
+
     #[track_caller]
     fn fails(&self, context: &Value, more: &[&str], kind: &str, says: &str) {
         let report = self.report(nowhere().path(), context, more);
@@ -66,6 +81,13 @@ impl Example {
             self.name
         );
     }
+}
+
+/// A grant of the folder `reports`.
+fn reports(access: &str) -> String {
+    format!(
+        "[[grants.directories]]\nhost = \"reports\"\nguest = \"/reports\"\naccess = \"{access}\"\n"
+    )
 }
 
 fn nowhere() -> TempDir {
@@ -97,17 +119,7 @@ fn examples() -> &'static [Example] {
 #[test]
 fn each_gives_its_output_and_writes_one_report_for_a_slot() {
     for example in examples() {
-        let here = nowhere();
-        let sidecar = "[[grants.directories]]\nhost = \"reports\"\nguest = \"/reports\"\naccess = \"write\"\n";
-        let file = here.path().join("primes.wasm");
-        std::fs::copy(&example.file, &file).expect("a copy");
-        std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
-        std::fs::create_dir(here.path().join("reports")).expect("a folder");
-        let granted = Example {
-            name: example.name.clone(),
-            file,
-            typed: example.typed,
-        };
+        let (here, granted) = example.granted(&reports("write"));
         let context = json!({"below": 100_000, "report": "/reports/"});
         let report = granted.report(here.path(), &context, &[]);
         let output = &report["output"];
@@ -121,6 +133,8 @@ fn each_gives_its_output_and_writes_one_report_for_a_slot() {
             .join(format!("reports/primes-{}.json", slot.replace(':', "-")));
         let written = std::fs::read_to_string(written).expect("the report of the slot");
         let written: Value = serde_json::from_str(&written).expect("JSON");
+        // Nothing of the run that wrote it: another one writes the same.
+        let expected = json!({"below": 100_000, "primes": 9_592, "slot": slot});
         assert_eq!(written, expected, "{}", example.name);
         if example.typed {
             let logs = report["logs"].to_string();
@@ -185,6 +199,44 @@ fn each_is_denied_a_directory_that_was_not_granted() {
     for example in examples() {
         let context = json!({"report": "/reports"});
         example.fails(&context, &[], "denied", "/reports");
+    }
+}
+
+#[test]
+fn each_is_denied_to_write_to_a_directory_that_was_granted_to_be_read() {
+    for example in examples() {
+        let (here, granted) = example.granted(&reports("read"));
+        let report = granted.report(here.path(), &json!({"report": "/reports"}), &[]);
+        let message = text(&report["failure"]["message"]);
+        assert_eq!(report["outcome"], "denied", "{}: {report:#}", example.name);
+        assert!(
+            message.contains("cannot be written: /reports is granted to be read only; to allow it, write `access = \"write\"`"),
+            "{}: {message}",
+            example.name
+        );
+    }
+}
+
+#[test]
+fn each_may_crash_anywhere_and_be_run_again() {
+    for example in examples() {
+        let sidecar = reports("write") + "[[grants.http]]\nhost = \"bells.example\"\n";
+        let (here, granted) = example.granted(&sidecar);
+        let context = json!({"report": "/reports", "notify": "https://bells.example/primes"});
+        let context = context.to_string();
+        let args = ["task".as_ref(), "check".as_ref(), granted.file.as_os_str()];
+        let more = ["--idempotent", "--json", "--context", &context];
+        let said = run(here.path(), args.into_iter().chain(more.map(AsRef::as_ref)));
+        assert_eq!(said.code, 0, "{}: {said:?}", example.name);
+        let found = &said.json()["idempotence"];
+        let effects = found["effects"].as_array().expect("a list");
+        // It opens its report, writes it, and if it can tells of it.
+        assert!(
+            effects.len() >= 2 + usize::from(example.typed),
+            "{}: {found:#}",
+            example.name
+        );
+        assert_eq!(found["crashes"], 2 * effects.len(), "{}", example.name);
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
-use crate::tower::{Tower, eventually, list, run};
+use crate::tower::{Tower, eventually, list, package, run};
 
 on_both_empty!(every_command_answers_in_json_and_in_words);
 
@@ -221,4 +221,27 @@ fn a_host_outlives_whoever_reads_its_log() {
         host.terminate();
         assert_eq!(host.wait_exit().code(), Some(0));
     });
+}
+
+#[test]
+fn what_a_task_says_cannot_pass_for_lines_of_the_host() {
+    let here = tempfile::tempdir().expect("a temporary folder");
+    let file = package("guests");
+    let file = file.to_string_lossy();
+    let said = run(here.path(), ["task", "run", &file, "--task", "log_escapes"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        !said.stderr.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
+        "{said:?}"
+    );
+    let forged: Vec<&str> = said
+        .stderr
+        .lines()
+        .filter(|line| line.contains("forged line"))
+        .collect();
+    let begins: Vec<&str> = forged
+        .iter()
+        .map(|line| line.split("forged").next().unwrap_or_default())
+        .collect();
+    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{said:?}");
 }

@@ -61,7 +61,11 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
     let said = check(folder.path(), "append", &["--idempotent"]);
     assert_eq!(said.code, 1, "{said:?}");
     let lines: Vec<&str> = said.stdout.lines().collect();
-    assert_eq!(lines[0], "not idempotent, at 2 effects:");
+    assert!(
+        lines[0]
+            .starts_with("not idempotent: crashed before and after each of its 2 effects, and "),
+        "{lines:?}"
+    );
     assert!(
         said.stdout
             .contains("crashed after effect 2, wasi:filesystem: write "),
@@ -77,18 +81,35 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
     let json = check(folder.path(), "append", &["--json"]).json();
     assert_eq!(
         keys(&json),
-        ["granted", "idempotence", "imports", "missing", "package"]
+        [
+            "granted",
+            "idempotence",
+            "imports",
+            "missing",
+            "package",
+            "unanswered"
+        ]
     );
     let found = &json["idempotence"];
     assert_eq!(
         keys(found),
         [
-            "broken", "crashes", "effects", "failure", "holds", "outcome", "unlike"
+            "broken",
+            "crashes",
+            "effects",
+            "failure",
+            "holds",
+            "outcome",
+            "tried",
+            "unlike",
+            "unreached"
         ]
     );
     assert_eq!(found["holds"], false);
     assert_eq!(found["outcome"], "succeeded");
     assert_eq!(found["effects"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&found["tried"], &found["crashes"]), (&json!(2), &json!(4)));
+    assert_eq!(found["unreached"], json!([]));
     let broken = found["broken"].as_array().unwrap();
     assert!(
         broken
@@ -158,9 +179,56 @@ fn requests_are_answered_by_a_file() {
     let elsewhere = json!([{"request": "POST https://status.example.com/"}]);
     let said = looked(&elsewhere);
     assert_eq!(said.code, 1, "{said:?}");
-    looked(&json!([{"request": "GET x", "stauts": 200}]))
-        .refused(&["--replies replies.json", "stauts"]);
-    looked(&json!([{"request": "GET x", "status": 7}])).refused(&["7 is no HTTP status"]);
+    assert!(
+        said.stderr
+            .contains("no reply is for `GET https://status.example.com/`"),
+        "{said:?}"
+    );
+    let said = looked(&json!([]));
+    assert_eq!(said.code, 1, "an empty list answers nothing: {said:?}");
+    assert!(said.stderr.contains("no reply is for"), "{said:?}");
+    let request = "GET https://status.example.com/";
+    looked(&json!([{"request": request}, {"request": request, "stauts": 200}])).refused(&[
+        "--replies replies.json: [1].stauts is no key of a reply: did you mean `status`?",
+    ]);
+    looked(&json!([{"request": request, "status": 7}]))
+        .refused(&["[0].status must be a number from 100 to 999, not 7"]);
+    looked(&json!([{"request": "get https://status.example.com/"}]))
+        .refused(&["[0].request begins with \"get\", but the case of a method counts"]);
     std::fs::remove_file(replies).unwrap();
     check(folder.path(), "http-check", &["--replies", "replies.json"]).refused(&["replies.json"]);
+}
+
+#[test]
+fn what_was_not_crashed_at_is_told_and_may_be_asked_for() {
+    let folder = stage("append", APPEND);
+    let some = check(folder.path(), "append", &["--effects", "1"]);
+    assert!(
+        some.stdout
+            .contains("1 of its 2 effects, spread over the whole run"),
+        "{some:?}"
+    );
+    assert!(
+        some.stderr
+            .contains("not crashed at 1 effects; `--effects 2` crashes it at all of them"),
+        "{some:?}"
+    );
+    let json = check(folder.path(), "append", &["--effects", "1", "--json"]).json();
+    assert_eq!(json["idempotence"]["tried"], 1);
+    assert_eq!(
+        json["idempotence"]["effects"].as_array().map(Vec::len),
+        Some(2)
+    );
+    check(folder.path(), "append", &["--effects", "0"]).refused(&["--effects", "at least 1"]);
+}
+
+#[test]
+fn a_task_without_effects_is_told_to_have_none() {
+    let folder = stage("noop", "");
+    let said = check(folder.path(), "noop", &["--idempotent"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(
+        said.stdout.trim(),
+        "idempotent: the task has no effects, so there is nothing to crash at"
+    );
 }

@@ -53,7 +53,15 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
     assert_eq!(
         keys(&report),
         [
-            "context", "failure", "logs", "outcome", "output", "package", "stderr", "stdout",
+            "context",
+            "failure",
+            "logs",
+            "outcome",
+            "output",
+            "package",
+            "stderr",
+            "stdout",
+            "unanswered",
             "usage"
         ]
     );
@@ -228,13 +236,35 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
     };
     let without = granted(None);
     let (code, report) = read(&without);
-    assert_eq!((code, &report["output"]), (1, &Value::Null), "{report:#}");
+    assert_eq!(code, 1, "{report:#}");
+    let lines = |access: &str| format!("guest = \"/data\" access = \"{access}\"`");
+    assert_failure(
+        &report,
+        "denied",
+        false,
+        "/data/note.txt lies in no directory",
+    );
+    assert_failure(&report, "denied", false, &lines("read"));
+    let (_, report) = write(&without);
+    assert_failure(
+        &report,
+        "denied",
+        false,
+        "/data/new.txt lies in no directory",
+    );
+    assert_failure(&report, "denied", false, &lines("write"));
 
     let reading = granted(Some(DATA));
     let (code, report) = read(&reading);
     assert_eq!((code, &report["output"]), (0, &json!({"text": "ding"})));
     let (code, report) = write(&reading);
     assert_eq!(code, 1, "{report:#}");
+    let says = "/data/new.txt cannot be written: /data is granted to be read only; to allow it, write `access = \"write\"`";
+    assert_failure(&report, "denied", false, says);
+    // What is not there in a granted directory is the task's own affair.
+    let missing = json!({"path": "/data/missing.txt"});
+    let (_, report) = in_folder(reading.path(), "read_file", &missing);
+    assert_eq!(report["outcome"], "failed", "{report:#}");
     assert!(!reading.path().join("data/new.txt").exists());
 
     // Not the folder of the sidecar: a task that could write there could grant itself anything.
@@ -550,4 +580,28 @@ fn no_database_is_made_or_needed() {
     assert!(output.status.success(), "{output:?}");
     let left = std::fs::read_dir(here.path()).expect("the folder").count();
     assert_eq!(left, 0);
+}
+
+#[test]
+fn requests_are_answered_by_a_file_in_place_of_the_network() {
+    let here = granted(Some("[[grants.http]]\nhost = 'api.example.com'\n"));
+    let ask = |path: &str, replies: &Value| {
+        std::fs::write(here.path().join("replies.json"), replies.to_string()).expect("a file");
+        let context = json!({"url": format!("https://api.example.com{path}")}).to_string();
+        let args = ["task", "run", "guests.wasm", "--task", "http_get", "--json"];
+        let more = ["--replies", "replies.json", "--context", &context];
+        run(here.path(), args.into_iter().chain(more))
+    };
+    let replies = json!([{"request": "GET https://api.example.com/a", "body": "ding"}]);
+    let said = ask("/a", &replies);
+    assert_eq!(said.code, 0, "{said:?}");
+    let report = said.json();
+    assert_eq!(report["output"]["body"], "ding");
+    assert_eq!(report["unanswered"], json!([]));
+    let report = ask("/b", &replies).json();
+    assert_eq!(report["outcome"], "failed", "{report:#}");
+    assert_eq!(
+        report["unanswered"],
+        json!(["GET https://api.example.com/b"])
+    );
 }

@@ -9,6 +9,7 @@ on_both_empty!(
     tasks_run_in_their_order_and_the_independent_ones_together,
     a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_record,
     a_failure_for_good_ends_the_launch_with_its_words,
+    what_a_task_says_cannot_pass_for_lines_of_the_record,
 );
 
 /// A tower with a host and a schedule `dag` of the whole package, which rings only when it is triggered.
@@ -149,4 +150,21 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
         (&json!(2), &json!(2)),
         "{stats:#}"
     );
+}
+
+async fn what_a_task_says_cannot_pass_for_lines_of_the_record(place: Place) {
+    let (tower, _host) = serving(place, "guests", &["--task", "log_escapes"]);
+    let launch = tower.trigger("dag", &json!({}));
+    let launch = tower.ended("dag", &launch);
+    assert_eq!(launch["status"], "succeeded", "{launch:#}");
+    let logs = tower.ok(["run", "logs", &text(&launch["run_id"])]);
+    assert!(
+        !logs.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
+        "{logs}"
+    );
+    let forged = logs.lines().filter(|line| line.contains("forged line"));
+    let begins: Vec<&str> = forged
+        .map(|line| line.split("forged").next().unwrap_or_default())
+        .collect();
+    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{logs}");
 }

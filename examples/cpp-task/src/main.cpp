@@ -40,17 +40,19 @@ int main() {
     for (std::uint64_t round = 0; round < order.rounds; round++) primes = count_primes(order.below);
 
     const auto slot = fact(context, "original_scheduled_time");
-    const auto result = "{\"below\":" + std::to_string(order.below) + ",\"primes\":" + std::to_string(primes) +
-                        ",\"is_recovery\":" + fact(context, "is_recovery") + ",\"slot\":" + slot +
-                        ",\"attempt\":" + fact(context, "attempt") + "}\n";
+    const auto counted = "{\"below\":" + std::to_string(order.below) + ",\"primes\":" + std::to_string(primes) +
+                         ",\"slot\":" + slot;
     if (!order.report.empty()) {
         // The slot is the same for every run of this launch, however late it is.
         const auto path = report_file(order.report, json::text(slot).value_or(""));
-        if (!write_file(path, result)) {
+        // What stays in the world says nothing of the run that made it: a second run leaves the same.
+        if (!write_file(path, counted + "}\n")) {
             std::perror((path + " cannot be written").c_str());
             return FAILED;
         }
     }
+    const auto result = counted + ",\"is_recovery\":" + fact(context, "is_recovery") +
+                        ",\"attempt\":" + fact(context, "attempt") + "}\n";
     std::fputs(result.c_str(), stdout);
     return DONE;
 }

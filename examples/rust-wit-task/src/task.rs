@@ -66,13 +66,8 @@ fn work(context: &Value) -> Result<Value, Failure> {
         "",
         &format!("{primes} primes below {}", order.below),
     );
-    let result = json!({
-        "below": order.below,
-        "primes": primes,
-        "is_recovery": run_info::is_recovery(),
-        "slot": slot,
-        "attempt": run_info::attempt(),
-    });
+    // What stays in the world says nothing of the run that made it: a second run leaves the same.
+    let mut result = json!({"below": order.below, "primes": primes, "slot": slot});
     if let Some(folder) = &order.report {
         let file = report_file(folder, slot);
         fs::write(&file, result.to_string()).map_err(|error| unwritten(&file, &error))?;
@@ -82,6 +77,8 @@ fn work(context: &Value) -> Result<Value, Failure> {
         let key = run_info::execution_id();
         webhook::post(url, &result.to_string(), &key).map_err(unsent)?;
     }
+    result["is_recovery"] = run_info::is_recovery().into();
+    result["attempt"] = run_info::attempt().into();
     Ok(result)
 }
 

@@ -8,12 +8,16 @@ import { log } from "wasi:logging/logging@0.1.0-draft";
 import { Denied, writeFile } from "./files.js";
 import { BadContext, countPrimes, orderOf, reportFile } from "./primes.js";
 
-/** What goes on the record. */
-interface Result {
+/** What is written and sent. */
+interface Report {
   below: number;
   primes: number;
-  is_recovery: boolean;
   slot: string;
+}
+
+/** What goes on the record. */
+interface Result extends Report {
+  is_recovery: boolean;
   attempt: number;
 }
 
@@ -54,18 +58,19 @@ async function work(context: Record<string, unknown>): Promise<Result> {
     if (percent > told) reportProgress((told = percent), `${round} of ${order.rounds} rounds`);
   }
   log("info", "", `${primes} primes below ${order.below}`);
-  const result = { below: order.below, primes, is_recovery: isRecovery(), slot, attempt: attempt() };
-  if (order.report) writeFile(reportFile(order.report, slot), JSON.stringify(result));
-  if (order.notify) await post(order.notify, result);
-  return result;
+  // What stays in the world says nothing of the run that made it: a second run leaves the same.
+  const report: Report = { below: order.below, primes, slot };
+  if (order.report) writeFile(reportFile(order.report, slot), JSON.stringify(report));
+  if (order.notify) await post(order.notify, report);
+  return { ...report, is_recovery: isRecovery(), attempt: attempt() };
 }
 
-async function post(url: string, result: Result): Promise<void> {
+async function post(url: string, report: Report): Promise<void> {
   const answer = await fetch(url, {
     method: "POST",
     // The same for every run of this launch, so that the receiver can drop what it has already.
     headers: { "content-type": "application/json", "idempotency-key": executionId() },
-    body: JSON.stringify(result),
+    body: JSON.stringify(report),
   });
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
 }

@@ -35,6 +35,19 @@ pub fn main(init: std.process.Init) !u8 {
             return 1;
         };
     }
+    if (order.report) |folder| {
+        // What stays in the world says nothing of the run that made it: a second run leaves the same.
+        const report = try std.json.Stringify.valueAlloc(arena, .{
+            .below = order.below,
+            .primes = found,
+            .slot = facts.original_scheduled_time,
+        }, .{});
+        const path = try primes.reportFile(arena, folder, facts.original_scheduled_time);
+        writeFile(init, path, report) catch |trouble| {
+            std.debug.print("{s} cannot be written: {s}\n", .{ path, @errorName(trouble) });
+            return 1;
+        };
+    }
     const result = try std.json.Stringify.valueAlloc(arena, .{
         .below = order.below,
         .primes = found,
@@ -42,14 +55,6 @@ pub fn main(init: std.process.Init) !u8 {
         .slot = facts.original_scheduled_time,
         .attempt = facts.attempt,
     }, .{});
-
-    if (order.report) |folder| {
-        const path = try primes.reportFile(arena, folder, facts.original_scheduled_time);
-        writeFile(init, path, result) catch |trouble| {
-            std.debug.print("{s} cannot be written: {s}\n", .{ path, @errorName(trouble) });
-            return 1;
-        };
-    }
     try std.Io.File.stdout().writeStreamingAll(init.io, result);
     return 0;
 }

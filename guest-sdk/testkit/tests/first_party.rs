@@ -1,6 +1,7 @@
 //! The kit on real packages: what it grants, what it refuses, and what it finds.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use campanile_testkit::{Error, Moment, Outcome, Reply, TaskTest};
@@ -121,6 +122,37 @@ fn a_backup_is_the_same_wherever_it_was_interrupted() {
 }
 
 #[test]
+fn a_crash_that_does_not_come_proves_nothing() {
+    // Two undisturbed runs ask twice each; after them nobody listens, and a run ends with its first request.
+    let asked = AtomicUsize::new(0);
+    let found = package("tests/guests/guests.wasm")
+        .task("http_get")
+        .context(json!({"url": "https://api.example.com/", "times": 2}))
+        .http("https://api.example.com", move |_| {
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0..4 => Reply::text(200, "fine"),
+                _ => Reply::refused(),
+            }
+        })
+        .check_idempotent()
+        .unwrap();
+    assert!(!found.holds());
+    assert_eq!((found.tried, found.crashes), (2, 2), "{found}");
+    let unreached: Vec<_> = found
+        .unreached
+        .iter()
+        .map(|unreached| (unreached.number, unreached.moment))
+        .collect();
+    assert_eq!(unreached, [(2, Moment::Before), (2, Moment::After)]);
+    assert!(
+        found.to_string().contains(
+            "not crashed before effect 2, wasi:http: GET https://api.example.com/: the run ended before it"
+        ),
+        "{found}"
+    );
+}
+
+#[test]
 fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
     let found = package("tests/guests/append.wasm")
         .writable_files("/out", NOTHING)
@@ -143,7 +175,7 @@ fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
     assert!(
         found
             .to_string()
-            .contains("after effect 2, wasi:filesystem: write"),
+            .contains("crashed after effect 2, wasi:filesystem: write"),
         "{found}"
     );
 }

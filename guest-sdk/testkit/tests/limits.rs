@@ -48,7 +48,7 @@ fn wall_clock_time() {
     exceeds(
         &within(sleep(), limit(50)),
         Outcome::TimedOut,
-        "time-out of 50ms",
+        "time-out of 50ms; to give it more, raise `timeout`",
     );
 }
 
@@ -62,7 +62,7 @@ fn time_on_a_processor() {
     exceeds(
         &report,
         Outcome::TimedOut,
-        "80ms on a processor, its limit `cpu`",
+        "80ms on a processor, its limit; to give it more, raise `cpu`",
     );
     let share = share(&report, Resource::Cpu);
     assert_eq!(share.limit, 80);
@@ -106,7 +106,8 @@ fn output() {
     exceeds(
         &within(output(1_001), limit),
         Outcome::InvalidOutput,
-        "1001 bytes and its limit is 1000",
+        "1001 bytes and its limit is 1000; put large results in a file or a database and give back where they are, \
+         or raise `output`",
     );
 }
 
@@ -214,7 +215,7 @@ fn handles() {
     let limit = |limits: &mut Limits| limits.handles_max = 100;
     fits(&within(open(50), limit));
     let report = within(open(200), limit);
-    assert!(!report.succeeded(), "{report}");
+    exceeds(&report, Outcome::Trapped, "at once; raise `handles`");
 }
 
 #[test]
@@ -246,7 +247,11 @@ fn http_requests_and_responses() {
     let response = share(&report, Resource::HttpResponse);
     assert_eq!((response.used, response.limit), (500, 500));
     let report = within(ask(1), |limits| limits.http_response_bytes_max = 499);
-    assert!(!report.succeeded(), "{report}");
+    exceeds(
+        &report,
+        Outcome::Failed,
+        "more than 499 bytes, the limit; raise `http_response`",
+    );
 }
 
 #[test]
@@ -291,6 +296,6 @@ fn what_crosses_in_one_call() {
     exceeds(
         &within(fill(200 << 10), limit),
         Outcome::Trapped,
-        "too much data is being copied",
+        "more than 102400 bytes in one call; raise `host_call`",
     );
 }

@@ -14,7 +14,7 @@ use crate::db::runs::RunRow;
 use crate::db::{Tx, trail};
 use crate::engine::schedules as orders;
 use crate::ids::{ArtifactDigest, LaunchId};
-use crate::telemetry::printable;
+use crate::telemetry::printable_lines;
 
 #[derive(Subcommand)]
 pub(super) enum Launch {
@@ -135,7 +135,7 @@ async fn show(common: &Common, tx: &mut Tx, id: LaunchId) -> Result<(), Failure>
         ("finished", cell(&launch.finished_at)),
         ("message", cell(&launch.message)),
     ] {
-        output::line(&printable(&format!("{key:9} {value}")))?;
+        output::line(&printable_lines(&format!("{key:9} {value}")))?;
     }
     output::line("")?;
     output::table(

@@ -14,7 +14,7 @@ use super::output::{self, Failure, cell};
 use crate::db::runs::{self, RunRow};
 use crate::db::task_runs::{self, TaskRun};
 use crate::ids::RunId;
-use crate::telemetry::printable;
+use crate::telemetry::{printable_line, printable_lines};
 use crate::wasm::{Resource, Share};
 
 #[derive(Subcommand)]
@@ -173,7 +173,7 @@ fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure
         ("failure", cell(&run.failure)),
         ("message", cell(&run.message)),
     ] {
-        output::line(&format!("{key:9} {}", printable(&value)))?;
+        output::line(&format!("{key:9} {}", printable_lines(&value)))?;
     }
     output::line("")?;
     for task in &tasks {
@@ -226,11 +226,12 @@ fn shares(text: &str) -> Vec<Share> {
 /// `memory: 60 MiB of 64 MiB (94 %)`, and what to do.
 pub(super) fn close_to_limit(share: &Share) -> String {
     format!(
-        "{}: {} of {} ({}); to give more, raise it under [limits] in the package's sidecar file",
+        "{}: {} of {} ({}); to give more, {}",
         share.resource,
         amount(share.resource, share.used),
         amount(share.resource, share.limit),
         percent(share),
+        share.resource.raise(),
     )
 }
 
@@ -243,19 +244,22 @@ fn percent(share: &Share) -> String {
 
 fn amount(resource: Resource, amount: u64) -> String {
     match resource {
-        Resource::Timeout | Resource::Cpu => {
+        Resource::Timeout | Resource::Cpu | Resource::HttpWait => {
             humantime::format_duration(Duration::from_millis(amount)).to_string()
         }
-        Resource::TableElements | Resource::OpenFiles | Resource::HttpRequests => {
-            amount.to_string()
-        }
+        Resource::TableElements
+        | Resource::OpenFiles
+        | Resource::HttpRequests
+        | Resource::Handles => amount.to_string(),
         Resource::Memory
         | Resource::Output
         | Resource::Log
         | Resource::Stdio
         | Resource::Random
         | Resource::HttpResponse
-        | Resource::Keyvalue => bytesize::ByteSize::b(amount).display().iec().to_string(),
+        | Resource::Keyvalue
+        | Resource::KeyvalueValue
+        | Resource::HostCall => bytesize::ByteSize::b(amount).display().iec().to_string(),
     }
 }
 
@@ -306,11 +310,11 @@ fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {
         for entry in task.logs.as_array().into_iter().flatten() {
             let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
             let said = format!("{} {:5} {}", text("at"), text("level"), text("message"));
-            output::line(&printable(&said))?;
+            output::line(&printable_lines(&said))?;
         }
         for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
             for said in text.lines() {
-                output::line(&format!("{stream}: {}", printable(said)))?;
+                output::line(&format!("{stream}: {}", printable_line(said)))?;
             }
         }
     }

@@ -18,13 +18,15 @@ use crate::package::limits::{self, MEMORY_BYTES_LEAST};
 use crate::package::{self, Manifest, Package, Refused};
 use crate::secrets::{SecretError, Vault};
 use crate::strict;
-use crate::telemetry::printable;
+use crate::telemetry::{printable, printable_line, printable_lines};
 use crate::trial::{self, Access, Directory, Stage, Subject};
-use crate::wasm::{Grants, Limits, Outcome, Report, Sandbox, Time};
+use crate::wasm::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
 
 mod check;
+mod replies;
 
 pub(super) use check::Check;
+use replies::Script;
 
 #[derive(Subcommand)]
 pub(super) enum Task {
@@ -69,6 +71,10 @@ struct Given {
 pub(super) struct Run {
     #[command(flatten)]
     given: Given,
+    /// What granted HTTP requests are answered: a JSON file with a list of
+    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: by the network]
+    #[arg(long, value_name = "FILE")]
+    replies: Option<PathBuf>,
 }
 
 impl Task {
@@ -83,20 +89,31 @@ impl Task {
 
 impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+        let script = self.replies.as_deref().map(Script::read).transpose()?;
+        let script = script.map(Arc::new);
         let opened = match self.given.open(config).await? {
             Ok(opened) => opened,
             Err(refused) => return print_refused(common, &self.given.file, refused),
         };
+        let mut unanswered = Vec::new();
         let stage = self.given.stage(&opened.package, config).await;
         let report = match stage? {
             Ok(stage) => {
+                let stage = Stage {
+                    replies: script.clone().map(|script| script as Arc<dyn Replies>),
+                    ..stage
+                };
                 let subject = opened.subject();
                 let trial = trial::run(&opened.sandbox, &subject, &stage, &opened.clock);
-                trial.await.map_err(io_failure)?.report
+                let report = trial.await.map_err(io_failure)?.report;
+                if let Some(script) = script {
+                    unanswered = script.unanswered(&stage.secrets);
+                }
+                report
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
         };
-        print(common, &report, of(&opened.package))?;
+        print(common, &report, of(&opened.package), &unanswered)?;
         Ok(match report.outcome {
             Outcome::Succeeded => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
@@ -260,31 +277,48 @@ fn print_refused(common: &Common, file: &Path, refused: Refused) -> Result<ExitC
         "form": null,
         "manifest": null,
     });
-    print(common, &report, of)?;
+    print(common, &report, of, &[])?;
     Ok(ExitCode::from(2))
 }
 
-/// Print a report; `of` says of which package.
-fn print(common: &Common, report: &Report, of: Value) -> Result<(), Failure> {
+/// Tell of requests that no reply was for.
+fn tell_unanswered(unanswered: &[String]) {
+    for request in unanswered {
+        let request = printable_line(request);
+        output::talk(&format!(
+            "no reply is for `{request}`: it was answered as if nobody listened there"
+        ));
+    }
+}
+
+/// Print a report; `of` says of which package, `unanswered` which requests no reply was for.
+fn print(
+    common: &Common,
+    report: &Report,
+    of: Value,
+    unanswered: &[String],
+) -> Result<(), Failure> {
     if common.json {
         let mut value = json!(report);
         value["package"] = of;
+        value["unanswered"] = json!(unanswered);
         return output::json_out(&value);
     }
     for entry in &report.logs {
-        let said = printable(&entry.message);
+        let said = printable_lines(&entry.message);
         output::talk(&format!("{} {:5} {said}", entry.at, entry.level));
     }
-    for text in [&report.stdout, &report.stderr] {
-        if !text.is_empty() {
-            output::talk(&printable(text.trim_end()));
+    for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
+        for said in text.lines() {
+            output::talk(&format!("{stream}: {}", printable_line(said)));
         }
     }
+    tell_unanswered(unanswered);
     if let Some(failure) = &report.failure {
         output::talk(&format!(
             "{}: {}",
             failure.kind,
-            printable(&failure.message)
+            printable_lines(&failure.message)
         ));
     }
     let usage = &report.usage;

@@ -132,6 +132,7 @@ pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &s
 mod tests {
     use super::*;
     use crate::strict::Document;
+    use crate::wasm::Resource;
 
     fn read(text: &str) -> Result<LimitChanges, String> {
         let document = Document::parse("x.toml", text).unwrap();
@@ -195,5 +196,20 @@ mod tests {
                 .contains("from \"64KiB\"")
         );
         assert!(read("timeout = '0s'").unwrap_err().contains("from \"1ms\""));
+    }
+
+    #[test]
+    fn every_bounded_resource_is_named_by_the_key_that_raises_it() {
+        for resource in Resource::ALL {
+            let key = resource.to_string();
+            assert!(resource.raise().contains(&format!("`{key}`")));
+            let accepted = ["1", "'1s'", "'1MiB'"]
+                .iter()
+                .any(|value| read(&format!("{key} = {value}")).is_ok());
+            assert!(accepted, "`{key}` is no key of [limits]");
+        }
+        let unknown = read("unknown = 1").unwrap_err();
+        let known = unknown.split("the keys known here are ").nth(1).unwrap();
+        assert_eq!(known.split(", ").count(), Resource::ALL.len(), "{unknown}");
     }
 }

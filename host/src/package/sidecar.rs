@@ -14,7 +14,7 @@ use super::spec::ScheduleSpec;
 use super::{Rules, package_name_fault};
 use crate::strict::{Document, Error, Section, nearest};
 use crate::wasm::{
-    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant,
+    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant, method_fault,
 };
 
 /// A larger file is not a sidecar.
@@ -386,13 +386,10 @@ fn http_grant(mut section: Section<'_>) -> Result<HttpGrant, Error> {
     let port = section.number("port", 1, 65535)?;
     let mut methods = Vec::new();
     for method in section.texts("methods")?.unwrap_or_default() {
-        if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_alphabetic()) {
-            return Err(section.error(
-                "methods",
-                format_args!("holds {method:?}, which is not an HTTP method such as \"GET\""),
-            ));
+        if let Some(fault) = method_fault(&method) {
+            return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
         }
-        methods.push(method.to_ascii_uppercase());
+        methods.push(method);
     }
     section.finish()?;
     Ok(HttpGrant {

@@ -11,132 +11,22 @@
 //! that two worlds differ for no other reason; a run id is of one run, and a world that holds it differs.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
-
-use super::world::Difference;
+use super::found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
+use super::world::Left;
 use super::{Scene, Stage, Subject, facts, recovered};
 use crate::clock::Clock;
-use crate::wasm::{Crash, Outcome, Report, Sandbox, Time, Witness};
+use crate::engine::context::Facts;
+use crate::wasm::{Crash, Redaction, Report, Sandbox, Time, Witness};
 
-/// The most effects at which a task is crashed; of those beyond, every so many-th.
-const CRASHES_MAX: usize = 200;
-
-/// What the check found.
-///
-/// Shown, it names each effect that makes the difference, and the difference.
-#[derive(Debug)]
-pub struct Idempotence {
-    pub undisturbed: Undisturbed,
-    /// The crashes after which the world was another, in the order of the effects.
-    pub broken: Vec<Crashed>,
-    /// How often the task was crashed.
-    pub crashes: usize,
-}
-
-/// The call that nothing disturbed.
-#[derive(Debug)]
-pub struct Undisturbed {
-    pub report: Report,
-    /// Its effects, in their order.
-    pub effects: Vec<String>,
-    /// What differed between two calls that nothing disturbed: then nothing can be said about crashes.
-    pub unlike: Vec<Difference>,
-}
-
-/// A crash, and what was wrong after the recovery.
-#[derive(Debug)]
-pub struct Crashed {
-    /// Of the effect, from 1.
-    pub number: usize,
-    pub effect: String,
-    pub moment: Moment,
-    /// How the recovering run ended.
-    pub report: Report,
-    pub differences: Vec<Difference>,
-}
-
-/// On which side of an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Moment {
-    Before,
-    After,
-}
-
-impl Idempotence {
-    /// Whether the task succeeded, and no crash made a difference.
-    pub fn holds(&self) -> bool {
-        self.undisturbed.report.outcome == Outcome::Succeeded
-            && self.undisturbed.unlike.is_empty()
-            && self.broken.is_empty()
-    }
-}
-
-impl fmt::Display for Idempotence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let undisturbed = &self.undisturbed;
-        if let Some(failure) = &undisturbed.report.failure {
-            return write!(
-                f,
-                "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
-                failure.kind, failure.message
-            );
-        }
-        if let Some(unlike) = undisturbed.unlike.first() {
-            let what = &unlike.what;
-            return write!(
-                f,
-                "two undisturbed runs leave different worlds, so that nothing can be said of crashes: {what} is not the same in both"
-            );
-        }
-        let effects = undisturbed.effects.len();
-        if self.broken.is_empty() {
-            return write!(
-                f,
-                "idempotent: {} crashes at {effects} effects, and each recovery left the same world",
-                self.crashes
-            );
-        }
-        write!(f, "not idempotent, at {effects} effects:")?;
-        for crashed in &self.broken {
-            write!(f, "\n{crashed}")?;
-        }
-        Ok(())
-    }
-}
-
-/// `crashed after effect 1 of 1, "wasi:keyvalue: …": …`
-impl fmt::Display for Crashed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let moment = match self.moment {
-            Moment::Before => "before",
-            Moment::After => "after",
-        };
-        write!(
-            f,
-            "crashed {moment} effect {}, {}",
-            self.number, self.effect
-        )?;
-        if let Some(failure) = &self.report.failure {
-            write!(
-                f,
-                "\n  the recovery ended as {}: {}",
-                failure.kind, failure.message
-            )?;
-        }
-        for difference in &self.differences {
-            write!(f, "\n  {difference}")?;
-        }
-        Ok(())
-    }
-}
+/// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
+pub const EFFECTS_CRASHED: usize = 200;
 
 /// Crash the task of `stage` at each of its effects, run it again, and compare what it leaves with an undisturbed run.
 ///
+/// Of more than `effects_max` effects it is crashed at so many, evenly spread; see [`EFFECTS_CRASHED`].
 /// Nothing outside is touched: directories are copied, buckets are in memory, and requests go to the stage's script,
 /// which it must have.
 ///
@@ -148,114 +38,179 @@ pub async fn check(
     subject: &Subject,
     stage: &Stage,
     clock: &Clock,
+    effects_max: usize,
 ) -> io::Result<Idempotence> {
     let now = stage.time.beginning().unwrap_or_else(|| clock.now());
     let stage = Stage {
         time: Time::Still(now),
         ..stage.clone()
     };
-    let facts = facts(&stage, now);
-    let mut worlds = Vec::new();
-    let mut first = None;
-    for _ in 0..2 {
-        let scene = Scene::set(&stage, true).await?;
-        let tape = Arc::new(Tape::default());
-        let report = scene
-            .call(sandbox, subject, &stage, facts.clone(), Some(tape.clone()))
-            .await;
-        let trial = scene.trial(report).await?;
-        worlds.push(trial.left);
-        first.get_or_insert((trial.report, tape.effects()));
-    }
-    let (undisturbed, again) = (worlds.swap_remove(0), worlds.swap_remove(0));
-    let Some((report, effects)) = first else {
-        return Err(io::Error::other("no call was made"));
+    let bench = Bench {
+        sandbox,
+        subject,
+        facts: facts(&stage, now),
+        redaction: Redaction::of(&stage.secrets),
+        stage,
     };
-    let unlike = undisturbed.differences(&again);
+    let (undisturbed, left) = bench.undisturbed().await?;
     let mut found = Idempotence {
         broken: Vec::new(),
+        unreached: Vec::new(),
+        tried: 0,
         crashes: 0,
-        undisturbed: Undisturbed {
-            report,
-            effects,
-            unlike,
-        },
+        undisturbed,
     };
-    if !found.holds() {
+    if !found.undisturbed.is_a_measure() {
         return Ok(found);
     }
-    for number in chosen(found.undisturbed.effects.len()) {
+    let numbers = chosen(found.undisturbed.effects.len(), effects_max);
+    found.tried = numbers.len();
+    for number in numbers {
         for moment in [Moment::Before, Moment::After] {
-            let scene = Scene::set(&stage, true).await?;
-            let tape = Arc::new(Tape {
-                crash_at: Some((number, moment)),
-                ..Tape::default()
-            });
-            let call = scene.call(sandbox, subject, &stage, facts.clone(), Some(tape.clone()));
-            call.await;
-            let effect = tape.effects().pop().unwrap_or_default();
-            let again = scene
-                .call(sandbox, subject, &stage, recovered(&facts), None)
-                .await;
-            let trial = scene.trial(again).await?;
-            found.crashes += 1;
-            let differences = undisturbed.differences(&trial.left);
-            if trial.report.outcome != Outcome::Succeeded || !differences.is_empty() {
-                found.broken.push(Crashed {
+            match bench.crash(number, moment, &left).await? {
+                None => found.unreached.push(Unreached {
+                    effect: found.undisturbed.effects[number - 1].clone(),
                     number,
-                    effect,
                     moment,
-                    report: trial.report,
-                    differences,
-                });
+                }),
+                Some(crashed) => {
+                    found.crashes += 1;
+                    if crashed.makes_a_difference() {
+                        found.broken.push(crashed);
+                    }
+                }
             }
         }
     }
     Ok(found)
 }
 
-/// The numbers of the effects to crash at, out of `effects`: all, or evenly many.
-fn chosen(effects: usize) -> BTreeSet<usize> {
-    match effects {
-        0 => BTreeSet::new(),
-        few if few <= CRASHES_MAX => (1..=few).collect(),
-        many => (0..CRASHES_MAX)
-            .map(|place| 1 + place * (many - 1) / (CRASHES_MAX - 1))
-            .collect(),
+/// What all calls of a check have in common.
+struct Bench<'a> {
+    sandbox: &'a Sandbox,
+    subject: &'a Subject,
+    stage: Stage,
+    facts: Facts,
+    redaction: Redaction,
+}
+
+impl Bench<'_> {
+    async fn call(&self, scene: &Scene, facts: Facts, tape: Option<&Arc<Tape>>) -> Report {
+        let witness = tape.map(|tape| Arc::clone(tape) as Arc<dyn Witness>);
+        scene
+            .call(self.sandbox, self.subject, &self.stage, facts, witness)
+            .await
     }
+
+    /// Call the task twice, and compare; gives what the first call left, too.
+    async fn undisturbed(&self) -> io::Result<(Undisturbed, Left)> {
+        let tape = Arc::new(Tape::default());
+        let scene = Scene::set(&self.stage, true).await?;
+        let report = self.call(&scene, self.facts.clone(), Some(&tape)).await;
+        let first = scene.trial(report).await?;
+        let scene = Scene::set(&self.stage, true).await?;
+        let report = self.call(&scene, self.facts.clone(), None).await;
+        let second = scene.trial(report).await?;
+        let mut effects = tape.take().effects;
+        effects
+            .iter_mut()
+            .for_each(|effect| self.redaction.text(effect));
+        let undisturbed = Undisturbed {
+            report: first.report,
+            effects,
+            unlike: first.left.differences(&second.left, &self.redaction),
+        };
+        Ok((undisturbed, first.left))
+    }
+
+    /// Crash the task once, recover it, and compare with what an undisturbed call left; none if it did not come to it.
+    async fn crash(
+        &self,
+        number: usize,
+        moment: Moment,
+        undisturbed: &Left,
+    ) -> io::Result<Option<Crashed>> {
+        let scene = Scene::set(&self.stage, true).await?;
+        let tape = Arc::new(Tape::crashing_at(number, moment));
+        self.call(&scene, self.facts.clone(), Some(&tape)).await;
+        let Some(mut effect) = tape.take().crashed_at else {
+            return Ok(None);
+        };
+        self.redaction.text(&mut effect);
+        let again = self.call(&scene, recovered(&self.facts), None).await;
+        let trial = scene.trial(again).await?;
+        Ok(Some(Crashed {
+            number,
+            effect,
+            moment,
+            differences: undisturbed.differences(&trial.left, &self.redaction),
+            report: trial.report,
+        }))
+    }
+}
+
+/// The numbers of the effects to crash at, out of `effects`: all, or `most` evenly spread.
+fn chosen(effects: usize, most: usize) -> BTreeSet<usize> {
+    if effects <= most {
+        return (1..=effects).collect();
+    }
+    let gaps = most.saturating_sub(1).max(1);
+    (0..most)
+        .map(|place| 1 + place * (effects - 1) / gaps)
+        .collect()
 }
 
 /// Writes the effects down, and stops the call at one of them.
 #[derive(Default)]
 struct Tape {
-    effects: Mutex<Vec<String>>,
     crash_at: Option<(usize, Moment)>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    effects: Vec<String>,
+    /// The effect at which the call was stopped.
+    crashed_at: Option<String>,
 }
 
 impl Tape {
-    fn effects(&self) -> Vec<String> {
-        let effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        effects.clone()
+    fn crashing_at(number: usize, moment: Moment) -> Tape {
+        Tape {
+            crash_at: Some((number, moment)),
+            seen: Mutex::default(),
+        }
     }
 
-    fn reach(&self, number: usize, moment: Moment) -> Result<(), Crash> {
-        match self.crash_at == Some((number, moment)) {
-            true => Err(Crash),
-            false => Ok(()),
+    /// What has been seen until now.
+    fn take(&self) -> Seen {
+        std::mem::take(&mut *self.seen())
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reach(&self, seen: &mut Seen, number: usize, moment: Moment) -> Result<usize, Crash> {
+        if self.crash_at != Some((number, moment)) {
+            return Ok(number);
         }
+        seen.crashed_at = seen.effects.get(number - 1).cloned();
+        Err(Crash)
     }
 }
 
 impl Witness for Tape {
-    fn before(&self, effect: &str) -> Result<(), Crash> {
-        let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        effects.push(effect.to_owned());
-        self.reach(effects.len(), Moment::Before)
+    fn before(&self, effect: &str) -> Result<usize, Crash> {
+        let mut seen = self.seen();
+        seen.effects.push(effect.to_owned());
+        let number = seen.effects.len();
+        self.reach(&mut seen, number, Moment::Before)
     }
 
-    fn after(&self, _: &str) -> Result<(), Crash> {
-        let effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reach(effects.len(), Moment::After)
+    fn after(&self, number: usize) -> Result<(), Crash> {
+        self.reach(&mut self.seen(), number, Moment::After)
+            .map(|_| ())
     }
 }
 
@@ -265,10 +220,26 @@ mod tests {
 
     #[test]
     fn of_very_many_effects_the_first_and_the_last_are_among_those_chosen() {
-        assert_eq!(chosen(0).len(), 0);
-        assert_eq!(chosen(3), BTreeSet::from([1, 2, 3]));
-        let many = chosen(100_000);
-        assert_eq!(many.len(), CRASHES_MAX);
+        assert_eq!(chosen(0, 200).len(), 0);
+        assert_eq!(chosen(3, 200), BTreeSet::from([1, 2, 3]));
+        assert_eq!(chosen(3, 1), BTreeSet::from([1]));
+        let many = chosen(100_000, 200);
+        assert_eq!(many.len(), 200);
         assert!(many.contains(&1) && many.contains(&100_000));
+    }
+
+    #[test]
+    fn a_crash_is_at_the_effect_that_it_names_also_when_two_are_under_way() {
+        let tape = Tape::crashing_at(1, Moment::After);
+        let first = tape.before("the first").unwrap();
+        let second = tape.before("the second").unwrap();
+        tape.after(second).unwrap();
+        assert_eq!(tape.after(first), Err(Crash));
+        assert_eq!(tape.take().crashed_at.as_deref(), Some("the first"));
+        // One that never comes to it has not crashed.
+        let tape = Tape::crashing_at(2, Moment::Before);
+        let first = tape.before("the first").unwrap();
+        tape.after(first).unwrap();
+        assert_eq!(tape.take().crashed_at, None);
     }
 }

@@ -2,7 +2,7 @@
 //! copies of directories and a clock that was set. Crate `campanile-testkit` and `campanile task` stand on it.
 //!
 //! `mod.rs` sets a [`Stage`] up and makes one call on it; `crash.rs` makes many, each crashed at another effect, and
-//! compares what they leave behind; `world.rs` is what they leave.
+//! compares what they leave behind; `world.rs` is what they leave, and `found.rs` what came of the comparing.
 //!
 //! Knows no database and no schedules. Nothing here is granted unless the stage says so.
 
@@ -26,9 +26,13 @@ use crate::wasm::{
 };
 
 mod crash;
+mod found;
+#[cfg(test)]
+mod tests;
 mod world;
 
-pub use crash::{Crashed, Idempotence, Moment, Undisturbed, check};
+pub use crash::{EFFECTS_CRASHED, check};
+pub use found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 pub use world::{Difference, Entry, Left};
 
 /// Everything that a call meets. The default grants nothing, and answers no request.

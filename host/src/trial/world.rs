@@ -6,7 +6,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::wasm::HttpRequest;
+use crate::ids::sha256;
+use crate::wasm::{HttpRequest, Redaction};
 
 /// What the copies of directories may hold together.
 const COPIED_BYTES_MAX: u64 = 1 << 30;
@@ -22,8 +23,8 @@ pub struct Left {
     pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// The guest's path, and what is there.
     pub files: BTreeMap<String, Entry>,
-    /// The requests that change something, and how often each was made. Two with the same `Idempotency-Key` to the
-    /// same address are one: their server knows.
+    /// The requests that change something, and how often each was made. Two with the same `Idempotency-Key` and body to
+    /// the same address are one: their server knows.
     pub requests: BTreeMap<String, usize>,
 }
 
@@ -80,8 +81,13 @@ impl Left {
         })
     }
 
-    /// Where `recovered` is not what this is.
-    pub(super) fn differences(&self, recovered: &Left) -> Vec<Difference> {
+    /// Where `recovered` is not what this is, without the values of secrets.
+    pub(super) fn differences(&self, recovered: &Left, redaction: &Redaction) -> Vec<Difference> {
+        let plain = |text: &str| {
+            let mut text = text.to_owned();
+            redaction.text(&mut text);
+            text
+        };
         let mut found = Vec::new();
         let namespaces: BTreeSet<&String> = self
             .buckets
@@ -94,23 +100,26 @@ impl Left {
             compare(
                 &entries(self).unwrap_or_else(|| empty.clone()),
                 &entries(recovered).unwrap_or_else(|| empty.clone()),
-                |key| format!("bucket {namespace:?}: {key:?}"),
-                |value| shown(value),
+                |key| format!("bucket {:?}: {:?}", plain(namespace), plain(key)),
+                |value| shown(value, plain),
                 &mut found,
             );
         }
         compare(
             &self.files,
             &recovered.files,
-            |path| format!("the file {path}"),
-            Entry::shown,
+            |path| format!("the file {}", plain(path)),
+            |entry| entry.shown(plain),
             &mut found,
         );
         compare(
             &self.requests,
             &recovered.requests,
-            |request| format!("the request {request}"),
-            |times| format!("made {times} times"),
+            |request| format!("the request {}", plain(request)),
+            |times| match times {
+                1 => "made once".to_owned(),
+                times => format!("made {times} times"),
+            },
             &mut found,
         );
         found
@@ -138,19 +147,19 @@ fn compare<V: PartialEq>(
 }
 
 impl Entry {
-    fn shown(&self) -> String {
+    fn shown(&self, plain: impl Fn(&str) -> String) -> String {
         match self {
             Entry::Directory => "a directory".to_owned(),
-            Entry::File(bytes) => shown(bytes),
-            Entry::Link(target) => format!("a link to {target}"),
+            Entry::File(bytes) => shown(bytes, plain),
+            Entry::Link(target) => format!("a link to {}", plain(target)),
         }
     }
 }
 
-/// A value as text, if it is short and is one.
-fn shown(bytes: &[u8]) -> String {
+/// A value as text, if it is short and is one; `plain` takes secrets out of it.
+fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if text.len() <= SHOWN_BYTES_MAX => format!("{text:?}"),
+        Ok(text) if text.len() <= SHOWN_BYTES_MAX => format!("{:?}", plain(text)),
         _ => format!("{} bytes", bytes.len()),
     }
 }
@@ -169,15 +178,24 @@ fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
             .headers
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
-        let address = format!("{} {}", request.method, request.url);
+        let named = format!("{} {}", request.method, request.url);
+        let body = body_in_words(&request.body);
         match key {
             Some((_, key)) => {
-                times.insert(format!("{address} with the key {key:?}"), 1);
+                times.insert(format!("{named} with the key {key:?} and {body}"), 1);
             }
-            None => *times.entry(address).or_insert(0) += 1,
+            None => *times.entry(format!("{named} with {body}")).or_insert(0) += 1,
         }
     }
     times
+}
+
+/// Enough to tell two bodies apart, however long they are.
+fn body_in_words(body: &[u8]) -> String {
+    match body.len() {
+        0 => "no body".to_owned(),
+        bytes => format!("a body of {bytes} bytes (SHA-256 {}…)", &sha256(body)[..12]),
+    }
 }
 
 fn read(host: &Path, guest: &str, files: &mut BTreeMap<String, Entry>) -> io::Result<()> {
@@ -250,5 +268,51 @@ impl Budget<'_> {
         self.entries = entries;
         self.bytes = bytes;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wasm::{Secret, Secrets};
+
+    fn post(key: Option<&str>, body: &str) -> HttpRequest {
+        let headers = key.map(|key| ("Idempotency-Key".to_owned(), key.to_owned()));
+        HttpRequest {
+            method: "POST".to_owned(),
+            url: "https://a.example/".to_owned(),
+            headers: headers.into_iter().collect(),
+            body: body.into(),
+        }
+    }
+
+    #[test]
+    fn requests_with_one_key_are_one_only_when_their_bodies_are() {
+        let same = outward(&[post(Some("k"), "a"), post(Some("k"), "a")]);
+        assert_eq!(same.values().collect::<Vec<_>>(), [&1]);
+        let other = outward(&[post(Some("k"), "a"), post(Some("k"), "b")]);
+        assert_eq!(other.len(), 2, "{other:?}");
+        let without = outward(&[post(None, "a"), post(None, "a"), post(None, "")]);
+        assert_eq!(without.into_values().collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn a_difference_shows_no_secret() {
+        let left = |value: &str| Left {
+            buckets: [(
+                "app".to_owned(),
+                [("of hunter2".to_owned(), value.into())].into(),
+            )]
+            .into(),
+            files: [("/out/hunter2".to_owned(), Entry::File(value.into()))].into(),
+            requests: [(format!("POST https://a.example/?{value}"), 1)].into(),
+        };
+        let secrets: Secrets = [("db".to_owned(), Secret::new("hunter2"))].into();
+        let differences =
+            left("hunter2 once").differences(&left("twice hunter2"), &Redaction::of(&secrets));
+        assert_eq!(differences.len(), 4);
+        let shown = format!("{differences:?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("twice [secret db]"), "{shown}");
     }
 }

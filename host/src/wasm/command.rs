@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
-use super::grants::grant_line;
 use super::imports::bindings::campanile::task::types::Failure;
-use super::nowhere::Missed;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Limits, RunFacts};
 use crate::clock::Timestamp;
@@ -107,29 +105,6 @@ pub(super) fn exited(code: i32, stderr: &Capture) -> Failure {
     }
 }
 
-/// The sentence that refuses a path for whose sake the program gave up, if it did.
-pub(super) fn denied_path(missed: &Missed, stderr: &Capture) -> Option<String> {
-    let (said, _) = stderr.bytes();
-    let path = missed.blamed(&String::from_utf8_lossy(&said))?.to_owned();
-    let grant = [
-        ("host", "/a/directory/of/this/host".into()),
-        ("guest", parent(&path).into()),
-        ("access", "read".into()),
-    ];
-    Some(format!(
-        "{path} lies in no directory that is granted; to allow it, add `{}` at the top of the package's sidecar file",
-        grant_line("directories", grant)
-    ))
-}
-
-/// The directory that a path lies in, as a task sees it.
-fn parent(path: &str) -> &str {
-    match path.rsplit_once('/') {
-        Some(("", _)) | None => path,
-        Some((parent, _)) => parent,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,19 +175,5 @@ mod tests {
         let cut_short = Capture::new(5);
         cut_short.write(b"first\nlast\n");
         assert_eq!(exited(1, &cut_short).message, "exited with code 1");
-    }
-
-    #[test]
-    fn a_path_that_lies_nowhere_is_denied_by_name() {
-        let mut missed = Missed::default();
-        missed.add("data/a.txt");
-        let stderr = capture("No such file or directory\n", &Limits::default());
-        let denied = denied_path(&missed, &stderr).unwrap();
-        assert!(
-            denied.starts_with("/data/a.txt lies in no directory"),
-            "{denied}"
-        );
-        assert!(denied.contains("guest = \"/data\""), "{denied}");
-        assert_eq!(parent("/a"), "/a");
     }
 }

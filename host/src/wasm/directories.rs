@@ -17,6 +17,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, OpenMode, WasiView as _};
 
 use super::files::{opening, tell_effects};
+use super::missed::{Refused, Wish};
 use super::nowhere;
 use super::open_files::{OpenFile, OpenFiles, count_open_files};
 use super::store::HostState;
@@ -129,17 +130,13 @@ impl preopens::Host for HostState {
         {
             let handle = self.ctx().table.push(Descriptor::Dir(directory))?;
             self.open_files.hold(&handle, file);
-            if self.effects.are_watched() {
-                self.paths.insert(handle.rep(), guest.clone());
-            }
+            self.paths.insert(handle.rep(), guest.clone());
             handles.push((handle, guest));
         }
         let grants_all = handles.iter().any(|(_, guest)| guest == "/");
-        if self.missed.is_some()
-            && !grants_all
-            && let Some(nowhere) = nowhere::directory()
-        {
+        if !grants_all && let Some(nowhere) = nowhere::directory() {
             let handle = self.ctx().table.push(Descriptor::Dir(nowhere))?;
+            self.paths.insert(handle.rep(), "/".to_owned());
             handles.push((handle, "/".to_owned()));
         }
         Ok(handles)
@@ -171,16 +168,15 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
         )| {
             Box::new(async move {
                 let state = store.data_mut();
-                if state.misses(&directory, &path)? {
+                if state.misses(&directory, &path, wish(how, wanted))? {
                     return Ok((Err(ErrorCode::NoEntry),));
                 }
                 if let Err(why) = state.open_files.may_open() {
                     state.exceeded.record(why);
                     return Ok((Err(ErrorCode::Quota),));
                 }
-                let watched = state.effects.are_watched();
-                let seen = watched.then(|| state.path_in(&directory, &path));
-                let effect = match opening(state, &directory, &path, how).filter(|_| watched) {
+                let seen = state.path_in(&directory, &path);
+                let effect = match opening(&seen, how) {
                     Some(words) => Some(state.effects.begin(|| words)?),
                     None => None,
                 };
@@ -193,9 +189,7 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
                     Ok(opened) => {
                         let file = state.open_files.open();
                         state.open_files.hold(&opened, file);
-                        if let Some(seen) = seen {
-                            state.paths.insert(opened.rep(), seen);
-                        }
+                        state.paths.insert(opened.rep(), seen);
                         Ok((Ok(opened),))
                     }
                     Err(error) => Ok((Err(error.downcast()?),)),
@@ -206,16 +200,51 @@ fn hold_opening(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Result<(
 }
 
 impl HostState {
-    /// Whether `path` lies in no directory that is granted; it is remembered then.
-    fn misses(&mut self, directory: &Resource<Descriptor>, path: &str) -> wasmtime::Result<bool> {
-        let is_nowhere = nowhere::is_nowhere(self.ctx().table.get(directory)?);
-        match &mut self.missed {
-            Some(missed) if is_nowhere && !matches!(path, "" | ".") => {
-                missed.add(path);
-                Ok(true)
-            }
-            _ => Ok(false),
+    /// Whether `path` lies in no directory that is granted. It is remembered then, and also when it lies in one that
+    /// may not be written and `wish` is to.
+    pub(super) fn misses(
+        &mut self,
+        directory: &Resource<Descriptor>,
+        path: &str,
+        wish: Wish,
+    ) -> wasmtime::Result<bool> {
+        let descriptor = self.ctx().table.get(directory)?;
+        let is_nowhere = nowhere::is_nowhere(descriptor) && !matches!(path, "" | ".");
+        let is_read_only = match descriptor {
+            Descriptor::Dir(directory) => matches!(directory.perms, FsPerms::ReadOnly),
+            Descriptor::File(_) => false,
+        };
+        if is_nowhere || (wish == Wish::Write && is_read_only) {
+            let path = self.path_in(directory, path);
+            self.missed.add(Refused {
+                read_only: self.grant_of(&path),
+                path,
+                wish,
+            });
         }
+        Ok(is_nowhere)
+    }
+
+    /// The granted directory that holds `path`, as the guest sees it.
+    fn grant_of(&self, path: &str) -> Option<String> {
+        let holds = |guest: &str| {
+            let rest = path.strip_prefix(guest.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let guests = self.grants.directories.iter().map(|grant| &grant.guest);
+        let nearest = guests
+            .filter(|guest| holds(guest))
+            .max_by_key(|guest| guest.len());
+        nearest.cloned()
+    }
+}
+
+/// What whoever opens a file like this wants of it.
+fn wish(how: OpenFlags, wanted: DescriptorFlags) -> Wish {
+    let changes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
+    match how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE) {
+        true => Wish::Write,
+        false => Wish::Read,
     }
 }
 

@@ -17,19 +17,25 @@ use wasmtime_wasi::p2::{
 use hyper::body::Bytes;
 
 use super::effects::{Begun, Crash, Effects};
+use super::missed::Wish;
 use super::open_files::OpenFile;
 use super::store::HostState;
 
 type Fd = Resource<Descriptor>;
 
 /// Stand before one function of `descriptor`: what it does in words, and then wasmtime's own doing.
+/// `in` names what it changes in which directories: they may not be granted for that, which is remembered.
 macro_rules! tell {
-    ($files:ident, $name:ident, $function:literal, ($($argument:ident: $type:ty),*), $words:expr) => {
+    (
+        $files:ident, $name:ident, $function:literal, ($($argument:ident: $type:ty),*),
+        $(in $directory:ident: $path:ident,)* $words:expr
+    ) => {
         $files.func_wrap_async(
             concat!("[method]descriptor.", $function),
             |mut store: StoreContextMut<'_, HostState>, ($($argument,)*): ($($type,)*)| {
                 Box::new(async move {
                     let state = store.data_mut();
+                    $(state.misses(&$directory, &$path, Wish::Write)?;)*
                     let words: fn(&HostState, ($(&$type,)*)) -> String = $words;
                     let effect = state.effects.begin(|| words(state, ($(&$argument,)*)))?;
                     let done = state.filesystem().$name($($argument),*).await;
@@ -53,16 +59,16 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
         let path = state.path_of(fd);
         format!("wasi:filesystem: write {} bytes at {offset} to {path}", bytes.len())
     });
-    tell!(files, create_directory_at, "create-directory-at", (fd: Fd, path: String), |state, (fd, path)| {
+    tell!(files, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, |state, (fd, path)| {
         format!("wasi:filesystem: create the directory {}", state.path_in(fd, path))
     });
-    tell!(files, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), |state, (fd, path)| {
+    tell!(files, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |state, (fd, path)| {
         format!("wasi:filesystem: remove {}", state.path_in(fd, path))
     });
-    tell!(files, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), |state, (fd, target, path)| {
+    tell!(files, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, |state, (fd, target, path)| {
         format!("wasi:filesystem: link {} to {target}", state.path_in(fd, path))
     });
-    tell!(files, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), |state, (fd, old, new_fd, new)| {
+    tell!(files, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, |state, (fd, old, new_fd, new)| {
         let new = state.path_in(new_fd, new);
         format!("wasi:filesystem: rename {} to {new}", state.path_in(fd, old))
     });
@@ -71,6 +77,7 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
         link_at,
         "link-at",
         (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String),
+        in new_fd: new,
         |state, (fd, _, old, new_fd, new)| {
             let new = state.path_in(new_fd, new);
             format!("wasi:filesystem: link {new} to {}", state.path_in(fd, old))
@@ -81,6 +88,7 @@ pub(super) fn tell_effects(files: &mut LinkerInstance<'_, HostState>) -> wasmtim
         set_times_at,
         "set-times-at",
         (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp),
+        in fd: path,
         |state, (fd, _, path, _, _)| {
             format!("wasi:filesystem: set the times of {}", state.path_in(fd, path))
         }
@@ -123,6 +131,7 @@ fn remove_directories(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Re
                 if name > 0 {
                     path.truncate(name);
                 }
+                state.misses(&fd, &path, Wish::Write)?;
                 let effect = state.effects.begin(|| {
                     let path = state.path_in(&fd, &path);
                     format!("wasi:filesystem: remove the directory {path}")
@@ -135,9 +144,8 @@ fn remove_directories(files: &mut LinkerInstance<'_, HostState>) -> wasmtime::Re
     )
 }
 
-/// Whether opening with these flags changes a file, in words.
-pub(super) fn opening(state: &HostState, fd: &Fd, path: &str, how: OpenFlags) -> Option<String> {
-    let path = state.path_in(fd, path);
+/// Whether opening `path` with these flags changes a file, in words.
+pub(super) fn opening(path: &str, how: OpenFlags) -> Option<String> {
     if how.contains(OpenFlags::TRUNCATE) {
         Some(format!("wasi:filesystem: open {path}, emptying it"))
     } else if how.contains(OpenFlags::CREATE) {
@@ -148,7 +156,7 @@ pub(super) fn opening(state: &HostState, fd: &Fd, path: &str, how: OpenFlags) ->
 }
 
 impl HostState {
-    /// The path by which the guest opened it; empty when nobody watches.
+    /// The path by which the guest opened it.
     fn path_of(&self, fd: &Fd) -> String {
         self.paths.get(&fd.rep()).cloned().unwrap_or_default()
     }

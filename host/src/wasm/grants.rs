@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::Request;
 use hyper::http::uri::Scheme;
+use hyper::{Method, Request};
 use serde_json::Value;
 use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtxBuilder};
 
@@ -124,6 +124,21 @@ pub(super) fn grant_line<'k>(
     format!("grants.{kind} = [{{ {} }}]", keys.join(", "))
 }
 
+/// The methods that everybody knows.
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+/// What is wrong with a method as a person wrote it; the clause reads after the method. By RFC 9110 the case counts.
+pub(crate) fn method_fault(method: &str) -> Option<String> {
+    if Method::from_bytes(method.as_bytes()).is_err() {
+        return Some("which is not an HTTP method such as \"GET\"".to_owned());
+    }
+    let meant = method.to_ascii_uppercase();
+    let is_another = meant != method && METHODS.contains(&meant.as_str());
+    is_another.then(|| format!("but the case of a method counts: write \"{meant}\""))
+}
+
 /// Where a request wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
@@ -158,7 +173,7 @@ impl Destination {
             return None;
         }
         Some(Destination {
-            method: request.method().as_str().to_ascii_uppercase(),
+            method: request.method().as_str().to_owned(),
             https,
             host,
             port: authority
@@ -408,6 +423,8 @@ mod tests {
         assert!(reach_of("GET", "http://example.com:8080/").is_some());
         assert!(reach_of("HEAD", "http://example.com:8080/").is_some());
         assert_eq!(reach_of("POST", "http://example.com:8080/"), None);
+        // Another method, by RFC 9110.
+        assert_eq!(reach_of("get", "http://example.com:8080/"), None);
         assert_eq!(reach_of("GET", "http://example.com/"), None);
     }
 

@@ -16,13 +16,13 @@ use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks};
 
-use super::body::bounded;
 use super::connect::{Connection, connect};
 use super::effects::{Begun, Crash, Effects};
 use super::gauges::Gauge;
 use super::grants::{Denial, Destination, Reach, reach};
+use super::response::{Bounds, bounded};
 use super::script::{Replies, ask};
-use super::{Grants, StopSignal};
+use super::{Grants, Resource, StopSignal};
 
 /// Resolving, connecting and greeting; a guest may ask for less.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -111,14 +111,9 @@ impl WasiHttpHooks for HttpGate {
                 self.denial.clone(),
                 self.turns.clone(),
                 self.waits(options.unwrap_or_default()),
-                self.response_bytes.clone(),
+                self.bounds(),
             )),
-            Network::Scripted(script) => Box::pin(ask(
-                Arc::clone(script),
-                request,
-                self.response_bytes.clone(),
-                self.wait_max,
-            )),
+            Network::Scripted(script) => Box::pin(ask(Arc::clone(script), request, self.bounds())),
         };
         match self.effects.are_watched() {
             false => Box::new(answer),
@@ -170,12 +165,21 @@ impl HttpGate {
         };
         if !self.requests.take(1) {
             self.exceeded.record(format!(
-                "the task has made {} HTTP requests, its limit; raise `http_requests` among the limits of the package's sidecar file",
-                self.requests.limit
+                "the task has made {} HTTP requests, its limit; {}",
+                self.requests.limit,
+                Resource::HttpRequests.raise()
             ));
             return Err(Error::ConnectionLimitReached);
         }
         Ok((destination, reach))
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            bytes_most: self.response_bytes.clone(),
+            wait_max: self.wait_max,
+            exceeded: self.exceeded.clone(),
+        }
     }
 
     fn waits(&self, options: RequestOptions) -> Waits {
@@ -201,7 +205,7 @@ async fn exchange(
     denial: Denial,
     turns: Turns,
     waits: Waits,
-    response_bytes: Gauge,
+    bounds: Bounds,
 ) -> Result<Exchanged> {
     let (sender, driver) = timeout(waits.connect, async {
         let turn = Arc::clone(&turns.under_way).acquire_owned().await;
@@ -213,11 +217,14 @@ async fn exchange(
     .map_err(|_| Error::ConnectionTimeout)??;
     let response = timeout(waits.first_byte, sender.send(request))
         .await
-        .map_err(|_| Error::HttpResponseTimeout)?
+        .map_err(|_| {
+            bounds.note_wait(waits.first_byte);
+            Error::HttpResponseTimeout
+        })?
         .map_err(protocol_error)?;
     let response = response.map(|incoming| {
         let body = incoming.map_err(protocol_error).boxed_unsync();
-        bounded(body, response_bytes, waits.between_bytes)
+        bounded(body, bounds, waits.between_bytes)
     });
     Ok((response, driver))
 }
@@ -518,6 +525,10 @@ mod tests {
             matches!(error, Error::HttpResponseBodySize(Some(1000))),
             "{error:?}"
         );
+        assert_eq!(
+            gate.exceeded.message().unwrap(),
+            "a response had more than 1000 bytes, the limit; raise `http_response` among the limits of the package's sidecar file"
+        );
         served.abort();
     }
 
@@ -530,6 +541,10 @@ mod tests {
             .unwrap();
         let error = response.into_body().collect().await.unwrap_err();
         assert!(matches!(error, Error::ConnectionReadTimeout), "{error:?}");
+        assert_eq!(
+            gate.exceeded.message().unwrap(),
+            "a server let the task wait for 300ms, its limit; raise `http_wait` among the limits of the package's sidecar file"
+        );
         served.abort();
     }
 

@@ -10,6 +10,7 @@ use wasmtime_wasi::WasiView as _;
 use super::BucketGrant;
 use super::grants::grant_line;
 use super::imports::bindings::wasi::keyvalue::{atomics, batch, store};
+use super::limits::Resource as Limit;
 use super::store::HostState;
 
 /// Of a key.
@@ -72,7 +73,8 @@ pub trait Buckets: Send + Sync {
 pub enum BucketError {
     /// It would grow beyond its limit.
     #[error(
-        "the bucket would have {bytes} bytes and its limit is {bytes_max}; delete what is not needed, or raise `keyvalue` among the limits of the package's sidecar file"
+        "the bucket would have {bytes} bytes and its limit is {bytes_max}; delete what is not needed, or {}",
+        Limit::Keyvalue.raise()
     )]
     Full { bytes: u64, bytes_max: u64 },
     /// What is under the key is no decimal number, or the sum is none that fits 64 bits.
@@ -307,10 +309,14 @@ impl HostState {
         changes.iter().find_map(|(key, value)| {
             let bytes = value.as_ref().map_or(0, Vec::len);
             let fault = if key.len() > KEY_BYTES_MAX {
-                format!("the key has {} bytes and may have {KEY_BYTES_MAX}", key.len())
+                format!(
+                    "the key has {} bytes and may have {KEY_BYTES_MAX}",
+                    key.len()
+                )
             } else if bytes as u64 > value_bytes_max {
                 format!(
-                    "the value has {bytes} bytes and its limit is {value_bytes_max}; raise `keyvalue_value` among the limits of the package's sidecar file"
+                    "the value has {bytes} bytes and its limit is {value_bytes_max}; {}",
+                    Limit::KeyvalueValue.raise()
                 )
             } else {
                 return None;
@@ -360,8 +366,9 @@ impl HostState {
         let bytes: usize = keys.iter().filter_map(value).map(Vec::len).sum();
         if bytes > self.host_call_bytes_max {
             return Ok(other(format!(
-                "the values have {bytes} bytes together, and {} pass in one call: read fewer keys at once",
-                self.host_call_bytes_max
+                "the values have {bytes} bytes together, and {} pass in one call: read fewer keys at once, or {}",
+                self.host_call_bytes_max,
+                Limit::HostCall.raise()
             )));
         }
         Ok(Ok(keys.iter().map(|key| value(key).cloned()).collect()))

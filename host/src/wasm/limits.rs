@@ -94,6 +94,21 @@ words! {
         HttpResponse => "http_response",
         /// The largest that a bucket was after a change, in bytes.
         Keyvalue => "keyvalue",
+        /// One value in a bucket, in bytes. How much is used is not told.
+        KeyvalueValue => "keyvalue_value",
+        /// What crosses between guest and host in one call, in bytes. How much is used is not told.
+        HostCall => "host_call",
+        /// What the guest holds of the host at once. How much is used is not told.
+        Handles => "handles",
+        /// Waiting for a server, in milliseconds. How much is used is not told.
+        HttpWait => "http_wait",
+    }
+}
+
+impl Resource {
+    /// What to do about a limit that is too narrow, as a clause.
+    pub(crate) fn raise(self) -> String {
+        format!("raise `{self}` among the limits of the package's sidecar file")
     }
 }
 

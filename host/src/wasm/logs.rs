@@ -1,6 +1,6 @@
 //! What a guest logged, within a bound.
 
-use super::LogLine;
+use super::{LogLine, Resource};
 use crate::clock::Timestamp;
 
 /// The group of lines that the host itself adds.
@@ -69,8 +69,10 @@ impl Logs {
                 level: "warn".to_owned(),
                 context: OWN_CONTEXT.to_owned(),
                 message: format!(
-                    "{} log lines were dropped or cut here; the limit is {} bytes",
-                    self.dropped_lines, self.bytes_max
+                    "{} log lines were dropped or cut here; the limit is {} bytes; to keep more, {}",
+                    self.dropped_lines,
+                    self.bytes_max,
+                    Resource::Log.raise()
                 ),
             });
         }
@@ -97,7 +99,8 @@ mod tests {
         assert_eq!(lines[1].message, "é".repeat(14));
         assert_eq!(
             lines[2].message,
-            "11 log lines were dropped or cut here; the limit is 100 bytes"
+            "11 log lines were dropped or cut here; the limit is 100 bytes; to keep more, \
+             raise `log` among the limits of the package's sidecar file"
         );
         assert_eq!(lines[2].context, "campanile");
     }

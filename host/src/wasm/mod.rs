@@ -10,7 +10,6 @@
 mod adapt;
 mod address;
 mod artifact;
-mod body;
 mod command;
 mod connect;
 mod cpu;
@@ -28,11 +27,13 @@ mod imports;
 mod keyvalue;
 mod limits;
 mod logs;
+mod missed;
 mod nowhere;
 mod open_files;
 mod outline;
 mod random;
 mod recognise;
+mod response;
 mod run;
 mod script;
 mod secrets;
@@ -60,10 +61,12 @@ use crate::telemetry::printable_line;
 use crate::words::words;
 
 pub use effects::{Crash, Witness};
+pub(crate) use grants::method_fault;
 pub use http::Network;
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
 pub use limits::{Limits, Resource, Share, Usage};
 pub use script::{HttpReply, HttpRequest, Replies};
+pub(crate) use secrets::Redaction;
 pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
 
@@ -170,7 +173,7 @@ pub struct HttpGrant {
     pub host: String,
     /// None is the scheme's own port.
     pub port: Option<u16>,
-    /// Upper case; empty means every method.
+    /// Compared with their case, as RFC 9110 has it; empty means every method.
     pub methods: Vec<String>,
 }
 
@@ -548,4 +551,4 @@ impl Drop for Sandbox {
 pub struct SandboxError(String);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,6 +18,7 @@ use wasmtime_wasi::{WasiView as _, async_trait};
 
 use super::files::as_wasi;
 use super::gauges::Gauge;
+use super::limits::Resource as Limit;
 use super::store::HostState;
 
 /// Listings of directories under way at once: each is in the host's memory whole.
@@ -60,7 +61,8 @@ impl OpenFiles {
         match self.now.load(Ordering::Relaxed) < most {
             true => Ok(()),
             false => Err(format!(
-                "the task has {most} files and directories open, its limit; close some, or raise `open_files` among the limits of the package's sidecar file"
+                "the task has {most} files and directories open, its limit; close some, or {}",
+                Limit::OpenFiles.raise()
             )),
         }
     }

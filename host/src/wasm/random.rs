@@ -5,6 +5,7 @@ use wasmtime::component::Linker;
 use wasmtime_wasi::WasiView as _;
 use wasmtime_wasi::p2::bindings::random::{insecure, random};
 
+use super::Resource;
 use super::store::HostState;
 
 /// As wasmtime-wasi names them; a test notices when that changes.
@@ -39,8 +40,9 @@ fn take(state: &HostState, bytes: u64) -> wasmtime::Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the task asked for more than {} random bytes; raise `random` among the limits of the package's sidecar file",
-        random.limit
+        "the task asked for more than {} random bytes; {}",
+        random.limit,
+        Resource::Random.raise()
     );
     state.exceeded.record(message.clone());
     Err(wasmtime::Error::msg(message))

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
+use wasmtime::component::ResourceTableError;
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
@@ -25,8 +26,16 @@ const MESSAGE_BYTES_MAX: usize = 8 << 10;
 /// Stands at the end of a message that was cut.
 pub(super) const MESSAGE_CUT: &str = " [the rest was dropped]";
 
-const PUT_ELSEWHERE: &str =
-    "put large results in a file or a database and give back where they are";
+/// What the engine says when it refuses to copy something because of its size, and when the guest holds too much: its
+/// errors have no public types. Tests notice when that changes.
+const TOO_MUCH_AT_ONCE: &str = "too much data is being copied";
+const HANDLES_GONE: &str = "store handle limit exceeded";
+
+/// What to do about a result that is too large.
+fn put_elsewhere() -> String {
+    let raise = Resource::Output.raise();
+    format!("put large results in a file or a database and give back where they are, or {raise}")
+}
 
 /// Carry `call` out. Whatever happens is in the report.
 pub(super) async fn run(call: Call, clock: Clock) -> Report {
@@ -152,28 +161,33 @@ struct Success {
 fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     match ended {
         Ended::Returned(Gave::Completion(completion)) => completed(completion, limits),
-        Ended::Returned(Gave::Failure(failure)) => Err(failed(failure, state, limits)),
+        Ended::Returned(Gave::Failure(failure)) => {
+            deny_missed(state, &failure.message);
+            Err(failed(failure, state, limits))
+        }
         Ended::Returned(Gave::Exit(0)) => printed(state, limits),
         Ended::Returned(Gave::Exit(code)) => {
-            deny_missed(state);
+            deny_missed(state, "");
             Err(failed(command::exited(code, &state.stderr), state, limits))
         }
         Ended::Broke(error) => {
-            deny_missed(state);
+            deny_missed(state, "");
             Err(broke(&error, state, limits))
         }
         Ended::TimedOut => Err(failure(
             Outcome::TimedOut,
             format!(
-                "the task was stopped after its time-out of {}",
-                humantime::format_duration(limits.timeout)
+                "the task was stopped after its time-out of {}; to give it more, {}",
+                humantime::format_duration(limits.timeout),
+                Resource::Timeout.raise()
             ),
         )),
         Ended::Spent => Err(failure(
             Outcome::TimedOut,
             format!(
-                "the task was stopped after {} on a processor, its limit `cpu`",
-                humantime::format_duration(limits.cpu.unwrap_or(limits.timeout))
+                "the task was stopped after {} on a processor, its limit; to give it more, {}",
+                humantime::format_duration(limits.cpu.unwrap_or(limits.timeout)),
+                Resource::Cpu.raise()
             ),
         )),
         Ended::Dropped => Err(failure(
@@ -183,11 +197,14 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
     }
 }
 
-/// Remember as refused what a program wanted of directories that were not granted, if it gave up for that.
-fn deny_missed(state: &HostState) {
-    let missed = state.missed.as_ref();
-    if let Some(message) = missed.and_then(|missed| command::denied_path(missed, &state.stderr)) {
-        state.denial.record(message);
+/// Remember as refused what a guest wanted of directories and was not granted, if it gave up for that, going by what it
+/// `said` at its end and on stderr.
+fn deny_missed(state: &HostState, said: &str) {
+    let (stderr, _) = state.stderr.bytes();
+    let stderr = String::from_utf8_lossy(&stderr);
+    let blamed = state.missed.blamed(said);
+    if let Some(refused) = blamed.or_else(|| state.missed.blamed(&stderr)) {
+        state.denial.record(refused.refusal());
     }
 }
 
@@ -201,8 +218,9 @@ fn printed(state: &HostState, limits: &Limits) -> Verdict {
             return Err(failure(
                 Outcome::InvalidOutput,
                 format!(
-                    "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {PUT_ELSEWHERE}",
-                    limits.output_bytes_max
+                    "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
+                    limits.output_bytes_max,
+                    put_elsewhere()
                 ),
             ));
         }
@@ -224,9 +242,10 @@ fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
         };
         if text.len() > limits.output_bytes_max {
             return Err(invalid(format!(
-                "has {} bytes and its limit is {}; {PUT_ELSEWHERE}",
+                "has {} bytes and its limit is {}; {}",
                 text.len(),
-                limits.output_bytes_max
+                limits.output_bytes_max,
+                put_elsewhere()
             )));
         }
         match serde_json::from_str(&text) {
@@ -313,21 +332,54 @@ fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure
     }
     if is_giant_result(error) {
         let message = format!(
-            "what the task returned is far too large: its limit is {} bytes; {PUT_ELSEWHERE}",
-            limits.output_bytes_max
+            "what the task returned is far too large: its limit is {} bytes; {}",
+            limits.output_bytes_max,
+            put_elsewhere()
         );
         return failure(Outcome::InvalidOutput, message);
     }
-    failure(Outcome::Trapped, trap_message(error, &state.stderr.text()))
+    let message = trap_message(error, &state.stderr.text());
+    let reason = limit_passed(error, limits).or_else(|| state.exceeded.message());
+    let message = match reason {
+        // It was the reason itself that trapped.
+        Some(reason) if message.contains(&reason) => message,
+        Some(reason) => format!("{reason} ({message})"),
+        None => message,
+    };
+    failure(Outcome::Trapped, message)
+}
+
+/// The limit that the engine itself holds and that the call would have passed.
+fn limit_passed(error: &wasmtime::Error, limits: &Limits) -> Option<String> {
+    if is_giant(error) {
+        return Some(format!(
+            "the task and the host may not hand each other more than {} bytes in one call; {}",
+            limits.host_call_bytes_max,
+            Resource::HostCall.raise()
+        ));
+    }
+    let full = error.downcast_ref::<ResourceTableError>();
+    let is_full = matches!(full, Some(ResourceTableError::Full))
+        || error.root_cause().to_string().contains(HANDLES_GONE);
+    is_full.then(|| {
+        format!(
+            "the task may not hold more than {} files, streams, requests and the like at once; {}",
+            limits.handles_max,
+            Resource::Handles.raise()
+        )
+    })
 }
 
 /// Whether the engine refused to copy a result because of its size.
 ///
-/// The engine's error has no public type. The same one is raised when the guest hands too much to an import,
-/// but then some code of the guest is under way.
+/// The same error is raised when the guest hands too much to an import, but then some code of the guest is under way.
 fn is_giant_result(error: &wasmtime::Error) -> bool {
-    let text = error.root_cause().to_string();
-    text.starts_with("too much data is being copied") && !error.is::<WasmBacktrace>()
+    is_giant(error) && !error.is::<WasmBacktrace>()
+}
+
+/// Whether the engine refused to copy something because of its size.
+fn is_giant(error: &wasmtime::Error) -> bool {
+    error.root_cause().to_string().starts_with(TOO_MUCH_AT_ONCE)
 }
 
 fn failure(kind: Outcome, message: String) -> Failure {

@@ -1,16 +1,14 @@
 //! A script in place of the network, for tests of tasks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, Response};
 use wasmtime_wasi_http::{Error, Result, WasiBody};
 
-use super::body::bounded;
-use super::gauges::Gauge;
 use super::http::{Driver, Exchanged};
+use super::response::{Bounds, bounded};
 
 /// Of the body of a request that a script answers.
 const SCRIPTED_BODY_BYTES_MAX: usize = 64 << 20;
@@ -24,7 +22,7 @@ pub trait Replies: Send + Sync {
 /// A request of a guest, as it would go out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Upper case.
+    /// As the guest wrote it; its case counts.
     pub method: String,
     /// With scheme, host, path and query.
     pub url: String,
@@ -49,8 +47,7 @@ pub enum HttpReply {
 pub(super) async fn ask(
     script: Arc<dyn Replies>,
     request: Request<WasiBody>,
-    response_bytes: Gauge,
-    wait: Duration,
+    bounds: Bounds,
 ) -> Result<Exchanged> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, SCRIPTED_BODY_BYTES_MAX);
@@ -81,8 +78,9 @@ pub(super) async fn ask(
         response = response.header(name, value);
     }
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+    let wait = bounds.wait_max;
     let response = response
-        .body(bounded(body.boxed_unsync(), response_bytes, wait))
+        .body(bounded(body.boxed_unsync(), bounds, wait))
         .map_err(|_| Error::HttpProtocolError)?;
     let driver: Driver = Box::new(std::future::ready(Ok(())));
     Ok((response, driver))

@@ -47,7 +47,7 @@ impl fmt::Debug for Secret {
 
 /// Takes the values of secrets out of whatever a call leaves behind: in either case of their letters, and as JSON and
 /// addresses write them.
-pub(super) struct Redaction(Vec<Sought>);
+pub(crate) struct Redaction(Vec<Sought>);
 
 /// A value that is looked for, and what takes its place.
 struct Sought {
@@ -56,7 +56,7 @@ struct Sought {
 }
 
 impl Redaction {
-    pub(super) fn of(secrets: &Secrets) -> Redaction {
+    pub(crate) fn of(secrets: &Secrets) -> Redaction {
         let mut found = Vec::new();
         for (name, secret) in secrets {
             let value = secret.reveal().trim();
@@ -77,7 +77,7 @@ impl Redaction {
     }
 
     /// Take them out of `text`, also what is left of one where the text was cut and marked so.
-    pub(super) fn text(&self, text: &mut String) {
+    pub(crate) fn text(&self, text: &mut String) {
         if self.0.is_empty() {
             return;
         }

@@ -14,6 +14,8 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
+use super::Resource;
+
 /// Begins the line that tells where a stream was cut.
 pub(super) const STREAM_CUT: &str = "\n[campanile: ";
 
@@ -70,8 +72,9 @@ impl Capture {
         if cut_short {
             let dropped = beyond + (head.len() - whole) as u64;
             text.push_str(&format!(
-                "{STREAM_CUT}{dropped} more bytes were dropped; the limit is {} bytes]\n",
-                kept.text_bytes_max
+                "{STREAM_CUT}{dropped} more bytes were dropped; the limit is {} bytes; to keep more, {}]\n",
+                kept.text_bytes_max,
+                Resource::Stdio.raise()
             ));
         }
         text
@@ -183,7 +186,8 @@ mod tests {
         }
         assert_eq!(
             capture.text(),
-            "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes]\n"
+            "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes; to keep more, \
+             raise `stdio` among the limits of the package's sidecar file]\n"
         );
     }
 
@@ -192,10 +196,9 @@ mod tests {
         let capture = Capture::of_program(4, 4);
         capture.write(b"abcdefgh");
         assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
-        assert_eq!(
-            capture.text(),
-            "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes]\n"
-        );
+        assert!(capture.text().starts_with(
+            "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes; to keep more, "
+        ));
         capture.clear();
         assert_eq!(capture.bytes().0, b"");
     }

@@ -15,7 +15,7 @@ use super::gauges::Gauges;
 use super::grants::{self, Denial};
 use super::http::{HttpGate, Turns};
 use super::logs::Logs;
-use super::nowhere::Missed;
+use super::missed::Missed;
 use super::open_files::OpenFiles;
 use super::sockets::SocketGate;
 use super::stdio::Capture;
@@ -44,7 +44,7 @@ pub(super) struct HostState {
     /// The first limit that something was refused for, other than those of the meter.
     pub(super) exceeded: Denial,
     pub(super) open_files: OpenFiles,
-    /// Of each open file and directory, the guest's path; kept only while somebody watches.
+    /// Of each open file and directory, the guest's path.
     pub(super) paths: HashMap<u32, String>,
     pub(super) secrets: Arc<Secrets>,
     pub(super) buckets: Arc<dyn Buckets>,
@@ -54,8 +54,8 @@ pub(super) struct HostState {
     pub(super) keyvalue_value_bytes_max: u64,
     /// Empty until they are opened.
     pub(super) directories: Vec<Granted>,
-    /// What a program wanted of directories that were not granted; none for a call of a function.
-    pub(super) missed: Option<Missed>,
+    /// What it wanted of directories and was not granted.
+    pub(super) missed: Missed,
     wasi: WasiCtx,
     resources: ResourceTable,
     http: WasiHttpCtx,
@@ -100,7 +100,6 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let gauges = Gauges::new(limits);
     let exceeded = Denial::default();
     let effects = Effects::new(world.witness);
-    let missed = program.is_some().then(Missed::default);
     let turns = Turns::default();
     let is_real = matches!(world.network, Network::Real);
     let socket_gate = SocketGate::new(grants.clone(), is_real, turns.clone(), denial.clone());
@@ -148,7 +147,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
         keyvalue_bytes_max: limits.keyvalue_bytes_max,
         keyvalue_value_bytes_max: limits.keyvalue_value_bytes_max,
         directories: Vec::new(),
-        missed,
+        missed: Missed::default(),
         wasi: wasi.build(),
         resources,
         http,
@@ -243,15 +242,17 @@ impl Meter {
     pub(super) fn refusal(&self) -> Option<String> {
         if let Some(wanted) = self.memory.refused {
             return Some(format!(
-                "the task wanted {} of memory and its limit is {}; raise `memory` among the limits of the package's sidecar file, or use less",
+                "the task wanted {} of memory and its limit is {}; {}, or use less",
                 size(wanted),
                 size(self.memory.max),
+                Resource::Memory.raise(),
             ));
         }
         self.tables.refused.map(|wanted| {
             format!(
-                "the task wanted tables of {wanted} elements and its limit is {}",
-                self.tables.max
+                "the task wanted tables of {wanted} elements and its limit is {}; {}, or use less",
+                self.tables.max,
+                Resource::TableElements.raise(),
             )
         })
     }

@@ -6,21 +6,18 @@ use std::slice;
 use std::sync::Arc;
 
 use clap::Args;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{Given, Opened, io_failure, of, print_refused};
+use super::replies::Script;
+use super::{Given, Opened, io_failure, of, print_refused, tell_unanswered};
 use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::config::Config;
 use crate::package::granted::{self, Granted};
 use crate::package::requests::{Request, denial};
 use crate::telemetry::printable;
-use crate::trial::{self, Idempotence, Stage};
-use crate::wasm::{self, HttpReply, HttpRequest, Replies};
-
-/// Of a file of replies.
-const REPLIES_BYTES_MAX: u64 = 16 << 20;
+use crate::trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
+use crate::wasm;
 
 #[derive(Args)]
 pub(in crate::cli) struct Check {
@@ -30,6 +27,9 @@ pub(in crate::cli) struct Check {
     /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: 200 and nothing]
     #[arg(long, value_name = "FILE")]
     replies: Option<PathBuf>,
+    /// At how many effects the task is crashed: each costs four calls
+    #[arg(long, value_name = "N", default_value_t = EFFECTS_CRASHED, value_parser = effects)]
+    effects: usize,
     /// Only tell, and do not call the task
     #[arg(long, conflicts_with = "idempotent")]
     no_call: bool,
@@ -44,13 +44,14 @@ impl Check {
             Some(path) => Script::read(path)?,
             None => Script::default(),
         };
+        let replies = Arc::new(replies);
         let opened = match self.given.open(config).await? {
             Ok(opened) => opened,
             Err(refused) => return print_refused(common, &self.given.file, refused),
         };
         let stage = match self.given.stage(&opened.package, config).await? {
             Ok(stage) => Stage {
-                replies: Some(Arc::new(replies)),
+                replies: Some(Arc::clone(&replies) as Arc<dyn wasm::Replies>),
                 ..stage
             },
             Err(error) => return Err(Failure::failed(error.to_string())),
@@ -61,7 +62,8 @@ impl Check {
         let found = match self.no_call || !missing.is_empty() {
             true => None,
             false => {
-                let check = trial::check(&opened.sandbox, &subject, &stage, &opened.clock);
+                let Opened { sandbox, clock, .. } = &opened;
+                let check = trial::check(sandbox, &subject, &stage, clock, self.effects);
                 Some(check.await.map_err(io_failure)?)
             }
         };
@@ -70,6 +72,7 @@ impl Check {
             imports: &imports,
             missing: &missing,
             found: found.as_ref(),
+            unanswered: &replies.unanswered(&stage.secrets),
             is_called: !self.no_call,
         };
         match (common.json, self.idempotent) {
@@ -88,6 +91,13 @@ impl Check {
     }
 }
 
+fn effects(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("must be a whole number of at least 1".to_owned()),
+        Ok(effects) => Ok(effects),
+    }
+}
+
 /// The interfaces that the file imports.
 fn imports(file: &Path) -> Result<Vec<String>, Failure> {
     let unread = |error: String| Failure::failed(format!("{}: {error}", file.display()));
@@ -102,6 +112,8 @@ struct Told<'a> {
     imports: &'a [String],
     missing: &'a [Request],
     found: Option<&'a Idempotence>,
+    /// The requests that no reply was for.
+    unanswered: &'a [String],
     is_called: bool,
 }
 
@@ -113,6 +125,7 @@ impl Told<'_> {
             "imports": self.imports,
             "granted": self.granted(),
             "missing": self.missing.iter().map(|one| denial(&package.name, slice::from_ref(one))).collect::<Vec<_>>(),
+            "unanswered": self.unanswered,
             "idempotence": self.found.map(found_value),
         })
     }
@@ -139,8 +152,18 @@ impl Told<'_> {
     }
 
     fn crashes(&self) -> Result<(), Failure> {
+        tell_unanswered(self.unanswered);
         match self.found {
-            Some(found) => output::line(&printable(&found.to_string())),
+            Some(found) => {
+                if found.tried < found.undisturbed.effects.len() {
+                    let all = found.undisturbed.effects.len();
+                    output::talk(&format!(
+                        "not crashed at {} effects; `--effects {all}` crashes it at all of them",
+                        all - found.tried
+                    ));
+                }
+                output::line(&printable(&found.to_string()))
+            }
             None if !self.is_called => Ok(()),
             None => {
                 output::talk("the task was not called: it would be denied for what is missing");
@@ -182,93 +205,23 @@ fn found_value(found: &Idempotence) -> Value {
             "differences": differences(&crashed.differences),
         })
     });
+    let unreached = found.unreached.iter().map(|unreached| {
+        json!({
+            "effect": unreached.effect,
+            "number": unreached.number,
+            "moment": unreached.moment,
+        })
+    });
     let undisturbed = &found.undisturbed;
     json!({
         "holds": found.holds(),
+        "tried": found.tried,
         "crashes": found.crashes,
         "effects": undisturbed.effects,
         "outcome": undisturbed.report.outcome,
         "failure": undisturbed.report.failure,
         "unlike": differences(&undisturbed.unlike),
         "broken": broken.collect::<Vec<_>>(),
+        "unreached": unreached.collect::<Vec<_>>(),
     })
-}
-
-/// What granted requests are answered.
-#[derive(Default)]
-struct Script(Vec<Route>);
-
-/// One entry of a file of replies.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Route {
-    /// The method and the beginning of the address.
-    request: String,
-    #[serde(default = "ok")]
-    status: u16,
-    #[serde(default)]
-    headers: Map<String, Value>,
-    /// A text as it is, anything else as JSON.
-    #[serde(default)]
-    body: Value,
-}
-
-fn ok() -> u16 {
-    200
-}
-
-impl Script {
-    fn read(path: &Path) -> Result<Script, Failure> {
-        let wrong = |why: String| Failure::refused(format!("--replies {}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
-        if size.len() > REPLIES_BYTES_MAX {
-            return Err(wrong(format!("it has more than {REPLIES_BYTES_MAX} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let routes: Vec<Route> =
-            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        match routes
-            .iter()
-            .find(|route| !(100..=999).contains(&route.status))
-        {
-            Some(route) => Err(wrong(format!("{} is no HTTP status", route.status))),
-            None => Ok(Script(routes)),
-        }
-    }
-}
-
-impl Replies for Script {
-    fn reply(&self, request: HttpRequest) -> HttpReply {
-        let asked = format!("{} {}", request.method, request.url);
-        let matching = self
-            .0
-            .iter()
-            .filter(|route| asked.starts_with(&route.request));
-        let Some(route) = matching.max_by_key(|route| route.request.len()) else {
-            return match self.0.is_empty() {
-                true => HttpReply::Response {
-                    status: ok(),
-                    headers: Vec::new(),
-                    body: Vec::new(),
-                },
-                // Who says what is answered says all of it.
-                false => HttpReply::Refused,
-            };
-        };
-        let headers = route.headers.iter().map(|(name, value)| {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            (name.clone(), value)
-        });
-        HttpReply::Response {
-            status: route.status,
-            headers: headers.collect(),
-            body: match &route.body {
-                Value::Null => Vec::new(),
-                Value::String(text) => text.clone().into_bytes(),
-                other => other.to_string().into_bytes(),
-            },
-        }
-    }
 }

@@ -70,7 +70,7 @@ fn a_whole_sidecar_is_read() {
         scheme = "http"
         host = "*.Example.com"
         port = 8443
-        methods = ["get"]
+        methods = ["GET"]
         [[grants.http]]
         host = "10.0.0.1"
         [grants]
@@ -377,6 +377,10 @@ fn mistakes_are_named_with_line_and_hint() {
         (
             "[[grants.http]]\nhost = 'x'\nmethods = ['G T']",
             "3: `grants.http[0].methods` holds \"G T\"",
+        ),
+        (
+            "[[grants.http]]\nhost = 'x'\nmethods = ['GET', 'post']",
+            "3: `grants.http[0].methods` holds \"post\", but the case of a method counts: write \"POST\"",
         ),
     ] {
         let error = read(text).unwrap_err();

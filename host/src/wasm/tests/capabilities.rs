@@ -178,26 +178,42 @@ async fn a_task_sees_its_granted_variables_and_nothing_of_the_host_s() {
 
 #[tokio::test]
 async fn a_directory_is_seen_when_granted_and_written_when_writable() {
-    // Without a directory a failure; else makes `made` in it and completes, or traps when it may not.
+    // Makes `made` in its first directory and completes; a failure when it may not.
     let body = format!(
         "(call $get-directories (i32.const 512))
-        (if (i32.eqz (i32.load (i32.const 516))) (then (return (i32.const {OTHER_RESULT}))))
         (call $create-directory (i32.load (i32.load (i32.const 512))) (i32.const 2048) (i32.const 4) (i32.const 520))
-        (if (i32.load8_u (i32.const 520)) (then unreachable))"
+        (if (i32.load8_u (i32.const 520)) (then (return (i32.const {OTHER_RESULT}))))"
     );
+    let no = SaidFailure {
+        message: "Operation not permitted",
+        ..SaidFailure::default()
+    };
     let guest = guest(&body)
         .data(2048, "made")
         .completes(None, None)
-        .fails(OTHER_RESULT, &gave_up());
+        .fails(OTHER_RESULT, &no);
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(call(&artifact)).await;
-    failure(&report, Outcome::Failed);
+    let said = failure(&report, Outcome::Denied);
+    assert_eq!(
+        said.message,
+        "/made lies in no directory that is granted; to allow it, add `[[grants.directories]] \
+         host = \"/a/directory/of/this/host\" guest = \"/made\" access = \"write\"` to the package's sidecar file \
+         (the task said: Operation not permitted)"
+    );
 
     let host = tempfile::tempdir().unwrap();
     let with = |writable| granted(&artifact, directory(host.path(), writable));
     let report = sandbox.run(with(false)).await;
-    failure(&report, Outcome::Trapped);
+    let said = failure(&report, Outcome::Denied);
+    assert!(
+        said.message.starts_with(
+            "/source/made cannot be written: /source is granted to be read only; to allow it, write `access = \"write\"`"
+        ),
+        "{}",
+        said.message
+    );
     assert!(!host.path().join("made").exists());
     let report = sandbox.run(with(true)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");

@@ -24,7 +24,8 @@ async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {
         let took = start.elapsed();
         assert_eq!(
             failure(&report, Outcome::TimedOut).message,
-            "the task was stopped after its time-out of 100ms"
+            "the task was stopped after its time-out of 100ms; \
+             to give it more, raise `timeout` among the limits of the package's sidecar file"
         );
         assert!(took < PATIENCE, "{body}: {took:?}");
         assert!(report.usage.wall_ms >= 100.0);
@@ -242,14 +243,16 @@ async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
     assert_eq!(
         report.stdout,
         format!(
-            "{}\n[campanile: 99000 more bytes were dropped; the limit is 1000 bytes]\n",
+            "{}\n[campanile: 99000 more bytes were dropped; the limit is 1000 bytes; to keep more, \
+             raise `stdio` among the limits of the package's sidecar file]\n",
             "x".repeat(1000)
         )
     );
     assert_eq!(report.logs.len(), 11);
     assert_eq!(
         report.logs[10].message,
-        "990 log lines were dropped or cut here; the limit is 1320 bytes"
+        "990 log lines were dropped or cut here; the limit is 1320 bytes; to keep more, \
+         raise `log` among the limits of the package's sidecar file"
     );
 }
 
@@ -268,12 +271,18 @@ async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
     .await;
     let message = &failure(&report, Outcome::Trapped).message;
     assert!(
-        message.contains("too much data is being copied"),
+        message.contains("more than 16777216 bytes in one call; raise `host_call` among"),
         "{message}"
     );
     let endless = "(loop $more (drop (call $subscribe-duration (i64.const 1))) (br $more))";
     let report = run(guest(endless)).await;
-    failure(&report, Outcome::Trapped);
+    let message = &failure(&report, Outcome::Trapped).message;
+    assert!(
+        message.contains(
+            "more than 1000 files, streams, requests and the like at once; raise `handles` among"
+        ),
+        "{message}"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 mod capabilities;
 mod contract;
 mod forms;
-mod guests;
+pub(crate) mod guests;
 mod hostile;
 mod limits;
 mod malformed;

@@ -1,0 +1,258 @@
+//! What a crash-point check found, and how it is told.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::world::Difference;
+use crate::telemetry::printable_line;
+use crate::wasm::{Outcome, Report};
+
+/// What the check found, without the values of secrets.
+///
+/// Shown, it names each effect that makes the difference, and the difference.
+#[derive(Debug)]
+pub struct Idempotence {
+    pub undisturbed: Undisturbed,
+    /// The crashes after which the world was another, in the order of the effects.
+    pub broken: Vec<Crashed>,
+    /// The crashes that did not come, in the order of the effects.
+    pub unreached: Vec<Unreached>,
+    /// At how many of the effects the task was to crash: all, or evenly many of very many.
+    pub tried: usize,
+    /// How often the task crashed.
+    pub crashes: usize,
+}
+
+/// The call that nothing disturbed.
+#[derive(Debug)]
+pub struct Undisturbed {
+    pub report: Report,
+    /// Its effects, in their order.
+    pub effects: Vec<String>,
+    /// What differed between two calls that nothing disturbed: then nothing can be said about crashes.
+    pub unlike: Vec<Difference>,
+}
+
+/// A crash, and what was wrong after the recovery.
+#[derive(Debug)]
+pub struct Crashed {
+    /// Of the effect, from 1.
+    pub number: usize,
+    pub effect: String,
+    pub moment: Moment,
+    /// How the recovering run ended.
+    pub report: Report,
+    pub differences: Vec<Difference>,
+}
+
+/// A crash that did not come: the run ended without getting so far, other than the undisturbed one.
+///
+/// Nothing is known then of what such a crash would leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    /// Of the effect, from 1.
+    pub number: usize,
+    /// The one that has this number in the undisturbed run.
+    pub effect: String,
+    pub moment: Moment,
+}
+
+/// On which side of an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    Before,
+    After,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Moment::Before => "before",
+            Moment::After => "after",
+        })
+    }
+}
+
+impl Idempotence {
+    /// Whether the task succeeded, and each crash came and made no difference.
+    pub fn holds(&self) -> bool {
+        self.undisturbed.is_a_measure() && self.broken.is_empty() && self.unreached.is_empty()
+    }
+
+    /// `each of its 22 effects`
+    fn where_crashed(&self) -> String {
+        match (self.tried, self.undisturbed.effects.len()) {
+            (1, 1) => "its only effect".to_owned(),
+            (tried, all) if tried == all => format!("each of its {all} effects"),
+            (tried, all) => format!("{tried} of its {all} effects, spread over the whole run"),
+        }
+    }
+}
+
+impl Crashed {
+    pub(super) fn makes_a_difference(&self) -> bool {
+        self.report.outcome != Outcome::Succeeded || !self.differences.is_empty()
+    }
+}
+
+impl Undisturbed {
+    /// Whether it succeeded, and leaves the same world every time.
+    pub(super) fn is_a_measure(&self) -> bool {
+        self.report.outcome == Outcome::Succeeded && self.unlike.is_empty()
+    }
+}
+
+/// What guests wrote is on one line: none of it is to pass for a line of the check.
+impl fmt::Display for Idempotence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let undisturbed = &self.undisturbed;
+        if let Some(failure) = &undisturbed.report.failure {
+            return write!(
+                f,
+                "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
+                failure.kind,
+                printable_line(&failure.message)
+            );
+        }
+        if let Some(unlike) = undisturbed.unlike.first() {
+            return write!(
+                f,
+                "two undisturbed runs leave different worlds, so that nothing can be said of crashes: {} is not the same in both",
+                printable_line(&unlike.what)
+            );
+        }
+        if undisturbed.effects.is_empty() {
+            return f
+                .write_str("idempotent: the task has no effects, so there is nothing to crash at");
+        }
+        let place = self.where_crashed();
+        match (self.broken.len(), self.unreached.is_empty()) {
+            (0, true) if self.tried < undisturbed.effects.len() => write!(
+                f,
+                "idempotent as far as was tried: crashed before and after {place}, and each recovery left the same world"
+            )?,
+            (0, true) => write!(
+                f,
+                "idempotent: crashed before and after {place}, and each recovery left the same world"
+            )?,
+            (0, false) => write!(
+                f,
+                "undecided: to be crashed before and after {place}, and not every crash came"
+            )?,
+            (broken, _) => write!(
+                f,
+                "not idempotent: crashed before and after {place}, and {broken} of {} crashes made a difference",
+                self.crashes
+            )?,
+        }
+        for crashed in &self.broken {
+            write!(f, "\n{crashed}")?;
+        }
+        for unreached in &self.unreached {
+            write!(f, "\n{unreached}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `crashed after effect 1, wasi:keyvalue: …`
+impl fmt::Display for Crashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "crashed {} effect {}, {}",
+            self.moment,
+            self.number,
+            printable_line(&self.effect)
+        )?;
+        if let Some(failure) = &self.report.failure {
+            write!(
+                f,
+                "\n  the recovery ended as {}: {}",
+                failure.kind,
+                printable_line(&failure.message)
+            )?;
+        }
+        for difference in &self.differences {
+            write!(f, "\n  {}", printable_line(&difference.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// `not crashed after effect 1, wasi:keyvalue: …`
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "not crashed {} effect {}, {}: the run ended before it, so that its effects are not those of the undisturbed run",
+            self.moment,
+            self.number,
+            printable_line(&self.effect)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(effects: usize, tried: usize) -> Idempotence {
+        Idempotence {
+            undisturbed: Undisturbed {
+                report: Report {
+                    outcome: Outcome::Succeeded,
+                    failure: None,
+                    ..Report::without_call(Outcome::Succeeded, String::new())
+                },
+                effects: vec!["wasi:http: POST https://a.example/".to_owned(); effects],
+                unlike: Vec::new(),
+            },
+            broken: Vec::new(),
+            unreached: Vec::new(),
+            tried,
+            crashes: 2 * tried,
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_told_in_sentences() {
+        assert_eq!(
+            found(0, 0).to_string(),
+            "idempotent: the task has no effects, so there is nothing to crash at"
+        );
+        assert_eq!(
+            found(1, 1).to_string(),
+            "idempotent: crashed before and after its only effect, and each recovery left the same world"
+        );
+        assert_eq!(
+            found(22, 22).to_string(),
+            "idempotent: crashed before and after each of its 22 effects, and each recovery left the same world"
+        );
+        assert_eq!(
+            found(1000, 200).to_string(),
+            "idempotent as far as was tried: crashed before and after 200 of its 1000 effects, spread over the whole run, \
+             and each recovery left the same world"
+        );
+    }
+
+    #[test]
+    fn a_crash_that_did_not_come_is_no_proof() {
+        let mut found = found(2, 2);
+        assert!(found.holds());
+        found.unreached.push(Unreached {
+            number: 2,
+            effect: "wasi:http: POST https://a.example/\nidempotent: all is well".to_owned(),
+            moment: Moment::After,
+        });
+        assert!(!found.holds());
+        assert_eq!(
+            found.to_string(),
+            "undecided: to be crashed before and after each of its 2 effects, and not every crash came\n\
+             not crashed after effect 2, wasi:http: POST https://a.example/\\nidempotent: all is well: the run ended before it, \
+             so that its effects are not those of the undisturbed run"
+        );
+    }
+}
