@@ -198,12 +198,12 @@ mod tests {
     fn a_refusal_has_the_lines_that_would_allow_it() {
         assert_eq!(
             refused("/data/a.txt", Wish::Read, None).refusal(),
-            "/data/a.txt lies in no directory that is granted; to allow it, add `[[grants.directories]] \
-             host = \"/a/directory/of/this/host\" guest = \"/data\" access = \"read\"` to the package's sidecar file"
+            "/data/a.txt lies in no directory that is granted; to allow it, add `grants.directories = [{ \
+             host = \"/a/directory/of/this/host\", guest = \"/data\", access = \"read\" }]` at the top of the package's sidecar file"
         );
         let written = refused("/data/a.txt", Wish::Write, None).refusal();
         assert!(
-            written.contains("guest = \"/data\" access = \"write\"`"),
+            written.contains("guest = \"/data\", access = \"write\" }]`"),
             "{written}"
         );
         assert_eq!(

@@ -198,8 +198,8 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
     let said = failure(&report, Outcome::Denied);
     assert_eq!(
         said.message,
-        "/made lies in no directory that is granted; to allow it, add `[[grants.directories]] \
-         host = \"/a/directory/of/this/host\" guest = \"/made\" access = \"write\"` to the package's sidecar file \
+        "/made lies in no directory that is granted; to allow it, add `grants.directories = [{ \
+         host = \"/a/directory/of/this/host\", guest = \"/made\", access = \"write\" }]` at the top of the package's sidecar file \
          (the task said: Operation not permitted)"
     );
 
