@@ -286,7 +286,8 @@ impl Bucket {
         })
     }
 
-    /// The bytes under each of `keys`, in their order, in one call of the host; none where there is no such key.
+    /// The bytes under each of `keys`, in their order, in one call of the host, which takes 1000 keys; none where there
+    /// is no such key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -309,7 +310,7 @@ impl Bucket {
         })
     }
 
-    /// Put all of these keys and values into the bucket, or, when there is an error, none.
+    /// Put all of these keys and values into the bucket, or, when there is an error, none. One call takes 1000.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -336,13 +337,16 @@ impl Bucket {
         })
     }
 
-    /// Take all of these keys and their values away, or, when there is an error, none. One that is not there is passed over.
+    /// Take all of these keys and their values away, or, when there is an error, none. One that is not there is passed
+    /// over. One call takes 1000.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().bucket("default", [("a", "1"), ("b", "2")]).build();
     /// let bucket = run.bucket("default")?;
-    /// bucket.delete_many(bucket.keys()?)?;
+    /// for some in bucket.keys()?.chunks(1000) {
+    ///     bucket.delete_many(some)?;
+    /// }
     /// assert!(bucket.keys()?.is_empty());
     /// # Ok::<(), campanile_sdk::Error>(())
     /// ```

@@ -73,6 +73,8 @@ fn full() -> Package {
         .request(Request::config("token"))
         .request(Request::read_bucket("facts"))
         .request(Request::write_bucket("state").because("to go on"))
+        .request(Request::tcp("db.example.com", 5432).because("to keep"))
+        .request(Request::udp("metrics.example.com", 8125))
 }
 
 #[test]
@@ -116,6 +118,10 @@ fn a_manifest_says_exactly_what_was_built() {
                 "keyvalue": [
                     {"bucket": "facts", "access": "read"},
                     {"bucket": "state", "access": "write", "reason": "to go on"},
+                ],
+                "sockets": [
+                    {"protocol": "tcp", "host": "db.example.com", "port": 5432, "reason": "to keep"},
+                    {"protocol": "udp", "host": "metrics.example.com", "port": 8125},
                 ],
             },
         })

@@ -237,7 +237,7 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
     let without = granted(None);
     let (code, report) = read(&without);
     assert_eq!(code, 1, "{report:#}");
-    let lines = |access: &str| format!("guest = \"/data\" access = \"{access}\"`");
+    let lines = |access: &str| format!("guest = \"/data\", access = \"{access}\" }}]`");
     assert_failure(
         &report,
         "denied",

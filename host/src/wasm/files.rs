@@ -21,6 +21,9 @@ use super::missed::Wish;
 use super::open_files::OpenFile;
 use super::store::HostState;
 
+/// Of a path that is remembered for messages: from directory to directory a guest can make one of any length.
+const PATH_BYTES_MAX: usize = 4 << 10;
+
 type Fd = Resource<Descriptor>;
 
 /// Stand before one function of `descriptor`: what it does in words, and then wasmtime's own doing.
@@ -161,9 +164,11 @@ impl HostState {
         self.paths.get(&fd.rep()).cloned().unwrap_or_default()
     }
 
-    /// A path from an open directory.
+    /// A path from an open directory, as much of it as is remembered.
     pub(super) fn path_in(&self, fd: &Fd, path: &str) -> String {
-        format!("{}/{path}", self.path_of(fd).trim_end_matches('/'))
+        let mut whole = format!("{}/{path}", self.path_of(fd).trim_end_matches('/'));
+        whole.truncate(whole.floor_char_boundary(PATH_BYTES_MAX));
+        whole
     }
 }
 

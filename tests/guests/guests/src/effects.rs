@@ -32,6 +32,8 @@ pub fn append_line(run: &Run, log: Log) -> Result<Value> {
 
 /// Two pages of keys, and one more.
 const KEYS: usize = 2001;
+/// The keys that one call may change.
+const PAGE: usize = 1000;
 
 #[derive(Deserialize)]
 pub struct Store {
@@ -69,10 +71,16 @@ pub fn use_bucket(run: &Run, store: Store) -> Result<Value> {
     let (text, list) = (bucket.get("text")?, bucket.get_json::<Value>("list")?);
     bucket.delete("text")?;
     let exists = [bucket.exists("text")?, bucket.exists("list")?];
-    bucket.set_many((0..KEYS).map(|number| (format!("key-{number}"), number.to_string())))?;
+    for first in (0..KEYS).step_by(PAGE) {
+        let page = first..KEYS.min(first + PAGE);
+        bucket.set_many(page.map(|number| (format!("key-{number}"), number.to_string())))?;
+    }
     let keys = bucket.keys()?;
     let some = bucket.get_many(["key-2000", "key-2001", "key-7"])?;
-    bucket.delete_many(keys.iter().filter(|key| *key != "calls"))?;
+    let others: Vec<&String> = keys.iter().filter(|key| *key != "calls").collect();
+    for page in others.chunks(PAGE) {
+        bucket.delete_many(page.iter().copied())?;
+    }
     Ok(json!({
         "calls": calls,
         "text": text,
