@@ -188,7 +188,10 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
     let (answers, ()) = tokio::join!(waiting, meanwhile);
     let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert!(refused.contains(&Err(BucketError::Unreachable)));
-    assert!(done.len() >= 7, "those whose turn came later were done: {done:?}");
+    assert!(
+        done.len() >= 7,
+        "those whose turn came later were done: {done:?}"
+    );
 }
 
 async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {

@@ -70,7 +70,9 @@ mod tests {
         assert_eq!(manifest["schedules"], json!([{"every": "10s"}]));
         assert_eq!(
             manifest["requests"],
-            json!({"directories": [], "env": [], "http": [], "config": [], "keyvalue": []})
+            json!({
+                "directories": [], "env": [], "http": [], "config": [], "keyvalue": [], "sockets": [],
+            })
         );
     }
 }
