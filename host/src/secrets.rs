@@ -173,7 +173,7 @@ async fn read_file(path: &Path) -> Result<Secret, String> {
     }
 }
 
-/// Run a command and read what it prints. What it says on stderr goes to the host's own.
+/// Run a command and read what it prints. What it says on stderr is dropped.
 async fn ask(words: &[String]) -> Result<Secret, String> {
     let Some((program, arguments)) = words.split_first() else {
         return Err("it names no command".to_owned());
@@ -182,6 +182,8 @@ async fn ask(words: &[String]) -> Result<Secret, String> {
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // It may hold what is not for the host's log.
+        .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| error.to_string())?;
@@ -193,7 +195,7 @@ async fn ask(words: &[String]) -> Result<Secret, String> {
     match status.success() {
         true => printed,
         // Also that of a command whose output was not read to its end.
-        false => Err(format!("it ended with {status}")),
+        false => Err(format!("it ended with {status}; run it by hand to see why")),
     }
 }
 
@@ -312,7 +314,7 @@ mod tests {
             if let Err(error) = &answers[0] {
                 assert_eq!(
                     error.to_string(),
-                    "the secret `s` cannot be had from its command sh: it ended with exit status: 3"
+                    "the secret `s` cannot be had from its command sh: it ended with exit status: 3; run it by hand to see why"
                 );
             }
         }

@@ -65,7 +65,13 @@ impl<'i> Document<'i> {
             Ok(root) => Ok(Document { source, root }),
             Err(error) => {
                 let offset = error.span().map_or(0, |span| span.start);
-                let message = format!("this is not TOML: {}", error.message());
+                let hint = match error.message() {
+                    "duplicate key" => {
+                        ", which stands elsewhere in this file, too, or is part of a table or list that does: write it there"
+                    }
+                    _ => "",
+                };
+                let message = format!("this is not TOML: {}{hint}", error.message());
                 Err(source.error(offset, message))
             }
         }

@@ -153,6 +153,18 @@ fn a_crash_that_does_not_come_proves_nothing() {
 }
 
 #[test]
+fn what_is_named_by_chance_is_there_twice_after_a_crash() {
+    let found = package("tests/guests/guests.wasm")
+        .task("keep_by_chance")
+        .bucket("default", [("", ""); 0])
+        .check_idempotent()
+        .unwrap();
+    assert!(found.undisturbed.unlike.is_empty(), "{found}");
+    let after = found.broken.iter().map(|crashed| crashed.moment);
+    assert_eq!(after.collect::<Vec<_>>(), [Moment::After], "{found}");
+}
+
+#[test]
 fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
     let found = package("tests/guests/append.wasm")
         .writable_files("/out", NOTHING)

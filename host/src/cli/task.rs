@@ -104,8 +104,8 @@ impl Run {
                     ..stage
                 };
                 let subject = opened.subject();
-                let trial = trial::run(&opened.sandbox, &subject, &stage, &opened.clock);
-                let report = trial.await.map_err(io_failure)?.report;
+                let call = trial::call(&opened.sandbox, &subject, &stage, &opened.clock);
+                let report = call.await.map_err(io_failure)?;
                 if let Some(script) = script {
                     unanswered = script.unanswered(&stage.secrets);
                 }

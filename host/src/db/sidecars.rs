@@ -64,7 +64,7 @@ pub async fn find(
 }
 
 /// Forget what `host` went by: whoever brings the package back says anew what it is granted.
-pub(super) async fn forget(tx: &mut Tx, host: HostId, package: &str) -> Result<(), DbError> {
+pub async fn forget(tx: &mut Tx, host: HostId, package: &str) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(FORGET)
         .bind(package)
         .bind(host)

@@ -250,6 +250,12 @@ impl Engine {
             Err(why) => {
                 let why = printable_line(&why);
                 tracing::warn!(package = %name, digest = digest.short(), "the version in force cannot go on: {why}");
+                if folder.pins_others(name, &digest) {
+                    // What was kept is older than what could be read, and does not come back.
+                    let mut tx = self.db.write().await?;
+                    sidecars::forget(&mut tx, self.host, name).await?;
+                    tx.commit().await?;
+                }
                 return Ok(());
             }
         };

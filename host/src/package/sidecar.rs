@@ -189,12 +189,13 @@ fn check_secret(section: &Section<'_>, key: &str, name: &str, rules: &Rules) -> 
     if rules.secrets.contains(name) {
         return Ok(());
     }
-    let hint = match nearest(name, rules.secrets.iter().map(String::as_str)) {
-        Some(nearest) => format!("did you mean \"{nearest}\"?"),
-        None => format!("say where it comes from at `[secrets.{name}]` there"),
-    };
-    let what = format_args!("names {name}, which is no secret of the host's configuration: {hint}");
-    Err(section.error(key, what))
+    // What is like no name may be a value, which is not for logs.
+    Err(section.error(key, match nearest(name, rules.secrets.iter().map(String::as_str)) {
+        Some(nearest) => format!(
+            "names {name}, which is no secret of the host's configuration: did you mean \"{nearest}\"?"
+        ),
+        None => "must name secrets of the host's configuration, not hold their values: say there, at `[secrets.NAME]`, where each comes from".to_owned(),
+    }))
 }
 
 /// The most bytes in the name of a bucket or namespace.

@@ -7,12 +7,15 @@
 //! ```
 //!
 //! The task is idempotent, as far as this can tell, when B is A at every effect: the same entries of buckets, the same
-//! files, the same requests by their idempotency keys. The clock stands still and random bytes are always the same, so
-//! that two worlds differ for no other reason; a run id is of one run, and a world that holds it differs.
+//! files, the same requests by their idempotency keys. The clock stands still and random bytes are the same in the
+//! undisturbed call and in the recovery, so that two worlds differ for no other reason; a run id is of one run, and a
+//! world that holds it differs. A call that crashes is of a minute before and has random bytes of its own: what is named
+//! by time or by chance is then there twice.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 use super::world::Left;
@@ -23,6 +26,9 @@ use crate::wasm::{Crash, Redaction, Report, Sandbox, Time, Witness};
 
 /// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
 pub const EFFECTS_CRASHED: usize = 200;
+
+/// How long after a crash its recovery is: as long as it takes hosts to notice.
+const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
 /// Crash the task of `stage` at each of its effects, run it again, and compare what it leaves with an undisturbed run.
 ///
@@ -41,16 +47,18 @@ pub async fn check(
     effects_max: usize,
 ) -> io::Result<Idempotence> {
     let now = stage.time.beginning().unwrap_or_else(|| clock.now());
-    let stage = Stage {
-        time: Time::Still(now),
+    let at = |time| Stage {
+        time: Time::Still(time),
         ..stage.clone()
     };
+    let crashing = at(now);
     let bench = Bench {
         sandbox,
         subject,
-        facts: facts(&stage, now),
+        facts: facts(&crashing, now),
         redaction: Redaction::of(&stage.secrets),
-        stage,
+        crashing,
+        stage: at(now.plus(RECOVERED_AFTER)),
     };
     let (undisturbed, left) = bench.undisturbed().await?;
     let mut found = Idempotence {
@@ -89,16 +97,25 @@ pub async fn check(
 struct Bench<'a> {
     sandbox: &'a Sandbox,
     subject: &'a Subject,
+    /// Of the calls that are to end well.
     stage: Stage,
+    /// Of those that crash.
+    crashing: Stage,
     facts: Facts,
     redaction: Redaction,
 }
 
 impl Bench<'_> {
-    async fn call(&self, scene: &Scene, facts: Facts, tape: Option<&Arc<Tape>>) -> Report {
+    async fn call(
+        &self,
+        scene: &Scene,
+        stage: &Stage,
+        facts: Facts,
+        tape: Option<&Arc<Tape>>,
+    ) -> Report {
         let witness = tape.map(|tape| Arc::clone(tape) as Arc<dyn Witness>);
         scene
-            .call(self.sandbox, self.subject, &self.stage, facts, witness)
+            .call(self.sandbox, self.subject, stage, facts, witness)
             .await
     }
 
@@ -106,10 +123,12 @@ impl Bench<'_> {
     async fn undisturbed(&self) -> io::Result<(Undisturbed, Left)> {
         let tape = Arc::new(Tape::default());
         let scene = Scene::set(&self.stage, true).await?;
-        let report = self.call(&scene, self.facts.clone(), Some(&tape)).await;
+        let facts = self.facts.clone();
+        let report = self.call(&scene, &self.stage, facts, Some(&tape)).await;
         let first = scene.trial(report).await?;
         let scene = Scene::set(&self.stage, true).await?;
-        let report = self.call(&scene, self.facts.clone(), None).await;
+        let facts = self.facts.clone();
+        let report = self.call(&scene, &self.stage, facts, None).await;
         let second = scene.trial(report).await?;
         let mut effects = tape.take().effects;
         effects
@@ -132,12 +151,14 @@ impl Bench<'_> {
     ) -> io::Result<Option<Crashed>> {
         let scene = Scene::set(&self.stage, true).await?;
         let tape = Arc::new(Tape::crashing_at(number, moment));
-        self.call(&scene, self.facts.clone(), Some(&tape)).await;
+        let facts = self.facts.clone();
+        self.call(&scene, &self.crashing, facts, Some(&tape)).await;
         let Some(mut effect) = tape.take().crashed_at else {
             return Ok(None);
         };
         self.redaction.text(&mut effect);
-        let again = self.call(&scene, recovered(&self.facts), None).await;
+        let facts = recovered(&self.facts);
+        let again = self.call(&scene, &self.stage, facts, None).await;
         let trial = scene.trial(again).await?;
         Ok(Some(Crashed {
             number,

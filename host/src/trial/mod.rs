@@ -128,6 +128,22 @@ pub async fn run(
     scene.trial(report).await
 }
 
+/// Call the task of `stage` once, without looking at what it left.
+///
+/// # Errors
+///
+/// When a directory cannot be copied.
+pub async fn call(
+    sandbox: &Sandbox,
+    subject: &Subject,
+    stage: &Stage,
+    clock: &Clock,
+) -> io::Result<Report> {
+    let scene = Scene::set(stage, false).await?;
+    let facts = facts(stage, clock.now());
+    Ok(scene.call(sandbox, subject, stage, facts, None).await)
+}
+
 /// What the host tells the task.
 fn facts(stage: &Stage, now: Timestamp) -> Facts {
     let now = stage.time.beginning().unwrap_or(now);

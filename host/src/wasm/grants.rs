@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
 
-/// The random bytes of calls that are to be the same: those of a hash map's seed want some variety.
+/// The random bytes of calls that are to be the same, with their time: those of a hash map's seed want some variety.
 const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower, always the same";
 
 /// The WASI context of one call: its streams, the variables it was granted, and sockets that ask `sockets` for each
@@ -54,11 +54,12 @@ pub(super) fn wasi_context(
     if let Some(now) = time.beginning() {
         wasi.wall_clock(SetClock::to(now, time));
     }
-    if let Time::Still(_) = time {
-        let same = || Deterministic::new(ALWAYS_THE_SAME.to_vec());
+    if let Time::Still(now) = time {
+        let of_this_time = [ALWAYS_THE_SAME, &now.micros().to_le_bytes()].concat();
+        let same = || Deterministic::new(of_this_time.clone());
         wasi.secure_random(same())
             .insecure_random(same())
-            .insecure_random_seed(0);
+            .insecure_random_seed(u128::from(now.micros().unsigned_abs()));
     }
     wasi
 }
@@ -282,7 +283,7 @@ pub(super) fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Optio
     }
     let granted = plain_host(granted);
     let same = match (granted.parse::<IpAddr>(), ip) {
-        (Ok(granted), Some(asked)) => granted == asked,
+        (Ok(granted), Some(asked)) => granted.to_canonical() == asked.to_canonical(),
         _ => granted == host,
     };
     same.then_some(Reach::Anywhere)

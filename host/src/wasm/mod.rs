@@ -234,6 +234,33 @@ pub struct Grants {
 }
 
 impl Grants {
+    /// What is granted by both, with the values of these.
+    pub fn shared_with(&self, others: &Grants) -> Grants {
+        // Named one by one, so that a new kind of grant cannot be forgotten here.
+        let Grants {
+            directories,
+            env,
+            http,
+            sockets,
+            config,
+            keyvalue,
+            secrets,
+            secret_env,
+        } = others;
+        let mut shared = self.clone();
+        shared.directories.retain(|one| directories.contains(one));
+        shared.env.retain(|name, _| env.contains_key(name));
+        shared.http.retain(|one| http.contains(one));
+        shared.sockets.retain(|one| sockets.contains(one));
+        shared.config.retain(|key, _| config.contains_key(key));
+        shared.keyvalue.retain(|one| keyvalue.contains(one));
+        shared.secrets.retain(|name| secrets.contains(name));
+        shared
+            .secret_env
+            .retain(|name, secret| secret_env.get(name) == Some(secret));
+        shared
+    }
+
     /// The names of all secrets in it.
     pub fn secret_names(&self) -> BTreeSet<&str> {
         let named = self.secrets.iter().chain(self.secret_env.values());

@@ -167,11 +167,12 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
         }
         Ended::Returned(Gave::Exit(0)) => printed(state, limits),
         Ended::Returned(Gave::Exit(code)) => {
-            deny_missed(state, "");
-            Err(failed(command::exited(code, &state.stderr), state, limits))
+            let said = command::exited(code, &state.stderr);
+            deny_missed(state, &said.message);
+            Err(failed(said, state, limits))
         }
         Ended::Broke(error) => {
-            deny_missed(state, "");
+            deny_missed(state, &trap_message(&error, &state.stderr.text()));
             Err(broke(&error, state, limits))
         }
         Ended::TimedOut => Err(failure(
@@ -198,12 +199,9 @@ fn judge(ended: Ended<Gave>, state: &HostState, limits: &Limits) -> Verdict {
 }
 
 /// Remember as refused what a guest wanted of directories and was not granted, if it gave up for that, going by what it
-/// `said` at its end and on stderr.
+/// `said` at its end: what it complained of before it may have got over.
 fn deny_missed(state: &HostState, said: &str) {
-    let (stderr, _) = state.stderr.bytes();
-    let stderr = String::from_utf8_lossy(&stderr);
-    let blamed = state.missed.blamed(said);
-    if let Some(refused) = blamed.or_else(|| state.missed.blamed(&stderr)) {
+    if let Some(refused) = state.missed.blamed(said) {
         state.denial.record(refused.refusal());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::run::MESSAGE_CUT;
 use super::stdio::STREAM_CUT;
@@ -47,7 +47,11 @@ impl fmt::Debug for Secret {
 
 /// Takes the values of secrets out of whatever a call leaves behind: in either case of their letters, and as JSON and
 /// addresses write them.
-pub(crate) struct Redaction(Vec<Sought>);
+pub(crate) struct Redaction {
+    values: Vec<Sought>,
+    /// The first bytes of the values, in lower case.
+    beginnings: BTreeSet<u8>,
+}
 
 /// A value that is looked for, and what takes its place.
 struct Sought {
@@ -73,18 +77,36 @@ impl Redaction {
         }
         // The longest first, so that one secret inside another leaves nothing behind.
         found.sort_by_key(|sought| std::cmp::Reverse(sought.value.len()));
-        Redaction(found)
+        let first = |sought: &Sought| {
+            let mut bytes = [0; 4];
+            let letter = sought.value.first()?.encode_utf8(&mut bytes);
+            letter.bytes().next()
+        };
+        Redaction {
+            beginnings: found
+                .iter()
+                .filter_map(first)
+                .map(|byte| byte.to_ascii_lowercase())
+                .collect(),
+            values: found,
+        }
     }
 
     /// Take them out of `text`, also what is left of one where the text was cut and marked so.
     pub(crate) fn text(&self, text: &mut String) {
-        if self.0.is_empty() {
+        if self.values.is_empty() {
             return;
         }
+        let mut redacted = String::new();
         let mut from = 0;
         while let Some((place, mark)) = self.find(text, from) {
-            text.replace_range(place.clone(), mark);
-            from = place.start + mark.len();
+            redacted.push_str(&text[from..place.start]);
+            redacted.push_str(mark);
+            from = place.end;
+        }
+        if from > 0 {
+            redacted.push_str(&text[from..]);
+            *text = redacted;
         }
         if let Some(end) = CUT_MARKS.iter().filter_map(|mark| text.rfind(mark)).max() {
             self.before(text, end);
@@ -99,18 +121,25 @@ impl Redaction {
     /// The first that is in `text` from `from` on.
     fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, &str)> {
         let places = text[from..].char_indices();
-        places.map(|(place, _)| from + place).find_map(|place| {
-            self.0.iter().find_map(|sought| {
+        let places = places.map(|(place, _)| from + place);
+        let mut places = places.filter(|place| self.may_begin(text.as_bytes()[*place]));
+        places.find_map(|place| {
+            self.values.iter().find_map(|sought| {
                 let end = spelled(text, place, &sought.value, false)?;
                 Some((place..end, sought.mark.as_str()))
             })
         })
     }
 
+    /// Whether any of them may begin with this byte, in one of its spellings.
+    fn may_begin(&self, byte: u8) -> bool {
+        matches!(byte, b'\\' | b'%' | b'+') || self.beginnings.contains(&byte.to_ascii_lowercase())
+    }
+
     /// Take the beginning of a value, if it is so long that it would be looked for, out of what ends at `end`.
     fn before(&self, text: &mut String, end: usize) {
         let kept = &text[..end];
-        let begun = self.0.iter().filter_map(|sought| {
+        let begun = self.values.iter().filter_map(|sought| {
             let longest = sought.value.len() * SPELLING_BYTES_MAX;
             let places = kept.char_indices().map(|(place, _)| place);
             let mut places = places.skip_while(|place| place + longest < end);
@@ -125,7 +154,7 @@ impl Redaction {
 
     /// Take them out of every text in `value`, keys included.
     pub(super) fn json(&self, value: &mut Value) {
-        if self.0.is_empty() {
+        if self.values.is_empty() {
             return;
         }
         match value {
@@ -133,11 +162,17 @@ impl Redaction {
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
             Value::Object(entries) => {
                 let old = std::mem::take(entries);
-                for (key, mut value) in old {
+                // How often each key came: two may become one.
+                let mut times: BTreeMap<String, usize> = BTreeMap::new();
+                for (mut key, mut value) in old {
                     self.json(&mut value);
-                    let mut redacted = key.clone();
-                    self.text(&mut redacted);
-                    entries.insert(unused(entries, redacted), value);
+                    self.text(&mut key);
+                    let times = times.entry(key.clone()).or_default();
+                    *times += 1;
+                    while entries.contains_key(&key) {
+                        key = format!("{key} ({times})");
+                    }
+                    entries.insert(key, value);
                 }
             }
             Value::Number(number) => {
@@ -148,18 +183,6 @@ impl Redaction {
                 }
             }
             Value::Null | Value::Bool(_) => {}
-        }
-    }
-}
-
-/// `key`, or what tells it from the entry that has this key already: two keys may become one.
-fn unused(entries: &Map<String, Value>, key: String) -> String {
-    match entries.contains_key(&key) {
-        false => key,
-        true => {
-            let numbered = (2..).map(|number| format!("{key} ({number})"));
-            let mut unused = numbered.filter(|key| !entries.contains_key(key));
-            unused.next().unwrap_or(key)
         }
     }
 }

@@ -41,6 +41,8 @@ const LED_TO_MAX: usize = 1000;
 /// Of a name; longer ones are not looked up.
 const NAME_BYTES_MAX: usize = 253;
 
+const NO_SOCKETS: &str = "a script answers in place of the network, and it has no sockets";
+
 /// What the guest's sockets pass through.
 #[derive(Clone)]
 pub(super) struct SocketGate {
@@ -74,13 +76,10 @@ impl SocketGate {
             return true;
         }
         self.denial.record(match self.is_real {
-            true => refusal(
-                &format!("a {} socket", protocol.as_str()),
-                protocol,
-                "the host it connects to",
-                None,
+            true => format!(
+                "a {protocol} socket is not granted; to allow it, say in `[[grants.sockets]]` of the package's sidecar file to which host and port it connects"
             ),
-            false => "a script answers in place of the network, and it has no sockets".to_owned(),
+            false => NO_SOCKETS.to_owned(),
         });
         false
     }
@@ -99,11 +98,15 @@ impl SocketGate {
         if let Ok(ip) = host.parse() {
             return Ok(vec![ip]);
         }
+        if !self.is_real {
+            self.denial.record(NO_SOCKETS.to_owned());
+            return Err(ErrorCode::AccessDenied);
+        }
         let grants = &self.grants.sockets;
         let granted = grants
             .iter()
             .any(|grant| host_reach(&grant.host, &host, None).is_some());
-        if !(granted && self.is_real) {
+        if !granted {
             self.denial.record(refusal(
                 &format!("looking up {host}"),
                 Protocol::Tcp,

@@ -155,7 +155,7 @@ impl Told<'_> {
         tell_unanswered(self.unanswered);
         match self.found {
             Some(found) => {
-                if found.tried < found.undisturbed.effects.len() {
+                if (1..found.undisturbed.effects.len()).contains(&found.tried) {
                     let all = found.undisturbed.effects.len();
                     output::talk(&format!(
                         "not crashed at {} effects; `--effects {all}` crashes it at all of them",

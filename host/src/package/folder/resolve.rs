@@ -13,6 +13,7 @@ use crate::package::loader::compile;
 use crate::package::pair::{
     self, Kept, Loaded, ReadSidecar, Settings, assemble, check_pin, settings_of,
 };
+use crate::package::sidecar::Sidecar;
 use crate::package::{Loader, Package, package_name_fault};
 
 /// What is remembered of one file name.
@@ -121,7 +122,21 @@ impl<L: Loader> Folder<L> {
         if settings.1 == live.sidecar_hash {
             return None;
         }
-        check_pin(&live.name, &settings.0, &live.digest).ok()?;
+        let settings = match check_pin(&live.name, &settings.0, &live.digest) {
+            Ok(()) => settings,
+            // It is not for these bytes: they get nothing of it, and keep nothing that it does not grant.
+            Err(_) => {
+                let grants = live.sidecar.grants.shared_with(&settings.0.grants);
+                if grants == *live.sidecar.grants {
+                    return None;
+                }
+                let sidecar = Sidecar {
+                    grants: Arc::new(grants),
+                    ..Sidecar::clone(&live.sidecar)
+                };
+                (Arc::new(sidecar), live.sidecar_hash.clone())
+            }
+        };
         let (path, digest) = (live.path.clone(), live.digest.clone());
         assemble(path, digest, live.loaded(), settings, &self.rules).ok()
     }
@@ -133,6 +148,15 @@ impl<L: Loader> Folder<L> {
     ) -> Option<Arc<Package<L::Artifact>>> {
         let known = self.files.get(&live.name)?;
         self.under_new_sidecar(live, known).map(Arc::new)
+    }
+
+    /// Whether the sidecar of `name` could be read at the last scan, and lets in other bytes only.
+    pub fn pins_others(&self, name: &str, digest: &ArtifactDigest) -> bool {
+        let read = self
+            .files
+            .get(name)
+            .and_then(|known| known.sidecar.as_ref());
+        settings_of(read).is_ok_and(|(sidecar, _)| check_pin(name, &sidecar, digest).is_err())
     }
 
     /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan, or under the one that

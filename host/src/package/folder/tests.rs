@@ -330,7 +330,7 @@ async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_
     let package = scene.live.get("a").unwrap();
     assert!(package.grants().env.is_empty() && package.sidecar_hash.is_none());
 
-    // A pin on other bytes says nothing about those that run.
+    // A pin on other bytes says nothing about those that run, which are granted nothing already.
     scene.write(
         "a.toml",
         &format!("sha256 = '{}'", ArtifactDigest::of(b"other")),
@@ -338,6 +338,26 @@ async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_
     let told = scene.scan().await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(scene.live.get("a").unwrap().sidecar_hash.is_none());
+}
+
+#[tokio::test]
+async fn what_a_sidecar_for_other_bytes_takes_back_is_gone_and_what_it_adds_is_not_given() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good");
+    scene.write("a.toml", "grants.env = ['A=1', 'B=2']");
+    scene.scan().await;
+    let other = ArtifactDigest::of(b"other");
+    scene.write(
+        "a.toml",
+        &format!("sha256 = '{other}'\ngrants.env = ['A=3', 'C=4']"),
+    );
+    assert_eq!(scene.scan().await.len(), 2, "taken back, and rejected");
+    let live = scene.live.get("a").unwrap();
+    let env = live.grants().env.clone();
+    assert_eq!(env, [("A".to_owned(), "1".to_owned())].into());
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert!(scene.folder.pins_others("a", &live.digest));
+    assert!(!scene.folder.pins_others("a", &other));
 }
 
 #[tokio::test]

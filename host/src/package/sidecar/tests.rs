@@ -201,7 +201,7 @@ fn mistakes_about_buckets_and_secrets_are_named() {
         ),
         (
             "[grants.secret_env]\nA = 'token'",
-            "say where it comes from at `[secrets.token]` there",
+            "must name secrets of the host's configuration, not hold their values",
         ),
         (
             "[grants]\nsecrets = ['db']\n[grants.config]\ndb = '1'",

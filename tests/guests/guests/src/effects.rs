@@ -35,6 +35,13 @@ const KEYS: usize = 2001;
 /// The keys that one call may change.
 const PAGE: usize = 1000;
 
+/// Keeps something under a key that chance gave.
+pub fn keep_by_chance(run: &Run, store: Store) -> Result<Value> {
+    let key = wasip2::random::random::get_random_u64().to_string();
+    run.bucket(&store.bucket)?.set(&key, "1")?;
+    Ok(json!({"key": key}))
+}
+
 #[derive(Deserialize)]
 pub struct Store {
     #[serde(default = "default_bucket")]

@@ -48,6 +48,7 @@ fn package() -> Package {
         .task(Task::new("log_flood", floods::log_flood))
         .task(Task::new("big_output", floods::big_output))
         .task(Task::new("big_pass", floods::big_pass))
+        .task(Task::new("keep_by_chance", effects::keep_by_chance))
         .task(Task::new("open_files", floods::open_files))
         .task(Task::new("open_streams", floods::open_streams))
         .task(Task::new("read_file", reach::read_file))
