@@ -13,12 +13,13 @@ use super::sockets::SocketGate;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Grants, HttpGrant, Secrets, Time};
 use crate::clock::Timestamp;
+use crate::ids::sha256;
 
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
 
 /// The random bytes of calls that are to be the same, with their time: those of a hash map's seed want some variety.
-const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower, always the same";
+const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower";
 
 /// The WASI context of one call: its streams, the variables it was granted, and sockets that ask `sockets` for each
 /// address.
@@ -55,7 +56,9 @@ pub(super) fn wasi_context(
         wasi.wall_clock(SetClock::to(now, time));
     }
     if let Time::Still(now) = time {
-        let of_this_time = [ALWAYS_THE_SAME, &now.micros().to_le_bytes()].concat();
+        // Mixed, because the first bytes are those that are drawn.
+        let seed = [ALWAYS_THE_SAME, &now.micros().to_le_bytes()].concat();
+        let of_this_time = sha256(&seed).into_bytes();
         let same = || Deterministic::new(of_this_time.clone());
         wasi.secure_random(same())
             .insecure_random(same())
