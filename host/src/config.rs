@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use self::sections::{YEAR, host_name_fault};
 use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
+use crate::package::files;
 use crate::package::limits::LimitChanges;
-use crate::package::listing;
 use crate::secrets::Source;
 use crate::strict::{self, Document, size_text};
 use crate::wasm::{Limits, SandboxSettings};
@@ -233,7 +233,7 @@ impl Config {
 /// The file's path and text: the one named, else the usual one if it is there.
 fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), ConfigError> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
-    match listing::text_of(&path) {
+    match files::read_text(&path) {
         Ok(Some(text)) => Ok((Some(path), text)),
         Ok(None) if named.is_none() => Ok((None, String::new())),
         Ok(None) => Err(ConfigError::Unreadable {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use campanile::clock::Clock;
 use campanile::db::HostLock;
 use campanile::engine::{Engine, RecoveryLimits, Settings};
-use campanile::package::{Folder, Packages, Rules};
+use campanile::package::{HostRules, Packages, PluginsFolder};
 use campanile::policy::Defaults;
 use campanile::wasm::{Limits, Sandbox, SandboxSettings};
 use campanile_tests::TestDb;
@@ -38,14 +38,14 @@ pub async fn start(
     let plugins = test.place.folder.path().join("plugins");
     std::fs::create_dir_all(&plugins).unwrap();
     std::fs::write(plugins.join(format!("{name}.wasm")), bytes).unwrap();
-    let rules = Rules {
+    let rules = HostRules {
         limits: Limits::default(),
         memory_bytes_most: memory_bytes_max,
         env: |_| None,
         own_paths: Vec::new(),
         secrets: Default::default(),
     };
-    let mut folder = Folder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
+    let mut folder = PluginsFolder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),

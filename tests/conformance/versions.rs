@@ -9,8 +9,8 @@ use campanile::db::packages::{self, Loaded, PackageState, Settings};
 use campanile::db::{Db, Tx, events, hosts};
 use campanile::engine::approval::{self, Decided, Entry, Order, PackageError};
 use campanile::ids::{ArtifactDigest, HostId};
-use campanile::package::requests::listed;
-use campanile::package::{Granted, Manifest, Package, Sidecar};
+use campanile::package::requests::list_requests;
+use campanile::package::{GrantRecord, Manifest, Package, Sidecar};
 use campanile::wasm::{Grants, Limits};
 use campanile_tests::{TestDb, on_both};
 use serde_json::json;
@@ -51,7 +51,7 @@ fn file(bytes: &str, granted: bool) -> Package<()> {
         digest: ArtifactDigest::of(bytes.as_bytes()),
         artifact: Arc::new(()),
         manifest: Arc::new(Manifest::from_json(PACKAGE, &description).unwrap()),
-        granted: Granted::of(&grants),
+        grant_record: GrantRecord::of(&grants),
         sidecar: Arc::new(Sidecar {
             grants: Arc::new(grants),
             ..Sidecar::default()
@@ -82,7 +82,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         bytes: bytes.as_bytes(),
         manifest: &package.manifest.description.to_string(),
         settings: Settings {
-            grants: &package.granted.text,
+            grants: &package.grant_record.text,
             pin: None,
             sidecar: None,
         },
@@ -410,7 +410,7 @@ async fn what_an_order_puts_in_force_says_what_it_is_denied(test: TestDb) {
     two_hosts(&test).await;
     drop_file(&test, "one", 1).await;
     drop_file(&test, "asks 2", 2).await;
-    let denied = |decided: Decided| listed(&decided.denied);
+    let denied = |decided: Decided| list_requests(&decided.denied);
     assert_eq!(
         denied(reject(&test, 3).await.unwrap()),
         "",

@@ -28,7 +28,7 @@ use crate::engine::context::{self, Facts};
 use crate::engine::schedules::{self as orders, Wanted};
 use crate::engine::{Engine, EngineError, Settings};
 use crate::ids::{ArtifactDigest, RunId};
-use crate::package::{Folder, Packages, Rules};
+use crate::package::{HostRules, Packages, PluginsFolder};
 use crate::policy::{Overlap, Policies};
 use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
 use crate::wasm::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
@@ -365,7 +365,12 @@ async fn is_in_force(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<boo
     Ok(row.is_some_and(|row| row.digest.as_ref() == Some(digest) && row.missing_since.is_none()))
 }
 
-type Parts = (Arc<Engine>, crate::db::HostLock, Folder, tempfile::TempDir);
+type Parts = (
+    Arc<Engine>,
+    crate::db::HostLock,
+    PluginsFolder,
+    tempfile::TempDir,
+);
 
 /// A host that has not begun to serve.
 async fn engine(config: &Config) -> Result<Parts, Failure> {
@@ -376,14 +381,14 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
     std::fs::write(dir.path().join("noop.wasm"), NOOP)
         .map_err(|error| Failure::failed(error.to_string()))?;
     let sandbox = sandbox(config, &clock)?;
-    let rules = Rules {
+    let rules = HostRules {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |_| None,
         own_paths: config.own_paths(),
         secrets: BTreeSet::new(),
     };
-    let folder = Folder::open(dir.path(), Arc::clone(&sandbox), rules)
+    let folder = PluginsFolder::open(dir.path(), Arc::clone(&sandbox), rules)
         .map_err(|error| Failure::failed(error.to_string()))?;
     let mut settings: Settings = serve::settings(config);
     // A backlog made for the purpose is late, not missed.

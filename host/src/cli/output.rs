@@ -11,7 +11,7 @@ use crate::db::DbError;
 use crate::engine::StartError;
 use crate::engine::approval::PackageError;
 use crate::engine::schedules::ScheduleError;
-use crate::package::requests::{Request, lines_for};
+use crate::package::requests::{Request, sidecar_lines};
 use crate::policy::PolicyError;
 use crate::schedule::RuleError;
 use crate::telemetry::printable;
@@ -161,7 +161,7 @@ pub(super) fn lines_to_add<'r>(
     package: &str,
     missing: impl IntoIterator<Item = &'r Request>,
 ) -> Result<(), Failure> {
-    let lines = lines_for(missing);
+    let lines = sidecar_lines(missing);
     if lines.is_empty() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::db::Tx;
 use crate::db::packages::{self, PackageRow};
 use crate::engine::approval::{self, Decided, Order, PackageError};
-use crate::package::requests::listed;
+use crate::package::requests::list_requests;
 use crate::telemetry::printable;
 
 #[derive(Subcommand)]
@@ -184,7 +184,7 @@ fn tell(
     }
     output::line(&printable(said))?;
     if !decided.denied.is_empty() {
-        let denied = listed(&decided.denied);
+        let denied = list_requests(&decided.denied);
         output::line(&printable(&format!("stays denied: {denied}")))?;
         output::lines_to_add(name, &decided.denied)?;
     }

@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Flags};
 use crate::db::{Db, DbError};
 use crate::engine::{Engine, Following, RecoveryLimits, Settings};
-use crate::package::{Folder, Packages, Rules};
+use crate::package::{HostRules, Packages, PluginsFolder};
 use crate::strict;
 use crate::telemetry::{self, LogFormat};
 use crate::wasm::Sandbox;
@@ -56,7 +56,7 @@ impl Serve {
         let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
-        let folder = Folder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
+        let folder = PluginsFolder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
             .map_err(|error| Failure::refused(error.to_string()))?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
         let orders = Following::new(
@@ -90,8 +90,8 @@ impl Serve {
 }
 
 /// What packages are read against.
-pub(super) fn rules(config: &Config) -> Rules {
-    Rules {
+pub(super) fn rules(config: &Config) -> HostRules {
+    HostRules {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |name| std::env::var_os(name),

@@ -15,7 +15,7 @@ use super::{Common, serve};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::package::limits::{self, MEMORY_BYTES_LEAST};
-use crate::package::{self, Manifest, Package, Refused};
+use crate::package::{self, Manifest, OpenError, Package};
 use crate::secrets::{SecretError, Vault};
 use crate::strict;
 use crate::telemetry::{printable, printable_line, printable_lines};
@@ -143,7 +143,7 @@ fn io_failure(error: std::io::Error) -> Failure {
 
 impl Given {
     /// The package in the file, as a host would take it.
-    async fn open(&self, config: &Config) -> Result<Result<Opened, Refused>, Failure> {
+    async fn open(&self, config: &Config) -> Result<Result<Opened, OpenError>, Failure> {
         std::fs::metadata(&self.file)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.file.display())))?;
         let clock = Clock::system();
@@ -268,8 +268,8 @@ fn of(package: &Package) -> Value {
 }
 
 /// Print the report of a file that is no package; exits with 2.
-fn print_refused(common: &Common, file: &Path, refused: Refused) -> Result<ExitCode, Failure> {
-    let Refused { digest, message } = refused;
+fn print_refused(common: &Common, file: &Path, refused: OpenError) -> Result<ExitCode, Failure> {
+    let OpenError { digest, message } = refused;
     let report = Report::without_call(Outcome::Refused, message);
     let of = json!({
         "name": package::name_of(file),

@@ -22,7 +22,7 @@ use crate::db::packages::{self, PackageRow};
 use crate::db::{DbError, Tx, changes};
 use crate::ids::ArtifactDigest;
 use crate::package::requests::Request;
-use crate::package::{Manifest, Package, granted};
+use crate::package::{Manifest, Package, grant_record};
 
 /// What becomes of the version that a file in a folder holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,9 @@ pub fn entry<A>(
         Some(against) => Entry::KeptOut(against),
         None => {
             let before = Manifest::from_stored(&row.name, &row.manifest);
-            let beyond = new.manifest.asks_beyond(&before, &new.sidecar.grants);
+            let beyond = new
+                .manifest
+                .additional_requests(&before, &new.sidecar.grants);
             match beyond.is_empty() {
                 true => Entry::Taken,
                 false => Entry::Waits(beyond),
@@ -378,7 +380,7 @@ async fn decided(
     Ok(Decided {
         digest,
         before,
-        denied: manifest.ungranted(&granted::read(&grants)),
+        denied: manifest.ungranted(&grant_record::read(&grants)),
         is_missing: missing_since.is_some(),
         left_over: left_over(tx, &name, &manifest).await?,
     })

@@ -10,7 +10,7 @@ use crate::crash;
 use crate::db::events::{self, EventKind};
 use crate::db::packages::{self, Loaded, Settings};
 use crate::db::{Origin, Tx, package_versions, schedules, sidecars};
-use crate::package::{Change, Folder, Kept, Package};
+use crate::package::{Change, Package, PluginsFolder, RecordedSidecar};
 use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable_line;
 
@@ -38,9 +38,9 @@ impl Engine {
     ///
     /// A change that cannot be recorded is found again by the next scan. If that is because the
     /// database is away the others wait for it too; otherwise they do not.
-    pub async fn scan(&self, folder: &mut Folder) -> Result<(), EngineError> {
+    pub async fn scan(&self, folder: &mut PluginsFolder) -> Result<(), EngineError> {
         if self.told.is_to_be_told_again() {
-            folder.forget_all();
+            folder.report_all_again();
         }
         let Some(mut scan) = folder.scan(&self.packages).await else {
             return Ok(());
@@ -56,14 +56,14 @@ impl Engine {
                 Change::Gone(name) => {
                     let forgotten = self.forget_file(name, &change).await;
                     if forgotten.is_err() {
-                        folder.expect(name.clone());
+                        folder.expect_file(name.clone());
                     }
                     forgotten
                 }
                 Change::Rejected { name, .. } => {
                     let rejected = self.reject(folder, &change).await;
                     if rejected.is_err() {
-                        folder.forget(name);
+                        folder.report_again(name);
                     }
                     rejected
                 }
@@ -78,10 +78,10 @@ impl Engine {
     }
 
     /// Let the folder tell of the packages that this host had in an earlier life and whose files are gone.
-    pub(super) async fn expect_files(&self, folder: &mut Folder) -> Result<(), EngineError> {
+    pub(super) async fn expect_files(&self, folder: &mut PluginsFolder) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
         for name in sidecars::packages(&mut tx, self.host).await? {
-            folder.expect(name);
+            folder.expect_file(name);
         }
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn reject(&self, folder: &Folder, change: &Change) -> Result<(), EngineError> {
+    async fn reject(&self, folder: &PluginsFolder, change: &Change) -> Result<(), EngineError> {
         let Change::Rejected {
             name, error, kept, ..
         } = change
@@ -141,7 +141,7 @@ impl Engine {
     /// version in force go on.
     async fn publish(
         &self,
-        folder: &Folder,
+        folder: &PluginsFolder,
         new: &Package,
         change: &Change,
     ) -> Result<(), EngineError> {
@@ -224,7 +224,11 @@ impl Engine {
     }
 
     /// The file in the folder is not to be used: the version in force goes on, from the record if it is not live here.
-    pub(super) async fn bring_back(&self, folder: &Folder, name: &str) -> Result<(), EngineError> {
+    pub(super) async fn bring_back(
+        &self,
+        folder: &PluginsFolder,
+        name: &str,
+    ) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
         let Some(digest) = packages::find(&mut tx, name)
             .await?
@@ -241,16 +245,16 @@ impl Engine {
         };
         let kept = sidecars::find(&mut tx, self.host, name).await?;
         drop(tx);
-        let kept = kept.map(|kept| Kept {
+        let kept = kept.map(|kept| RecordedSidecar {
             text: kept.sidecar,
             grants: kept.grants,
         });
-        let new = match folder.bring_back(name, &bytes, kept).await {
+        let new = match folder.restore(name, &bytes, kept).await {
             Ok(new) => new,
             Err(why) => {
                 let why = printable_line(&why);
                 tracing::warn!(package = %name, digest = digest.short(), "the version in force cannot go on: {why}");
-                if folder.pins_others(name, &digest) {
+                if folder.pins_another_version(name, &digest) {
                     // What was kept is older than what could be read, and does not come back.
                     let mut tx = self.db.write().await?;
                     sidecars::forget(&mut tx, self.host, name).await?;
@@ -363,7 +367,7 @@ impl Engine {
 
 fn settings_of(package: &Package) -> Settings<'_> {
     Settings {
-        grants: &package.granted.text,
+        grants: &package.grant_record.text,
         pin: package.sidecar.pin.as_deref(),
         sidecar: package.sidecar.text.as_deref(),
     }

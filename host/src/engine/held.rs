@@ -15,8 +15,8 @@ use crate::db::package_versions;
 use crate::db::packages::{self, Loaded};
 use crate::db::{DbError, Tx};
 use crate::ids::ArtifactDigest;
-use crate::package::requests::listed;
-use crate::package::{Change, Folder, Package};
+use crate::package::requests::list_requests;
+use crate::package::{Change, Package, PluginsFolder};
 
 /// The versions that this host has told of, by package: each is told of once, also where two hosts have two.
 #[derive(Default)]
@@ -68,12 +68,16 @@ impl Engine {
     }
 
     /// Let the version in force go on under the present sidecar, while the file `new` is kept out.
-    pub(super) async fn stand_in(&self, folder: &Folder, new: &Package) -> Result<(), EngineError> {
+    pub(super) async fn stand_in(
+        &self,
+        folder: &PluginsFolder,
+        new: &Package,
+    ) -> Result<(), EngineError> {
         self.told.set(new);
         self.bring_back(folder, &new.name).await?;
         let old = self.packages.get(&new.name);
         let old = old.filter(|live| live.sidecar_hash != new.sidecar_hash);
-        let again = old.and_then(|old| Some((folder.under_present_sidecar(&old)?, old)));
+        let again = old.and_then(|old| Some((folder.with_current_sidecar(&old)?, old)));
         match again {
             Some((new, old)) => self.stay_with(Change::Updated { old, new }).await,
             None => Ok(()),
@@ -81,7 +85,7 @@ impl Engine {
     }
 
     /// Go on with the versions in force where a person decided against those that are live here.
-    pub(super) async fn follow_decisions(&self, folder: &Folder) -> Result<(), EngineError> {
+    pub(super) async fn follow_decisions(&self, folder: &PluginsFolder) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
         let kept_out = package_versions::kept_out(&mut tx).await?;
         drop(tx);
@@ -115,7 +119,7 @@ pub(super) async fn keep_out(
             format!(
                 "{digest} waits for approval and {in_force} stays in force: it asks for {}, which is not granted; \
                  see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{}`",
-                listed(beyond),
+                list_requests(beyond),
                 approval::approve_command(name, loaded.digest)
             ),
         ),

@@ -20,7 +20,7 @@ use crate::clock::Timestamp;
 use crate::db::runs::Finish;
 use crate::db::{DbError, HostLock, changes, package_versions, runs, schedules};
 use crate::ids::RunId;
-use crate::package::Folder;
+use crate::package::PluginsFolder;
 use crate::watch::Watch;
 
 /// How often a host looks whether another process has changed schedules.
@@ -52,7 +52,7 @@ impl Engine {
     pub async fn serve(
         self: Arc<Self>,
         lock: HostLock,
-        folder: Folder,
+        folder: PluginsFolder,
         watcher: Watch,
         orders: Option<Following>,
         shutdown: watch::Receiver<bool>,
@@ -83,7 +83,7 @@ impl Engine {
     /// for a package that is merely not loaded yet, and then the schedules file, which names packages.
     async fn ring(
         self: &Arc<Self>,
-        mut folder: Folder,
+        mut folder: PluginsFolder,
         watcher: Watch,
         mut orders: Option<Following>,
         stop: &watch::Sender<bool>,
@@ -462,7 +462,7 @@ impl Engine {
     /// Follow the plugin folder.
     async fn folder_watcher(
         self: Arc<Self>,
-        mut folder: Folder,
+        mut folder: PluginsFolder,
         mut watcher: Watch,
         mut stopping: watch::Receiver<bool>,
     ) {

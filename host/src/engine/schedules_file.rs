@@ -22,8 +22,8 @@ use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::{DbError, Origin, Tx, schedules};
 use crate::ids::ArtifactDigest;
-use crate::package::ordered::{self, FileSchedule};
-use crate::package::schedules_file::{News, SchedulesFile};
+use crate::package::schedule_reader::{self, FileSchedule};
+use crate::package::schedules_file::{FileChange, SchedulesFile};
 use crate::schedule::{HashKey, Rule};
 use crate::telemetry::printable_line;
 use crate::watch::{Mode, Watch};
@@ -103,7 +103,7 @@ impl Engine {
         orders: &mut Following,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        let Some(news) = orders.file.news().await else {
+        let Some(news) = orders.file.next_change().await else {
             return Ok(());
         };
         let followed = self.follow_news(orders, news, now).await;
@@ -117,21 +117,21 @@ impl Engine {
     async fn follow_news(
         &self,
         orders: &mut Following,
-        news: News,
+        news: FileChange,
         now: Timestamp,
     ) -> Result<(), EngineError> {
         let shown = orders.file.path().display().to_string();
         let text = match news {
-            News::Text(text) => text,
-            News::Unusable(why) => return self.reject_file(&shown, &why, now).await,
-            News::Missing if !self.has_file_schedules().await? => return Ok(()),
-            News::Missing => {
+            FileChange::Text(text) => text,
+            FileChange::Unusable(why) => return self.reject_file(&shown, &why, now).await,
+            FileChange::Missing if !self.has_file_schedules().await? => return Ok(()),
+            FileChange::Missing => {
                 let why =
                     "it is not there any more; put it back, or an empty one to end its schedules";
                 return self.reject_file(&shown, why, now).await;
             }
         };
-        let wanted = match ordered::read_file(&shown, &text) {
+        let wanted = match schedule_reader::read_file(&shown, &text) {
             Ok(schedules) => schedules.into_iter().map(Wanted::from).collect::<Vec<_>>(),
             Err(error) => {
                 let why = format!("line {}: {}", error.line, error.message);

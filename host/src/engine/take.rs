@@ -108,7 +108,7 @@ impl Work {
     fn hashes(&self) -> Hashes {
         let package = self.package.as_ref();
         Hashes {
-            grants: package.map(|package| package.granted.hash.clone()),
+            grants: package.map(|package| package.grant_record.hash.clone()),
             context: Some(context::hash(&self.user)),
         }
     }

@@ -1,6 +1,6 @@
 //! The plugins folder: what is in it now, against what is live.
 //!
-//! Whoever calls [`Folder::scan`] may have been woken by an event of the file system; the scan does not
+//! Whoever calls [`PluginsFolder::scan`] may have been woken by an event of the file system; the scan does not
 //! care. It looks at the whole folder, waits for files to hold still, and compares with the live set:
 //! an event that was lost, doubled or late costs nothing but time.
 
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::resolve::off_thread;
-use self::resolve::{Known, Rejection, Setback};
-use super::listing::{self, Listing, Reading};
+use self::resolve::{KnownFiles, Rejection, Unresolved};
+use super::files::{self, FileState, Listing};
 use super::{Change, Loader, Package, Packages};
 use crate::telemetry::printable_line;
 use crate::wasm::{Artifact, Limits, Sandbox};
@@ -23,12 +23,12 @@ mod resolve;
 /// How far apart two equal readings of a file must be for it to count as written to its end.
 pub const SETTLE: Duration = Duration::from_millis(200);
 
-/// How often a scan looks whether files hold still before it leaves the restless to the next one.
+/// How often a scan looks whether files hold still before it leaves the unstable to the next one.
 const SETTLE_ROUNDS: usize = 10;
 
 /// What packages are read against.
 #[derive(Clone)]
-pub struct Rules {
+pub struct HostRules {
     /// The host's limits, which sidecars change.
     pub limits: Limits,
     /// The greatest memory limit a sidecar may set.
@@ -53,14 +53,14 @@ pub enum FolderError {
 }
 
 /// The folder and what is remembered of it between scans.
-pub struct Folder<L: Loader = Sandbox> {
+pub struct PluginsFolder<L: Loader = Sandbox> {
     path: PathBuf,
     loader: Arc<L>,
-    rules: Rules,
+    rules: HostRules,
     settle: Duration,
     /// The readings that were found equal twice.
     settled: Listing,
-    files: BTreeMap<String, Known<L::Artifact>>,
+    files: BTreeMap<String, KnownFiles<L::Artifact>>,
     /// Sidecars without a package that were told of.
     strays: BTreeSet<String>,
     /// Whether the last scan could not read the folder.
@@ -80,13 +80,17 @@ pub struct Scan<A = Artifact> {
 /// What was seen of the two files of one name.
 #[derive(Clone, Copy)]
 struct Files<'l> {
-    wasm: &'l Reading,
-    sidecar: Option<&'l Reading>,
+    wasm: &'l FileState,
+    sidecar: Option<&'l FileState>,
 }
 
-impl<L: Loader> Folder<L> {
+impl<L: Loader> PluginsFolder<L> {
     /// The folder at `path`, which must exist: one created here would hide a mistyped name.
-    pub fn open(path: &Path, loader: Arc<L>, rules: Rules) -> Result<Folder<L>, FolderError> {
+    pub fn open(
+        path: &Path,
+        loader: Arc<L>,
+        rules: HostRules,
+    ) -> Result<PluginsFolder<L>, FolderError> {
         match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => {}
             Ok(_) => return Err(FolderError::NotADirectory(path.to_owned())),
@@ -100,7 +104,7 @@ impl<L: Loader> Folder<L> {
                 });
             }
         }
-        Ok(Folder {
+        Ok(PluginsFolder {
             path: path.to_owned(),
             loader,
             rules,
@@ -112,11 +116,11 @@ impl<L: Loader> Folder<L> {
         })
     }
 
-    /// Look at the folder, to find with [`Folder::next_change`] what differs between it and `live`.
+    /// Look at the folder, to find with [`PluginsFolder::next_change`] what differs between it and `live`.
     ///
     /// None when the folder cannot be read: that says nothing about its packages, they stay.
     pub async fn scan(&mut self, live: &Packages<L::Artifact>) -> Option<Scan<L::Artifact>> {
-        let (listing, restless) = match self.settle().await {
+        let (listing, unstable) = match self.settle().await {
             Ok(settled) => settled,
             Err(error) => {
                 if !self.unreadable {
@@ -136,11 +140,11 @@ impl<L: Loader> Folder<L> {
         let moves = |name: &str| {
             let ends = [".wasm", ".toml"];
             ends.iter()
-                .any(|end| restless.contains(&format!("{name}{end}")))
+                .any(|end| unstable.contains(&format!("{name}{end}")))
         };
         let names = names.into_iter().filter(|name| !moves(name));
         let names = names.cloned().collect();
-        self.tell_strays(&listing, &present);
+        self.warn_about_orphan_sidecars(&listing, &present);
         Some(Scan {
             listing,
             names,
@@ -154,7 +158,7 @@ impl<L: Loader> Folder<L> {
     /// What needs no compiling comes first: the settings of one package and the end of another do
     /// not wait for a third. Publishes nothing: an addition, an update and a removal that are not
     /// applied are found again by the next scan, without compiling again; a rejection is told once,
-    /// unless it is given back with [`Folder::forget`].
+    /// unless it is given back with [`PluginsFolder::report_again`].
     pub async fn next_change(
         &mut self,
         scan: &mut Scan<L::Artifact>,
@@ -173,47 +177,47 @@ impl<L: Loader> Folder<L> {
     }
 
     /// Tell of the rejection of `name` again: what was told could not be recorded.
-    pub fn forget(&mut self, name: &str) {
+    pub fn report_again(&mut self, name: &str) {
         if let Some(known) = self.files.get_mut(name) {
             known.rejected = None;
         }
     }
 
     /// The same of all files: what was told is not on the record any more.
-    pub fn forget_all(&mut self) {
+    pub fn report_all_again(&mut self) {
         for known in self.files.values_mut() {
             known.rejected = None;
         }
     }
 
     /// Tell of `name`, of which something is on the record, when it has no file.
-    pub fn expect(&mut self, name: String) {
+    pub fn expect_file(&mut self, name: String) {
         self.files.entry(name).or_default();
     }
 
     /// List the folder until what is new in it holds still. Also says what did not.
     async fn settle(&mut self) -> io::Result<(Listing, BTreeSet<String>)> {
         let mut listing = self.list().await?;
-        let mut restless = different(&self.settled, &listing);
+        let mut unstable = different(&self.settled, &listing);
         for _ in 0..SETTLE_ROUNDS {
-            if restless.is_empty() {
+            if unstable.is_empty() {
                 break;
             }
             tokio::time::sleep(self.settle).await;
             let next = self.list().await?;
-            restless = different(&listing, &next);
+            unstable = different(&listing, &next);
             listing = next;
         }
         self.settled = listing.clone();
-        for name in &restless {
+        for name in &unstable {
             self.settled.remove(name);
         }
-        Ok((listing, restless))
+        Ok((listing, unstable))
     }
 
     async fn list(&self) -> io::Result<Listing> {
         let path = self.path.clone();
-        off_thread(move || listing::list(&path)).await?
+        off_thread(move || files::list(&path)).await?
     }
 
     /// Compare one name with its live version.
@@ -252,16 +256,16 @@ impl<L: Loader> Folder<L> {
                     scan.found.extend(live.map(Change::Restored));
                 }
             }
-            Err(Setback::Uncompiled) => scan.uncompiled.push_back(name.clone()),
-            Err(Setback::Restless) => {
+            Err(Unresolved::NotCompiled) => scan.uncompiled.push_back(name.clone()),
+            Err(Unresolved::Unstable) => {
                 self.settled.remove(&wasm_name);
                 self.settled.remove(&sidecar_name);
             }
-            Err(Setback::Rejected(error)) => {
+            Err(Unresolved::Rejected(error)) => {
                 let kept = live.as_ref().map(|live| live.digest.clone());
                 // Before the rejection, which is what stays on the record of the package.
                 if let Some(old) = live
-                    && let Some(new) = self.under_new_sidecar(&old, &known)
+                    && let Some(new) = self.with_changed_sidecar(&old, &known)
                 {
                     scan.found.push_back(change_to(Some(old), new));
                 }
@@ -285,7 +289,7 @@ impl<L: Loader> Folder<L> {
     }
 
     /// Tell once of each sidecar that has no package: most likely one of the two is mistyped.
-    fn tell_strays(&mut self, listing: &Listing, packages: &BTreeSet<String>) {
+    fn warn_about_orphan_sidecars(&mut self, listing: &Listing, packages: &BTreeSet<String>) {
         // The sources of packages may lie beside them: their Cargo.toml is no sidecar.
         let strays: BTreeSet<String> = stems(listing, ".toml")
             .filter(|name| name != "Cargo" && !packages.contains(name))

@@ -1,6 +1,6 @@
 //! Packages: the `.wasm` files of one folder, each with what it says of itself and what its operator allows.
 //!
-//! A scan ([`Folder::scan`]) finds what changed and publishes nothing; the engine records each change as
+//! A scan ([`PluginsFolder::scan`]) finds what changed and publishes nothing; the engine records each change as
 //! it is found and publishes it afterwards with [`Packages::apply`]. A run holds its `Arc` and ends on the
 //! code it began with. This room knows nothing of the database, of launches, or of rules' meaning.
 
@@ -13,26 +13,26 @@ use crate::ids::ArtifactDigest;
 use crate::telemetry::printable_line;
 use crate::wasm::{Artifact, Grants, Limits};
 
+mod assemble;
 pub mod context;
 mod fields;
+pub(crate) mod files;
 mod folder;
-pub mod granted;
+pub mod grant_record;
 pub mod limits;
-pub(crate) mod listing;
 mod loader;
 pub mod manifest;
-pub mod ordered;
-mod pair;
 pub mod requests;
+pub mod schedule_reader;
 pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
 
-pub use folder::{Folder, FolderError, Rules, SETTLE, Scan};
-pub use granted::Granted;
+pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
+pub use folder::{FolderError, HostRules, PluginsFolder, SETTLE, Scan};
+pub use grant_record::GrantRecord;
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
-pub use pair::{FILE_BYTES_MAX, Kept, Refused, name_of, open};
 pub use sidecar::Sidecar;
 pub use spec::ScheduleSpec;
 
@@ -47,7 +47,7 @@ pub struct Package<A = Artifact> {
     /// The SHA-256 of the sidecar's text; none when there is no sidecar.
     pub sidecar_hash: Option<String>,
     /// What the sidecar grants, as it is put on the record.
-    pub granted: Granted,
+    pub grant_record: GrantRecord,
     pub path: PathBuf,
     /// The host's, before anything that the sidecar or the package says; see [`Package::limits_of`].
     pub limits: Limits,
@@ -55,7 +55,7 @@ pub struct Package<A = Artifact> {
 
 impl<A> Package<A> {
     /// The code and what it says of itself.
-    fn loaded(&self) -> pair::Loaded<A> {
+    fn loaded(&self) -> assemble::Compiled<A> {
         (Arc::clone(&self.artifact), Arc::clone(&self.manifest))
     }
 
@@ -222,7 +222,7 @@ mod tests {
             manifest: Arc::new(Manifest::from_json("backup", &description).unwrap()),
             sidecar: Arc::new(sidecar),
             sidecar_hash: None,
-            granted: Granted::of(&Grants::default()),
+            grant_record: GrantRecord::of(&Grants::default()),
             path: PathBuf::new(),
             limits: Limits::default(),
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Manifest, granted::access, manifest::Requests};
+use super::{Manifest, grant_record::access, manifest::Requests};
 use crate::telemetry::printable_line;
 use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 use crate::words::words;
@@ -66,7 +66,7 @@ impl Request {
 }
 
 /// What is asked for, in a sentence.
-pub fn listed(requests: &[Request]) -> String {
+pub fn list_requests(requests: &[Request]) -> String {
     let each = requests.iter();
     let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
     Vec::from_iter(each).join(", ")
@@ -75,12 +75,12 @@ pub fn listed(requests: &[Request]) -> String {
 /// The sentence that refuses to call a package that needs all of `requests`, with the lines to add to its sidecar.
 pub fn denial(package: &str, requests: &[Request]) -> String {
     let needs: Vec<String> = requests.iter().map(Request::need).collect();
-    let (needs, lines) = (needs.join("; "), lines_for(requests));
+    let (needs, lines) = (needs.join("; "), sidecar_lines(requests));
     format!("{needs}: add to {package}.toml\n{lines}")
 }
 
 /// The lines of a sidecar that grant all of `requests`, without a table that is there twice.
-pub fn lines_for<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
+pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
     let (mut env, mut config, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for request in requests {
         match request.kind {
@@ -117,7 +117,7 @@ fn quote(text: &str) -> String {
 }
 
 /// Everything that is asked for, in the order of the description.
-pub fn held_against(requests: &Requests, grants: &Grants) -> Vec<Request> {
+pub fn evaluate_requests(requests: &Requests, grants: &Grants) -> Vec<Request> {
     // Named one by one, so that a new kind of request cannot be forgotten here.
     let Requests {
         directories,
@@ -229,7 +229,7 @@ fn covers(granted: &str, wanted: &str) -> bool {
 impl Manifest {
     /// What the package asks for and `grants` does not give.
     pub fn ungranted(&self, grants: &Grants) -> Vec<Request> {
-        let all = held_against(&self.requests, grants).into_iter();
+        let all = evaluate_requests(&self.requests, grants).into_iter();
         all.filter(|request| !request.is_granted).collect()
     }
 
@@ -246,7 +246,7 @@ impl Manifest {
     /// What this version asks for beyond `grants` that `before`, the version in force, does not ask for already.
     ///
     /// What both ask for makes no difference: with it missing, the one runs as little as the other. HTTP counts.
-    pub fn asks_beyond(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
+    pub fn additional_requests(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
         self.ungranted(&with_all(&before.requests, grants))
     }
 }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn beyond(new: Value, old: Value, grants: &Grants) -> Vec<String> {
-        let new = asking(new).asks_beyond(&asking(old), grants);
+        let new = asking(new).additional_requests(&asking(old), grants);
         new.iter()
             .map(|request| format!("{} {}", request.kind, request.what))
             .collect()
@@ -374,7 +374,7 @@ mod tests {
         });
         let manifest = asking(asks);
         let all = manifest.ungranted(&Grants::default());
-        let lines = lines_for(&all);
+        let lines = sidecar_lines(&all);
         let read: toml::Table = lines.parse().unwrap();
         let grants = &read["grants"];
         assert_eq!(grants["env"], toml::Value::from(vec!["A", "B\""]));
@@ -388,7 +388,7 @@ mod tests {
             assert_eq!(grants[kind].as_array().unwrap().len(), entries, "{lines}");
         }
         for request in &all {
-            assert_eq!(lines_for([request]), request.lines);
+            assert_eq!(sidecar_lines([request]), request.lines);
         }
         let missing = manifest.missing(&Grants::default());
         assert_eq!(missing.len(), 7, "all but the network");

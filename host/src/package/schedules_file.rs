@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::files::{self, FileState, ReadError};
 use super::folder::off_thread;
-use super::listing::{self, Reading, Unread};
-use super::ordered::FILE_BYTES_MAX;
+use super::schedule_reader::FILE_BYTES_MAX;
 use crate::strict::size_text;
 
 /// How far apart two equal readings of the file must be for it to count as written to its end: half of it would end
@@ -16,12 +16,12 @@ const SETTLE: Duration = Duration::from_millis(200);
 pub struct SchedulesFile {
     path: PathBuf,
     /// What was there at the last look.
-    seen: Option<Option<Reading>>,
+    seen: Option<Option<FileState>>,
 }
 
 /// What is at the path since the last look.
 #[derive(Debug, PartialEq, Eq)]
-pub enum News {
+pub enum FileChange {
     Missing,
     /// A sentence that says why it cannot be used.
     Unusable(String),
@@ -45,27 +45,29 @@ impl SchedulesFile {
     }
 
     /// What is new; none when nothing is, or when it is still being written.
-    pub async fn news(&mut self) -> Option<News> {
+    pub async fn next_change(&mut self) -> Option<FileChange> {
         let path = self.path.clone();
         // A look that fails altogether is made good by the next.
-        let seen = off_thread(move || listing::look(&path)).await.ok()?;
+        let seen = off_thread(move || files::inspect(&path)).await.ok()?;
         if self.seen.as_ref() == Some(&seen) {
             return None;
         }
         let news = match &seen {
-            None => News::Missing,
-            Some(Reading::Unusable(why)) => News::Unusable(why.clone()),
-            Some(Reading::File(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
+            None => FileChange::Missing,
+            Some(FileState::Unusable(why)) => FileChange::Unusable(why.clone()),
+            Some(FileState::File(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
                 let most = size_text(FILE_BYTES_MAX);
-                News::Unusable(format!("it has more than {most}, and that is too much"))
+                FileChange::Unusable(format!("it has more than {most}, and that is too much"))
             }
-            Some(Reading::File(stamp)) => {
+            Some(FileState::File(stamp)) => {
                 tokio::time::sleep(SETTLE).await;
                 let (path, stamp) = (self.path.clone(), *stamp);
-                match off_thread(move || listing::read(&path, stamp)).await.ok()? {
-                    Err(Unread::Changed) => return None,
-                    Err(Unread::Failed(why)) => News::Unusable(why),
-                    Ok(bytes) => listing::text(bytes).map_or_else(News::Unusable, News::Text),
+                match off_thread(move || files::read(&path, stamp)).await.ok()? {
+                    Err(ReadError::Changed) => return None,
+                    Err(ReadError::Failed(why)) => FileChange::Unusable(why),
+                    Ok(bytes) => {
+                        files::text(bytes).map_or_else(FileChange::Unusable, FileChange::Text)
+                    }
                 }
             }
         };
@@ -85,28 +87,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.toml");
         let mut file = SchedulesFile::new(path.clone());
-        let text = |text: &str| Some(News::Text(text.to_owned()));
-        assert_eq!(file.news().await, Some(News::Missing));
-        assert_eq!(file.news().await, None);
+        let text = |text: &str| Some(FileChange::Text(text.to_owned()));
+        assert_eq!(file.next_change().await, Some(FileChange::Missing));
+        assert_eq!(file.next_change().await, None);
         fs::write(&path, "a").unwrap();
-        assert_eq!(file.news().await, text("a"));
-        assert_eq!(file.news().await, None);
+        assert_eq!(file.next_change().await, text("a"));
+        assert_eq!(file.next_change().await, None);
         file.forget();
-        assert_eq!(file.news().await, text("a"));
+        assert_eq!(file.next_change().await, text("a"));
         fs::write(&path, b"\xff").unwrap();
-        let unusable = |why: &str| Some(News::Unusable(why.to_owned()));
+        let unusable = |why: &str| Some(FileChange::Unusable(why.to_owned()));
         let why = "it is not UTF-8 text; save it as such";
-        assert_eq!(file.news().await, unusable(why));
+        assert_eq!(file.next_change().await, unusable(why));
         fs::remove_file(&path).unwrap();
-        assert_eq!(file.news().await, Some(News::Missing));
+        assert_eq!(file.next_change().await, Some(FileChange::Missing));
         fs::create_dir(&path).unwrap();
         let why = "it is not a regular file";
-        assert_eq!(file.news().await, unusable(why));
+        assert_eq!(file.next_change().await, unusable(why));
         fs::remove_dir(&path).unwrap();
         let large = fs::File::create(&path).unwrap();
         large.set_len(FILE_BYTES_MAX + 1).unwrap();
         let why = "it has more than 4MiB, and that is too much";
-        assert_eq!(file.news().await, unusable(why));
+        assert_eq!(file.next_change().await, unusable(why));
     }
 
     #[tokio::test]
@@ -119,8 +121,11 @@ mod tests {
             tokio::time::sleep(SETTLE / 2).await;
             fs::write(&path, "whole").unwrap();
         });
-        assert_eq!(file.news().await, None);
+        assert_eq!(file.next_change().await, None);
         writer.await.unwrap();
-        assert_eq!(file.news().await, Some(News::Text("whole".to_owned())));
+        assert_eq!(
+            file.next_change().await,
+            Some(FileChange::Text("whole".to_owned()))
+        );
     }
 }

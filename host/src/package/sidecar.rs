@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::limits::LimitChanges;
-use super::ordered::{self, context_of};
+use super::schedule_reader::{self, context_of};
 use super::spec::ScheduleSpec;
-use super::{Rules, package_name_fault};
+use super::{HostRules, package_name_fault};
 use crate::strict::{Document, Error, Section, nearest};
 use crate::wasm::{
     BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant, method_fault,
@@ -45,7 +45,7 @@ impl Sidecar {
     ///
     /// Looks at the directories it grants, which must exist, and takes the variables it grants out of
     /// the host's environment: a grant that cannot be given is an error now, not at two in the morning.
-    pub fn parse(path: &Path, text: &str, rules: &Rules) -> Result<Sidecar, Error> {
+    pub fn parse(path: &Path, text: &str, rules: &HostRules) -> Result<Sidecar, Error> {
         let shown = path.display().to_string();
         let folder = path.parent().unwrap_or(Path::new(""));
         let document = Document::parse(&shown, text)?;
@@ -71,7 +71,7 @@ impl Sidecar {
             None => None,
         };
         let schedules = match top.tables("schedules")? {
-            Some(sections) => Some(ordered::of_sidecar(sections)?),
+            Some(sections) => Some(schedule_reader::of_sidecar(sections)?),
             None => None,
         };
         let grants = match top.table("grants")? {
@@ -98,7 +98,7 @@ fn grants(
     mut section: Section<'_>,
     folder: &Path,
     package: &str,
-    rules: &Rules,
+    rules: &HostRules,
 ) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for directory in section.tables("directories")?.unwrap_or_default() {
@@ -185,7 +185,12 @@ fn check_variable(section: &Section<'_>, key: &str, name: &str) -> Result<(), Er
 }
 
 /// Refuse a secret that the host's configuration does not have.
-fn check_secret(section: &Section<'_>, key: &str, name: &str, rules: &Rules) -> Result<(), Error> {
+fn check_secret(
+    section: &Section<'_>,
+    key: &str,
+    name: &str,
+    rules: &HostRules,
+) -> Result<(), Error> {
     if rules.secrets.contains(name) {
         return Ok(());
     }
@@ -259,7 +264,7 @@ fn access(section: &mut Section<'_>) -> Result<bool, Error> {
 fn directory_grant(
     mut section: Section<'_>,
     folder: &Path,
-    rules: &Rules,
+    rules: &HostRules,
     others: &[DirectoryGrant],
 ) -> Result<DirectoryGrant, Error> {
     let Some(host) = section.text("host")? else {

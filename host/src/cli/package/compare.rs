@@ -14,7 +14,7 @@ use crate::db::packages::{self, PackageRow};
 use crate::engine::approval::diff::{Changes, Diff, Side, diff};
 use crate::engine::approval::{PackageError, approve_command, version};
 use crate::engine::schedules::difference_lines;
-use crate::package::{Manifest, granted};
+use crate::package::{Manifest, grant_record};
 use crate::telemetry::{printable, printable_line};
 use crate::wasm;
 
@@ -42,7 +42,7 @@ impl Compare {
             manifest: &manifests[place],
             imports: &imports[place],
         };
-        let grants = granted::read(&row.grants);
+        let grants = grant_record::read(&row.grants);
         let found = diff(&row.name, &side(from, 0), &side(to, 1), &grants);
         if common.json {
             let mut value = json!(found);

@@ -10,7 +10,7 @@ use crate::db::packages::{PackageRow, PackageState};
 use crate::db::{Tx, schedules};
 use crate::engine::approval::approve_command;
 use crate::ids::ArtifactDigest;
-use crate::package::{Manifest, granted};
+use crate::package::{Manifest, grant_record};
 use crate::telemetry::printable;
 
 fn value(row: &PackageRow) -> Value {
@@ -119,7 +119,7 @@ pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         value["versions"] = json!(versions.collect::<Vec<_>>());
         return output::json_out(&value);
     }
-    let grants: Vec<String> = row.grants.lines().map(granted::shown).collect();
+    let grants: Vec<String> = row.grants.lines().map(grant_record::shown).collect();
     let kept = format!("{} in {} versions", ByteSize::b(bytes_kept), versions.len());
     for (key, value) in [
         ("package", row.name.clone()),

@@ -10,7 +10,7 @@ use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::engine::schedules::{Diff, Wanted, difference_lines};
 use crate::engine::schedules_file::{Refusal, rehearse};
-use crate::package::{listing, ordered};
+use crate::package::{files, schedule_reader};
 use crate::telemetry::printable;
 
 #[derive(Args)]
@@ -42,12 +42,12 @@ impl Check {
 /// The schedules that the file orders.
 pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
     let shown = file.display().to_string();
-    let text = match listing::text_of(file) {
+    let text = match files::read_text(file) {
         Ok(Some(text)) => text,
         Ok(None) => return Err(Failure::refused(format!("{shown}: it is not there"))),
         Err(why) => return Err(Failure::refused(format!("{shown}: {why}"))),
     };
-    let read = ordered::read_file(&shown, &text);
+    let read = schedule_reader::read_file(&shown, &text);
     let schedules = read.map_err(|error| Failure::refused(error.to_string()))?;
     Ok(schedules.into_iter().map(Wanted::from).collect())
 }

@@ -13,7 +13,7 @@ use super::{Given, Opened, io_failure, of, print_refused, tell_unanswered};
 use crate::cli::Common;
 use crate::cli::output::{self, Failure};
 use crate::config::Config;
-use crate::package::granted::{self, Granted};
+use crate::package::grant_record::{self, GrantRecord};
 use crate::package::requests::{Request, denial};
 use crate::telemetry::printable;
 use crate::trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
@@ -147,8 +147,8 @@ impl Told<'_> {
 
     /// What the sidecar grants, one line each.
     fn granted(&self) -> Vec<String> {
-        let granted = Granted::of(&self.opened.package.sidecar.grants);
-        granted.text.lines().map(granted::shown).collect()
+        let grant_record = GrantRecord::of(&self.opened.package.sidecar.grants);
+        grant_record.text.lines().map(grant_record::shown).collect()
     }
 
     fn crashes(&self) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::db::package_versions::Version;
 use crate::engine::schedules::{Difference, Wanted, differences};
 use crate::ids::ArtifactDigest;
-use crate::package::requests::{Request, held_against};
+use crate::package::requests::{Request, evaluate_requests};
 use crate::package::{Manifest, Task, spec};
 use crate::wasm::Grants;
 
@@ -176,8 +176,8 @@ fn changes<T>(
 }
 
 fn requests(from: &Manifest, to: &Manifest, grants: &Grants) -> Vec<Asked> {
-    let before = held_against(&from.requests, grants);
-    let after = held_against(&to.requests, grants);
+    let before = evaluate_requests(&from.requests, grants);
+    let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
     let gone: Vec<Asked> = before
         .iter()

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::package::requests::listed;
-use crate::package::{Granted, Sidecar};
+use crate::package::requests::list_requests;
+use crate::package::{GrantRecord, Sidecar};
 use crate::wasm::{Grants, Limits};
 
 fn at(seconds: i64) -> Timestamp {
@@ -28,7 +28,7 @@ fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
         digest: ArtifactDigest::of(bytes.as_bytes()),
         artifact: Arc::new(()),
         manifest: Arc::new(manifest(description)),
-        granted: Granted::of(&grants),
+        grant_record: GrantRecord::of(&grants),
         sidecar: Arc::new(Sidecar {
             grants: Arc::new(grants),
             ..Sidecar::default()
@@ -82,7 +82,7 @@ fn a_version_that_asks_for_more_than_it_is_granted_waits_unless_the_one_before_a
     assert!(taken(&asks, new(&["TOKEN"], &[])));
     assert!(taken(&asks, new(&[], &[])));
     match entry(Some(&asks), None, &new(&["TOKEN", "OTHER"], &[])) {
-        Entry::Waits(beyond) => assert_eq!(listed(&beyond), "env OTHER"),
+        Entry::Waits(beyond) => assert_eq!(list_requests(&beyond), "env OTHER"),
         other => panic!("{other:?}"),
     }
 }

@@ -6,29 +6,30 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::{Files, Folder};
+use super::{Files, PluginsFolder};
 use crate::ids::ArtifactDigest;
-use crate::package::listing::{self, Reading, Stamp, Unread};
-use crate::package::loader::compile;
-use crate::package::pair::{
-    self, Kept, Loaded, ReadSidecar, Settings, assemble, check_pin, settings_of,
+use crate::package::assemble::{
+    self, Compiled, RecordedSidecar, SidecarFile, SidecarSettings, assemble, check_pin,
+    sidecar_settings,
 };
+use crate::package::files::{self, FileState, ReadError, Stamp};
+use crate::package::loader::compile;
 use crate::package::sidecar::Sidecar;
 use crate::package::{Loader, Package, package_name_fault};
 
 /// What is remembered of one file name.
-pub(super) struct Known<A> {
+pub(super) struct KnownFiles<A> {
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
     /// The last attempt to compile, which is not repeated for the same digest.
-    loaded: Option<(ArtifactDigest, Result<Loaded<A>, String>)>,
-    pub(super) sidecar: Option<ReadSidecar>,
+    loaded: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
+    pub(super) sidecar: Option<SidecarFile>,
     /// The last rejection, so that it is told once.
     pub(super) rejected: Option<Rejection>,
     /// The version that was last found to be another than the live one.
     pub(super) offered: Option<ArtifactDigest>,
 }
 
-impl<A> Known<A> {
+impl<A> KnownFiles<A> {
     /// Whether the file holds the bytes of that digest; none when they could not be read.
     pub(super) fn holds(&self, digest: &ArtifactDigest) -> Option<bool> {
         self.bytes.as_ref().map(|(_, held)| held == digest)
@@ -43,42 +44,42 @@ pub(super) struct Rejection {
 }
 
 /// Why a file gave no package in this look at it.
-pub(super) enum Setback {
+pub(super) enum Unresolved {
     /// It moved under our eyes; the next scan will see.
-    Restless,
+    Unstable,
     /// It must be compiled first, and was not to be.
-    Uncompiled,
+    NotCompiled,
     /// A sentence that says why it cannot be used.
     Rejected(String),
 }
 
-impl From<Unread> for Setback {
-    fn from(unread: Unread) -> Setback {
+impl From<ReadError> for Unresolved {
+    fn from(unread: ReadError) -> Unresolved {
         match unread {
-            Unread::Changed => Setback::Restless,
-            Unread::Failed(why) => Setback::Rejected(why),
+            ReadError::Changed => Unresolved::Unstable,
+            ReadError::Failed(why) => Unresolved::Rejected(why),
         }
     }
 }
 
-impl From<String> for Setback {
-    fn from(error: String) -> Setback {
-        Setback::Rejected(error)
+impl From<String> for Unresolved {
+    fn from(error: String) -> Unresolved {
+        Unresolved::Rejected(error)
     }
 }
 
-impl<L: Loader> Folder<L> {
+impl<L: Loader> PluginsFolder<L> {
     /// The package that the files of `name` make now; none when that is the live one.
     pub(super) async fn resolve(
         &self,
         name: &str,
         files: Files<'_>,
-        known: &mut Known<L::Artifact>,
+        known: &mut KnownFiles<L::Artifact>,
         live: Option<&Arc<Package<L::Artifact>>>,
         may_compile: bool,
-    ) -> Result<Option<Package<L::Artifact>>, Setback> {
+    ) -> Result<Option<Package<L::Artifact>>, Unresolved> {
         if let Some(fault) = package_name_fault(name) {
-            return Err(Setback::Rejected(fault));
+            return Err(Unresolved::Rejected(fault));
         }
         // First, so that it is known also when the bytes cannot be used: it may take something back.
         self.read_sidecar(name, files.sidecar, known).await?;
@@ -90,17 +91,17 @@ impl<L: Loader> Folder<L> {
         {
             return Ok(None);
         }
-        let settings = settings_of(known.sidecar.as_ref())?;
+        let settings = sidecar_settings(known.sidecar.as_ref())?;
         check_pin(name, &settings.0, &digest)?;
 
         let loaded = match (live, &known.loaded) {
             (Some(live), _) if live.digest == digest => live.loaded(),
             (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
-            _ if !may_compile => return Err(Setback::Uncompiled),
+            _ if !may_compile => return Err(Unresolved::NotCompiled),
             _ => {
                 let (bytes, now) = self.read(&path, stamp).await?;
                 if now != digest {
-                    return Err(Setback::Restless);
+                    return Err(Unresolved::Unstable);
                 }
                 let loaded = compile(&self.loader, name, bytes).await;
                 known.loaded = Some((digest.clone(), loaded.clone()));
@@ -113,12 +114,12 @@ impl<L: Loader> Folder<L> {
     /// The live version under a sidecar that changed while the bytes in the folder cannot be used.
     ///
     /// A grant that was taken back must not outlast that because of a broken build beside it.
-    pub(super) fn under_new_sidecar(
+    pub(super) fn with_changed_sidecar(
         &self,
         live: &Package<L::Artifact>,
-        known: &Known<L::Artifact>,
+        known: &KnownFiles<L::Artifact>,
     ) -> Option<Package<L::Artifact>> {
-        let settings = settings_of(known.sidecar.as_ref()).ok()?;
+        let settings = sidecar_settings(known.sidecar.as_ref()).ok()?;
         if settings.1 == live.sidecar_hash {
             return None;
         }
@@ -142,37 +143,37 @@ impl<L: Loader> Folder<L> {
     }
 
     /// The live version under the sidecar of the last scan; none when that is not for it, or cannot be used.
-    pub fn under_present_sidecar(
+    pub fn with_current_sidecar(
         &self,
         live: &Package<L::Artifact>,
     ) -> Option<Arc<Package<L::Artifact>>> {
         let known = self.files.get(&live.name)?;
-        self.under_new_sidecar(live, known).map(Arc::new)
+        self.with_changed_sidecar(live, known).map(Arc::new)
     }
 
     /// Whether the sidecar of `name` could be read at the last scan, and lets in other bytes only.
-    pub fn pins_others(&self, name: &str, digest: &ArtifactDigest) -> bool {
+    pub fn pins_another_version(&self, name: &str, digest: &ArtifactDigest) -> bool {
         let read = self
             .files
             .get(name)
             .and_then(|known| known.sidecar.as_ref());
-        settings_of(read).is_ok_and(|(sidecar, _)| check_pin(name, &sidecar, digest).is_err())
+        sidecar_settings(read).is_ok_and(|(sidecar, _)| check_pin(name, &sidecar, digest).is_err())
     }
 
     /// The package `name` from `bytes` that were kept of it, under the sidecar of the last scan, or under the one that
     /// was `kept` when that has an error.
     ///
     /// For a file in the folder that is broken, or kept out: what is in force goes on. The error says why it cannot.
-    pub async fn bring_back(
+    pub async fn restore(
         &self,
         name: &str,
         bytes: &[u8],
-        kept: Option<Kept>,
+        kept: Option<RecordedSidecar>,
     ) -> Result<Arc<Package<L::Artifact>>, String> {
         let Some(known) = self.files.get(name) else {
             return Err("its files were not looked at yet".to_owned());
         };
-        let present = settings_of(known.sidecar.as_ref());
+        let present = sidecar_settings(known.sidecar.as_ref());
         let digest = ArtifactDigest::of(bytes);
         if let Ok((sidecar, _)) = &present {
             // What can be read and lets in other bytes only is not an error to be passed over.
@@ -186,7 +187,7 @@ impl<L: Loader> Folder<L> {
         };
         match (present.and_then(made), kept) {
             (Err(_), Some(kept)) => {
-                let settings = self.settings_of_kept(name, kept).await;
+                let settings = self.recorded_settings(name, kept).await;
                 let settings = settings
                     .map_err(|why| format!("the sidecar before it cannot be used: {why}"))?;
                 check_pin(name, &settings.0, &digest)?;
@@ -196,7 +197,11 @@ impl<L: Loader> Folder<L> {
         }
     }
 
-    async fn settings_of_kept(&self, name: &str, kept: Kept) -> Result<Settings, String> {
+    async fn recorded_settings(
+        &self,
+        name: &str,
+        kept: RecordedSidecar,
+    ) -> Result<SidecarSettings, String> {
         let (path, rules) = (self.path.join(format!("{name}.toml")), self.rules.clone());
         let read = off_thread(move || kept.settings(&path, &rules)).await;
         read.map_err(|error| error.to_string())?
@@ -206,14 +211,14 @@ impl<L: Loader> Folder<L> {
     async fn look_at_bytes(
         &self,
         path: &Path,
-        reading: &Reading,
-        known: &mut Known<L::Artifact>,
-    ) -> Result<(Stamp, ArtifactDigest), Setback> {
+        reading: &FileState,
+        known: &mut KnownFiles<L::Artifact>,
+    ) -> Result<(Stamp, ArtifactDigest), Unresolved> {
         let stamp = match reading {
-            Reading::File(stamp) => *stamp,
-            Reading::Unusable(why) => {
+            FileState::File(stamp) => *stamp,
+            FileState::Unusable(why) => {
                 known.bytes = None;
-                return Err(Setback::Rejected(why.clone()));
+                return Err(Unresolved::Rejected(why.clone()));
             }
         };
         if let Some((seen, digest)) = &known.bytes
@@ -222,7 +227,7 @@ impl<L: Loader> Folder<L> {
             return Ok((stamp, digest.clone()));
         }
         known.bytes = None;
-        pair::check_size(stamp)?;
+        assemble::check_size(stamp)?;
         // Touching a file is how an operator asks for another try.
         known.loaded.take_if(|(_, loaded)| loaded.is_err());
         let (_, digest) = self.read(path, stamp).await?;
@@ -230,16 +235,20 @@ impl<L: Loader> Folder<L> {
         Ok((stamp, digest))
     }
 
-    async fn read(&self, path: &Path, stamp: Stamp) -> Result<(Vec<u8>, ArtifactDigest), Setback> {
+    async fn read(
+        &self,
+        path: &Path,
+        stamp: Stamp,
+    ) -> Result<(Vec<u8>, ArtifactDigest), Unresolved> {
         let path = path.to_owned();
         let work = move || {
-            let bytes = listing::read(&path, stamp)?;
+            let bytes = files::read(&path, stamp)?;
             let digest = ArtifactDigest::of(&bytes);
-            Ok::<_, Unread>((bytes, digest))
+            Ok::<_, ReadError>((bytes, digest))
         };
         match off_thread(work).await {
             Ok(read) => Ok(read?),
-            Err(error) => Err(Setback::Rejected(error.to_string())),
+            Err(error) => Err(Unresolved::Rejected(error.to_string())),
         }
     }
 
@@ -249,34 +258,34 @@ impl<L: Loader> Folder<L> {
     async fn read_sidecar(
         &self,
         name: &str,
-        reading: Option<&Reading>,
-        known: &mut Known<L::Artifact>,
-    ) -> Result<(), Setback> {
+        reading: Option<&FileState>,
+        known: &mut KnownFiles<L::Artifact>,
+    ) -> Result<(), Unresolved> {
         let Some(reading) = reading else {
             known.sidecar = None;
             return Ok(());
         };
         let fresh = known.sidecar.as_ref().is_some_and(|read| {
             read.result.is_ok()
-                && matches!(reading, Reading::File(stamp) if read.stamp == Some(*stamp))
+                && matches!(reading, FileState::File(stamp) if read.stamp == Some(*stamp))
         });
         if fresh {
             return Ok(());
         }
         let path = self.path.join(format!("{name}.toml"));
         let (reading, rules) = (reading.clone(), self.rules.clone());
-        match off_thread(move || ReadSidecar::read(&path, &reading, &rules)).await {
+        match off_thread(move || SidecarFile::read(&path, &reading, &rules)).await {
             Ok(Some(read)) => known.sidecar = Some(read),
-            Ok(None) => return Err(Setback::Restless),
-            Err(error) => return Err(Setback::Rejected(error.to_string())),
+            Ok(None) => return Err(Unresolved::Unstable),
+            Err(error) => return Err(Unresolved::Rejected(error.to_string())),
         }
         Ok(())
     }
 }
 
-impl<A> Default for Known<A> {
-    fn default() -> Known<A> {
-        Known {
+impl<A> Default for KnownFiles<A> {
+    fn default() -> KnownFiles<A> {
+        KnownFiles {
             bytes: None,
             loaded: None,
             sidecar: None,

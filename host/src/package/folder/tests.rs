@@ -11,7 +11,7 @@ use crate::ids::ArtifactDigest;
 use crate::package::FILE_BYTES_MAX;
 use crate::wasm::Refusal;
 
-mod kept_out;
+mod not_applied;
 mod random;
 
 /// Loads what begins with `good`; a JSON object further on is the description.
@@ -44,7 +44,7 @@ impl Loader for Fake {
 struct Scene {
     root: TempDir,
     fake: Arc<Fake>,
-    folder: Folder<Fake>,
+    folder: PluginsFolder<Fake>,
     live: Packages<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ impl Scene {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
         let fake = Arc::new(Fake::default());
-        let rules = Rules {
+        let rules = HostRules {
             limits: Limits::default(),
             memory_bytes_most: 1 << 30,
             env: |_| None,
@@ -61,7 +61,7 @@ impl Scene {
             secrets: BTreeSet::new(),
         };
         let mut folder =
-            Folder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
+            PluginsFolder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
         folder.settle = Duration::from_millis(2);
         Scene {
             root,
@@ -293,7 +293,7 @@ async fn a_rejection_is_told_again_only_when_it_is_given_back() {
     scene.write("a.wasm", "bad");
     assert_eq!(scene.find().await, 1);
     assert_eq!(scene.find().await, 0);
-    scene.folder.forget("a");
+    scene.folder.report_again("a");
     assert_eq!(scene.find().await, 1);
     assert_eq!(scene.loads(), 1);
 }
@@ -356,8 +356,8 @@ async fn what_a_sidecar_for_other_bytes_takes_back_is_gone_and_what_it_adds_is_n
     let env = live.grants().env.clone();
     assert_eq!(env, [("A".to_owned(), "1".to_owned())].into());
     assert_eq!(scene.scan().await, Vec::<String>::new());
-    assert!(scene.folder.pins_others("a", &live.digest));
-    assert!(!scene.folder.pins_others("a", &other));
+    assert!(scene.folder.pins_another_version("a", &live.digest));
+    assert!(!scene.folder.pins_another_version("a", &other));
 }
 
 #[tokio::test]
@@ -518,7 +518,7 @@ async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
     let mut scene = Scene::new();
     scene.folder.settle = Duration::from_millis(60);
     scene.write("calm.wasm", "good");
-    let path = scene.at("restless.wasm");
+    let path = scene.at("unstable.wasm");
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let writer = std::thread::spawn({
         let stop = Arc::clone(&stop);
@@ -539,7 +539,7 @@ async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
     let last = writer.join().unwrap();
     assert_eq!(
         scene.scan().await,
-        [format!("added restless@{}", short(&last))]
+        [format!("added unstable@{}", short(&last))]
     );
 }
 
@@ -562,7 +562,7 @@ async fn a_folder_that_vanishes_takes_nothing_with_it_and_goes_on_when_back() {
 #[test]
 fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
     let root = tempfile::tempdir().unwrap();
-    let rules = Rules {
+    let rules = HostRules {
         limits: Limits::default(),
         memory_bytes_most: 0,
         env: |_| None,
@@ -570,7 +570,7 @@ fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
         secrets: BTreeSet::new(),
     };
     let open = |name: &str| {
-        Folder::open(
+        PluginsFolder::open(
             &root.path().join(name),
             Arc::new(Fake::default()),
             rules.clone(),
@@ -595,9 +595,9 @@ async fn a_scan_may_move_between_threads() {
     let change = sendable(scene.folder.next_change(&mut scan, &live)).await;
     assert!(change.is_none());
     // The product's own types, without making them.
-    fn product(folder: &mut Folder, scan: &mut Scan, live: &Packages) {
+    fn product(folder: &mut PluginsFolder, scan: &mut Scan, live: &Packages) {
         drop(sendable(folder.scan(live)));
         drop(sendable(folder.next_change(scan, live)));
     }
-    let _: fn(&mut Folder, &mut Scan, &Packages) = product;
+    let _: fn(&mut PluginsFolder, &mut Scan, &Packages) = product;
 }

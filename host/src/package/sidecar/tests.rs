@@ -15,8 +15,8 @@ fn env(name: &str) -> Option<OsString> {
 }
 
 /// Of a host with `own_paths`.
-fn rules(own_paths: Vec<PathBuf>) -> Rules {
-    Rules {
+fn rules(own_paths: Vec<PathBuf>) -> HostRules {
+    HostRules {
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
         env,

@@ -38,7 +38,7 @@ impl Stamp {
 
 /// One file as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum FileState {
     File(Stamp),
     /// It is there and cannot be used: a sentence that says why.
     Unusable(String),
@@ -47,7 +47,7 @@ pub(crate) enum Reading {
 /// The `.wasm` and `.toml` files of a folder, by file name.
 ///
 /// A name that is not UTF-8 stands here with U+FFFD in it, which no package's name may have.
-pub(super) type Listing = BTreeMap<String, Reading>;
+pub(super) type Listing = BTreeMap<String, FileState>;
 
 /// Look at the files of `folder` itself, not below it, following links.
 ///
@@ -61,7 +61,7 @@ pub(super) fn list(folder: &Path) -> io::Result<Listing> {
         if name.starts_with('.') || !(name.ends_with(".toml") || name.ends_with(".wasm")) {
             continue;
         }
-        if let Some(reading) = look(&entry.path()) {
+        if let Some(reading) = inspect(&entry.path()) {
             listing.insert(name, reading);
         }
     }
@@ -72,10 +72,10 @@ pub(super) fn list(folder: &Path) -> io::Result<Listing> {
 ///
 /// What cannot be used is not passed over: a package must not lose its limits because its sidecar
 /// became something else.
-pub(crate) fn look(path: &Path) -> Option<Reading> {
-    let unusable = |why: &str| Some(Reading::Unusable(why.to_owned()));
+pub(crate) fn inspect(path: &Path) -> Option<FileState> {
+    let unusable = |why: &str| Some(FileState::Unusable(why.to_owned()));
     match fs::metadata(path) {
-        Ok(found) if found.is_file() => Some(Reading::File(Stamp::of(&found))),
+        Ok(found) if found.is_file() => Some(FileState::File(Stamp::of(&found))),
         Ok(_) => unusable("it is not a regular file"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
@@ -89,7 +89,7 @@ pub(crate) fn look(path: &Path) -> Option<Reading> {
 
 /// Why a file was not read.
 #[derive(Debug)]
-pub(crate) enum Unread {
+pub(crate) enum ReadError {
     /// It is not the file that was listed any more: look again.
     Changed,
     /// A sentence that says why.
@@ -97,10 +97,10 @@ pub(crate) enum Unread {
 }
 
 /// The content of the file at `path`, if it still is the one with `stamp`, before and after reading.
-pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
+pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Unread::Changed,
-        _ => Unread::Failed(format!("it cannot be read: {error}")),
+        io::ErrorKind::NotFound => ReadError::Changed,
+        _ => ReadError::Failed(format!("it cannot be read: {error}")),
     };
     // A pipe may have taken the file's place since it was listed; this way not even that waits.
     let mut file = File::options()
@@ -108,11 +108,11 @@ pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
         .map_err(failed)?;
-    let same = |file: &File| -> Result<(), Unread> {
+    let same = |file: &File| -> Result<(), ReadError> {
         let found = file.metadata().map_err(failed)?;
         match found.is_file() && Stamp::of(&found) == stamp {
             true => Ok(()),
-            false => Err(Unread::Changed),
+            false => Err(ReadError::Changed),
         }
     };
     same(&file)?;
@@ -124,18 +124,18 @@ pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, Unread> {
     same(&file)?;
     match bytes.len() as u64 == stamp.size_bytes {
         true => Ok(bytes),
-        false => Err(Unread::Changed),
+        false => Err(ReadError::Changed),
     }
 }
 
 /// The text of the file at `path`; none when nothing is there. The error says why there is no text.
-pub(crate) fn text_of(path: &Path) -> Result<Option<String>, String> {
-    let bytes = match look(path) {
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>, String> {
+    let bytes = match inspect(path) {
         None => return Ok(None),
-        Some(Reading::Unusable(why)) => return Err(why),
-        Some(Reading::File(stamp)) => read(path, stamp).map_err(|unread| match unread {
-            Unread::Changed => "it changed while it was read; try again".to_owned(),
-            Unread::Failed(why) => why,
+        Some(FileState::Unusable(why)) => return Err(why),
+        Some(FileState::File(stamp)) => read(path, stamp).map_err(|unread| match unread {
+            ReadError::Changed => "it changed while it was read; try again".to_owned(),
+            ReadError::Failed(why) => why,
         })?,
     };
     text(bytes).map(Some)
@@ -154,8 +154,8 @@ mod tests {
 
     fn stamp(folder: &Path, name: &str) -> Stamp {
         match &list(folder).unwrap()[name] {
-            Reading::File(stamp) => *stamp,
-            Reading::Unusable(why) => panic!("{why}"),
+            FileState::File(stamp) => *stamp,
+            FileState::Unusable(why) => panic!("{why}"),
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let listing = list(folder.path()).unwrap();
         let files = listing
             .iter()
-            .filter(|(_, reading)| matches!(reading, Reading::File(_)));
+            .filter(|(_, reading)| matches!(reading, FileState::File(_)));
         let files: Vec<&str> = files.map(|(name, _)| name.as_str()).collect();
         assert_eq!(files, ["a.toml", "a.wasm", "link.wasm"]);
         assert_eq!(listing.len(), 9, "{listing:?}");
@@ -202,9 +202,9 @@ mod tests {
             ("broken.toml", "it is a link to nothing"),
             ("broken.wasm", "it is a link to nothing"),
         ] {
-            assert_eq!(listing[name], Reading::Unusable(why.to_owned()), "{name}");
+            assert_eq!(listing[name], FileState::Unusable(why.to_owned()), "{name}");
         }
-        assert!(matches!(listing["loop.wasm"], Reading::Unusable(_)));
+        assert!(matches!(listing["loop.wasm"], FileState::Unusable(_)));
     }
 
     #[test]
@@ -215,9 +215,9 @@ mod tests {
         let before = stamp(folder.path(), "a.wasm");
         assert_eq!(read(&path, before).unwrap(), b"one");
         fs::write(&path, "longer").unwrap();
-        assert!(matches!(read(&path, before), Err(Unread::Changed)));
+        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
         fs::remove_file(&path).unwrap();
-        assert!(matches!(read(&path, before), Err(Unread::Changed)));
+        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
                 .unwrap()
                 .success()
         );
-        assert!(matches!(read(&path, before), Err(Unread::Changed)));
+        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Files that are in the folder and not taken, or were there.
 
 use super::*;
-use crate::package::Kept;
+use crate::package::RecordedSidecar;
 
 #[tokio::test]
 async fn a_file_that_is_not_taken_is_found_each_time_until_it_is_the_live_one_again() {
@@ -32,23 +32,23 @@ async fn the_live_version_goes_on_under_the_sidecar_of_a_file_that_is_not_taken(
     scene.write("a.wasm", "good 2");
     scene.write("a.toml", "grants.env = ['A=1']");
     assert_eq!(scene.find().await, 1);
-    let same = scene.folder.under_present_sidecar(&live).unwrap();
+    let same = scene.folder.with_current_sidecar(&live).unwrap();
     assert_eq!(
-        (&same.digest, same.granted.text.as_str()),
+        (&same.digest, same.grant_record.text.as_str()),
         (&live.digest, r#"["env","A"]"#)
     );
-    assert!(scene.folder.under_present_sidecar(&same).is_none());
-    let former = scene.folder.bring_back("a", b"good 0", None).await.unwrap();
+    assert!(scene.folder.with_current_sidecar(&same).is_none());
+    let former = scene.folder.restore("a", b"good 0", None).await.unwrap();
     assert_eq!(former.grants().env.len(), 1);
     // A pin on the new file lets in nothing else.
     let pin = ArtifactDigest::of(b"good 2");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
     assert_eq!(scene.find().await, 1);
-    let open = Kept {
+    let open = RecordedSidecar {
         text: None,
         grants: String::new(),
     };
-    let refused = scene.folder.bring_back("a", b"good 0", Some(open)).await;
+    let refused = scene.folder.restore("a", b"good 0", Some(open)).await;
     assert!(refused.unwrap_err().contains("pins"));
 }
 
@@ -57,7 +57,7 @@ async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_n
     let mut scene = Scene::new();
     let granting = |name: &str| format!("grants.env = ['{name}=1']");
     let kept = |text: Option<String>, grants: &str| {
-        Some(Kept {
+        Some(RecordedSidecar {
             text,
             grants: grants.to_owned(),
         })
@@ -71,15 +71,15 @@ async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_n
         scene.write("a.toml", broken);
         let told = scene.scan().await;
         assert!(told[0].starts_with("rejected a: "), "{told:?}");
-        let bring = async |kept| scene.folder.bring_back("a", b"good 1", kept).await;
+        let bring = async |kept| scene.folder.restore("a", b"good 1", kept).await;
         assert!(bring(None).await.is_err(), "{broken}");
         let env = r#"["env","A"]"#;
         let back = bring(kept(Some(granting("A")), env)).await.unwrap();
-        assert_eq!(back.granted.text, env);
+        assert_eq!(back.grant_record.text, env);
         assert!(back.sidecar_hash.is_some());
         let plain = bring(kept(None, "")).await.unwrap();
         assert_eq!(
-            (plain.granted.text.as_str(), &plain.sidecar_hash),
+            (plain.grant_record.text.as_str(), &plain.sidecar_hash),
             ("", &None)
         );
         // Whatever it was read as then, it must say the same now.
@@ -106,7 +106,7 @@ async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good 1");
     for name in ["a", "b"] {
-        scene.folder.expect(name.to_owned());
+        scene.folder.expect_file(name.to_owned());
     }
     let told = scene.scan().await;
     assert_eq!(
@@ -120,7 +120,7 @@ async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
     // And one that was never taken.
     scene.write("c.wasm", "bad");
     assert_eq!(scene.scan().await, ["rejected c: not good"]);
-    scene.folder.forget_all();
+    scene.folder.report_all_again();
     assert_eq!(scene.scan().await, ["rejected c: not good"]);
     fs::remove_file(scene.at("c.wasm")).unwrap();
     assert_eq!(scene.scan().await, ["forgot the file of c"]);

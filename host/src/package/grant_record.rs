@@ -27,17 +27,17 @@ use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 
 /// Grants as they are on the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantRecord {
     pub text: String,
     /// The SHA-256 of the text, in lower-case hexadecimal.
     pub hash: String,
 }
 
-impl Granted {
+impl GrantRecord {
     /// What is put on the record of `grants`.
-    pub fn of(grants: &Grants) -> Granted {
+    pub fn of(grants: &Grants) -> GrantRecord {
         let text = text(grants);
-        Granted {
+        GrantRecord {
             hash: sha256(text.as_bytes()),
             text,
         }
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn the_text_is_sorted_and_holds_no_value() {
-        let granted = Granted::of(&some());
+        let grant_record = GrantRecord::of(&some());
         assert_eq!(
-            granted.text.lines().collect::<Vec<_>>(),
+            grant_record.text.lines().collect::<Vec<_>>(),
             [
                 r#"["config","a\nb"]"#,
                 r#"["directory","write","/source","/srv/a b"]"#,
@@ -215,8 +215,8 @@ mod tests {
             ]
         );
         // The value is part of the contract with databases already written.
-        assert_eq!(granted.hash, sha256(granted.text.as_bytes()));
-        assert_eq!(Granted::of(&Grants::default()).text, "");
+        assert_eq!(grant_record.hash, sha256(grant_record.text.as_bytes()));
+        assert_eq!(GrantRecord::of(&Grants::default()).text, "");
     }
 
     #[test]
@@ -225,17 +225,17 @@ mod tests {
         other.http.reverse();
         other.http[1].methods.reverse();
         other.env.insert("TOKEN".to_owned(), "other".to_owned());
-        assert_eq!(Granted::of(&other), Granted::of(&some()));
+        assert_eq!(GrantRecord::of(&other), GrantRecord::of(&some()));
         other.directories[0].writable = false;
-        assert_ne!(Granted::of(&other).hash, Granted::of(&some()).hash);
+        assert_ne!(GrantRecord::of(&other).hash, GrantRecord::of(&some()).hash);
     }
 
     #[test]
     fn what_was_written_is_read_back() {
-        let granted = Granted::of(&some());
-        assert_eq!(Granted::of(&read(&granted.text)), granted);
-        let unknown = format!("[\"later\",\"x\"]\nnot JSON\n{}", granted.text);
-        assert_eq!(Granted::of(&read(&unknown)), granted);
+        let grant_record = GrantRecord::of(&some());
+        assert_eq!(GrantRecord::of(&read(&grant_record.text)), grant_record);
+        let unknown = format!("[\"later\",\"x\"]\nnot JSON\n{}", grant_record.text);
+        assert_eq!(GrantRecord::of(&read(&unknown)), grant_record);
         assert_eq!(read(""), Grants::default());
         assert_eq!(shown(r#"["http","https","*","",""]"#), "http https *");
     }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::files::{self, FileState, ReadError, Stamp};
 use super::folder::off_thread;
-use super::listing::{self, Reading, Stamp, Unread};
 use super::loader::compile;
 use super::sidecar::SIDECAR_BYTES_MAX;
-use super::{Granted, Loader, Manifest, Package, Rules, Sidecar};
+use super::{GrantRecord, HostRules, Loader, Manifest, Package, Sidecar};
 use crate::ids::ArtifactDigest;
 use crate::strict::size_text;
 
@@ -15,30 +15,30 @@ use crate::strict::size_text;
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A sidecar as it was read.
-pub(super) struct ReadSidecar {
+pub(super) struct SidecarFile {
     pub(super) stamp: Option<Stamp>,
     pub(super) hash: Option<String>,
     pub(super) result: Result<Arc<Sidecar>, String>,
 }
 
 /// What a sidecar sets, and the SHA-256 of its text; none when there is no sidecar.
-pub(super) type Settings = (Arc<Sidecar>, Option<String>);
+pub(super) type SidecarSettings = (Arc<Sidecar>, Option<String>);
 
 /// The sidecar that a package last ran under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RecordedSidecar {
     /// None when there was none.
     pub text: Option<String>,
-    /// What it granted; see [`Granted::text`].
+    /// What it granted; see [`GrantRecord::text`].
     pub grants: String,
 }
 
 /// Compiled code, and what it says of itself.
-pub(super) type Loaded<A> = (Arc<A>, Arc<Manifest>);
+pub(super) type Compiled<A> = (Arc<A>, Arc<Manifest>);
 
 /// Why a file made no package.
 #[derive(Debug)]
-pub struct Refused {
+pub struct OpenError {
     /// Of what was read, if it could be.
     pub digest: Option<ArtifactDigest>,
     /// One sentence.
@@ -51,17 +51,17 @@ pub struct Refused {
 pub async fn open<L: Loader>(
     loader: &Arc<L>,
     path: &Path,
-    rules: &Rules,
-) -> Result<Package<L::Artifact>, Refused> {
+    rules: &HostRules,
+) -> Result<Package<L::Artifact>, OpenError> {
     let mut digest = None;
     let opened = open_file(loader, path, rules, &mut digest).await;
-    opened.map_err(|message| Refused { digest, message })
+    opened.map_err(|message| OpenError { digest, message })
 }
 
 async fn open_file<L: Loader>(
     loader: &Arc<L>,
     path: &Path,
-    rules: &Rules,
+    rules: &HostRules,
     digest_seen: &mut Option<ArtifactDigest>,
 ) -> Result<Package<L::Artifact>, String> {
     let about = |why: &str| format!("{}: {why}", path.display());
@@ -72,12 +72,12 @@ async fn open_file<L: Loader>(
     };
     let (bytes, sidecar) = match read.map_err(|error| error.to_string())? {
         Ok(read) => read,
-        Err(Unread::Changed) => return Err(changed()),
-        Err(Unread::Failed(why)) => return Err(about(&why)),
+        Err(ReadError::Changed) => return Err(changed()),
+        Err(ReadError::Failed(why)) => return Err(about(&why)),
     };
     let digest = ArtifactDigest::of(&bytes);
     *digest_seen = Some(digest.clone());
-    let settings = settings_of(sidecar.as_ref())?;
+    let settings = sidecar_settings(sidecar.as_ref())?;
     let name = name_of(path);
     check_pin(&name, &settings.0, &digest)?;
     let loaded = compile(loader, &name, bytes).await?;
@@ -85,38 +85,40 @@ async fn open_file<L: Loader>(
 }
 
 /// The bytes of the file at `path`, and the sidecar beside it.
-fn read_both(path: &Path, rules: &Rules) -> Result<(Vec<u8>, Option<ReadSidecar>), Unread> {
-    let stamp = match listing::look(path) {
-        Some(Reading::File(stamp)) => stamp,
-        Some(Reading::Unusable(why)) => return Err(Unread::Failed(why)),
-        None => return Err(Unread::Changed),
+fn read_both(path: &Path, rules: &HostRules) -> Result<(Vec<u8>, Option<SidecarFile>), ReadError> {
+    let stamp = match files::inspect(path) {
+        Some(FileState::File(stamp)) => stamp,
+        Some(FileState::Unusable(why)) => return Err(ReadError::Failed(why)),
+        None => return Err(ReadError::Changed),
     };
-    check_size(stamp).map_err(Unread::Failed)?;
-    let bytes = listing::read(path, stamp)?;
+    check_size(stamp).map_err(ReadError::Failed)?;
+    let bytes = files::read(path, stamp)?;
     let beside = path.with_extension("toml");
-    let sidecar = match listing::look(&beside) {
-        Some(reading) => Some(ReadSidecar::read(&beside, &reading, rules).ok_or(Unread::Changed)?),
+    let sidecar = match files::inspect(&beside) {
+        Some(reading) => {
+            Some(SidecarFile::read(&beside, &reading, rules).ok_or(ReadError::Changed)?)
+        }
         None => None,
     };
     Ok((bytes, sidecar))
 }
 
-impl ReadSidecar {
+impl SidecarFile {
     /// Read the sidecar at `path`, of which `reading` was seen; none when it has changed since. Blocks.
-    pub(super) fn read(path: &Path, reading: &Reading, rules: &Rules) -> Option<ReadSidecar> {
-        let refused = |why: &str| ReadSidecar::refused(format!("{}: {why}", path.display()));
+    pub(super) fn read(path: &Path, reading: &FileState, rules: &HostRules) -> Option<SidecarFile> {
+        let refused = |why: &str| SidecarFile::refused(format!("{}: {why}", path.display()));
         let stamp = match reading {
-            Reading::File(stamp) => *stamp,
-            Reading::Unusable(why) => return Some(refused(why)),
+            FileState::File(stamp) => *stamp,
+            FileState::Unusable(why) => return Some(refused(why)),
         };
         if stamp.size_bytes > SIDECAR_BYTES_MAX {
             let most = size_text(SIDECAR_BYTES_MAX);
             return Some(refused(&format!("it has more than {most}")));
         }
-        let bytes = match listing::read(path, stamp) {
+        let bytes = match files::read(path, stamp) {
             Ok(bytes) => bytes,
-            Err(Unread::Changed) => return None,
-            Err(Unread::Failed(why)) => return Some(refused(&why)),
+            Err(ReadError::Changed) => return None,
+            Err(ReadError::Failed(why)) => return Some(refused(&why)),
         };
         let result = match std::str::from_utf8(&bytes) {
             Ok(text) => Sidecar::parse(path, text, rules)
@@ -124,7 +126,7 @@ impl ReadSidecar {
                 .map_err(|error| error.to_string()),
             Err(_) => Err(format!("{}: this is not UTF-8 text", path.display())),
         };
-        Some(ReadSidecar {
+        Some(SidecarFile {
             stamp: Some(stamp),
             hash: Some(hash_of(&bytes)),
             result,
@@ -132,8 +134,8 @@ impl ReadSidecar {
     }
 
     /// A sidecar that gave no text to hash: the package is refused rather than run without it.
-    fn refused(error: String) -> ReadSidecar {
-        ReadSidecar {
+    fn refused(error: String) -> SidecarFile {
+        SidecarFile {
             stamp: None,
             hash: Some(format!("unread: {error}")),
             result: Err(error),
@@ -141,12 +143,16 @@ impl ReadSidecar {
     }
 }
 
-impl Kept {
+impl RecordedSidecar {
     /// What it sets, read again as if it were the file at `path`; the error says why it is not to be used. Blocks.
     ///
     /// A directory may lead elsewhere by now, and the text may have come from another folder: it must grant what it
     /// granted then, because nobody looked at anything else.
-    pub(super) fn settings(&self, path: &Path, rules: &Rules) -> Result<Settings, String> {
+    pub(super) fn settings(
+        &self,
+        path: &Path,
+        rules: &HostRules,
+    ) -> Result<SidecarSettings, String> {
         let settings = match &self.text {
             None => (Arc::default(), None),
             Some(text) => {
@@ -155,7 +161,7 @@ impl Kept {
                 (Arc::new(sidecar), Some(hash_of(text.as_bytes())))
             }
         };
-        match Granted::of(&settings.0.grants).text == self.grants {
+        match GrantRecord::of(&settings.0.grants).text == self.grants {
             true => Ok(settings),
             false => Err("it would grant something else than it did".to_owned()),
         }
@@ -170,8 +176,8 @@ impl<A> Package<A> {
     /// The bytes of the file, if it still holds those that this package was made of.
     pub async fn read_again(&self) -> Option<Vec<u8>> {
         let path = self.path.clone();
-        let read = move || match listing::look(&path) {
-            Some(Reading::File(stamp)) => listing::read(&path, stamp).ok(),
+        let read = move || match files::inspect(&path) {
+            Some(FileState::File(stamp)) => files::read(&path, stamp).ok(),
             _ => None,
         };
         let bytes = off_thread(read).await.ok()??;
@@ -180,7 +186,7 @@ impl<A> Package<A> {
 }
 
 /// What `sidecar` sets; where there is none, nothing.
-pub(super) fn settings_of(sidecar: Option<&ReadSidecar>) -> Result<Settings, String> {
+pub(super) fn sidecar_settings(sidecar: Option<&SidecarFile>) -> Result<SidecarSettings, String> {
     match sidecar {
         Some(read) => Ok((read.result.clone()?, read.hash.clone())),
         None => Ok((Arc::default(), None)),
@@ -223,9 +229,9 @@ pub(super) fn check_pin(
 pub(super) fn assemble<A>(
     path: PathBuf,
     digest: ArtifactDigest,
-    (artifact, manifest): Loaded<A>,
-    (sidecar, sidecar_hash): Settings,
-    rules: &Rules,
+    (artifact, manifest): Compiled<A>,
+    (sidecar, sidecar_hash): SidecarSettings,
+    rules: &HostRules,
 ) -> Result<Package<A>, String> {
     let name = name_of(&path);
     check_tasks(&name, &sidecar, &manifest)?;
@@ -234,7 +240,7 @@ pub(super) fn assemble<A>(
         digest,
         artifact,
         manifest,
-        granted: Granted::of(&sidecar.grants),
+        grant_record: GrantRecord::of(&sidecar.grants),
         sidecar,
         sidecar_hash,
         path,
