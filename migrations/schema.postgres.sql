@@ -11,7 +11,7 @@ CREATE TABLE backfill (
     id UUID NOT NULL,
     schedule_id UUID NOT NULL,
     schedule_revision BIGINT NOT NULL,
-    state TEXT NOT NULL,
+    status TEXT NOT NULL,
     from_at TIMESTAMP WITH TIME ZONE NOT NULL,
     to_at TIMESTAMP WITH TIME ZONE NOT NULL,
     spread_ms BIGINT NOT NULL,
@@ -21,17 +21,17 @@ CREATE TABLE backfill (
     next_fire TIMESTAMP WITH TIME ZONE NOT NULL,
     slots BIGINT NOT NULL,
     launched BIGINT NOT NULL DEFAULT 0,
-    left_alone BIGINT NOT NULL DEFAULT 0,
+    slots_skipped BIGINT NOT NULL DEFAULT 0,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     created_by TEXT NOT NULL,
     finished_at TIMESTAMP WITH TIME ZONE,
-    CHECK (((finished_at IS NULL) = (state = 'running'::text))),
+    CHECK (((finished_at IS NULL) = (status = 'running'::text))),
     CHECK ((spread_ms >= 0)),
-    CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'cancelled'::text]))),
+    CHECK ((status = ANY (ARRAY['running'::text, 'done'::text, 'cancelled'::text]))),
     FOREIGN KEY (schedule_id) REFERENCES schedule(id),
     PRIMARY KEY (id)
 );
-CREATE INDEX backfill_running ON backfill USING btree (created_at) WHERE (state = 'running'::text);
+CREATE INDEX backfill_running ON backfill USING btree (created_at) WHERE (status = 'running'::text);
 CREATE TABLE bucket (
     namespace TEXT NOT NULL,
     bytes BIGINT NOT NULL,
@@ -82,9 +82,9 @@ CREATE TABLE launch (
     schedule_id UUID NOT NULL,
     schedule_revision BIGINT NOT NULL,
     kind TEXT NOT NULL,
-    slot TIMESTAMP WITH TIME ZONE NOT NULL,
-    slot_local TEXT NOT NULL,
-    slot_last TIMESTAMP WITH TIME ZONE NOT NULL,
+    scheduled_time TIMESTAMP WITH TIME ZONE NOT NULL,
+    scheduled_local TEXT NOT NULL,
+    last_scheduled_time TIMESTAMP WITH TIME ZONE NOT NULL,
     slot_count BIGINT NOT NULL,
     decision TEXT NOT NULL,
     reason TEXT,
@@ -121,32 +121,32 @@ CREATE TABLE launch (
     PRIMARY KEY (id)
 ) WITH (fillfactor=70);
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
-CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, slot) WHERE (kind = 'backfill'::text);
+CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, scheduled_time) WHERE (kind = 'backfill'::text);
 CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
 CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((decision = 'queued'::text) AND (fire_time IS NOT NULL));
-CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, slot) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
-CREATE INDEX launch_untaken ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
+CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, scheduled_time) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
+CREATE INDEX launch_unclaimed ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
 CREATE TABLE package (
     name TEXT NOT NULL,
     digest TEXT,
     manifest TEXT NOT NULL,
     loaded_at TIMESTAMP WITH TIME ZONE,
     grants TEXT NOT NULL DEFAULT ''::text,
-    held_digest TEXT,
-    held_since TIMESTAMP WITH TIME ZONE,
+    pending_digest TEXT,
+    pending_since TIMESTAMP WITH TIME ZONE,
     missing_since TIMESTAMP WITH TIME ZONE,
     rejection TEXT,
     rejected_at TIMESTAMP WITH TIME ZONE,
     rejected_by UUID,
     CHECK (((digest IS NULL) = (loaded_at IS NULL))),
-    CHECK (((held_digest IS NULL) = (held_since IS NULL))),
-    CHECK (((held_digest IS NULL) OR ((digest IS NOT NULL) AND (digest <> held_digest) AND (rejection IS NULL)))),
+    CHECK (((pending_digest IS NULL) = (pending_since IS NULL))),
+    CHECK (((pending_digest IS NULL) OR ((digest IS NOT NULL) AND (digest <> pending_digest) AND (rejection IS NULL)))),
     CHECK (((rejection IS NULL) = (rejected_at IS NULL))),
     CHECK (((rejection IS NULL) = (rejected_by IS NULL))),
     FOREIGN KEY (digest) REFERENCES artifact(digest),
-    FOREIGN KEY (held_digest) REFERENCES artifact(digest),
+    FOREIGN KEY (pending_digest) REFERENCES artifact(digest),
     FOREIGN KEY (rejected_by) REFERENCES host(id),
     PRIMARY KEY (name)
 );
@@ -172,7 +172,7 @@ CREATE TABLE package_version (
     digest TEXT NOT NULL,
     manifest TEXT NOT NULL,
     first_seen_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    in_force_at TIMESTAMP WITH TIME ZONE,
+    activated_at TIMESTAMP WITH TIME ZONE,
     decision TEXT,
     decided_at TIMESTAMP WITH TIME ZONE,
     decided_by TEXT,
@@ -189,30 +189,30 @@ CREATE TABLE run (
     id UUID NOT NULL,
     launch_id UUID NOT NULL,
     schedule_id UUID NOT NULL,
-    state TEXT NOT NULL,
+    status TEXT NOT NULL,
     is_recovery BOOLEAN NOT NULL,
     digest TEXT NOT NULL,
     grants_hash TEXT,
     context_hash TEXT,
     host_id UUID,
-    token BIGINT NOT NULL,
+    fence BIGINT NOT NULL,
     lease_until TIMESTAMP WITH TIME ZONE,
     retry_at TIMESTAMP WITH TIME ZONE,
-    cancel_at TIMESTAMP WITH TIME ZONE,
+    cancel_deadline TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL,
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,
     message TEXT,
-    CHECK (((finished_at IS NULL) = (state = ANY (ARRAY['running'::text, 'waiting'::text])))),
-    CHECK (((state = 'running'::text) = (lease_until IS NOT NULL))),
-    CHECK (((state = 'waiting'::text) = (retry_at IS NOT NULL))),
-    CHECK ((state = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'lost'::text]))),
+    CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['running'::text, 'waiting'::text])))),
+    CHECK (((status = 'running'::text) = (lease_until IS NOT NULL))),
+    CHECK (((status = 'waiting'::text) = (retry_at IS NOT NULL))),
+    CHECK ((status = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'lost'::text]))),
     PRIMARY KEY (id)
 );
-CREATE INDEX run_active ON run USING btree (schedule_id) WHERE (state = ANY (ARRAY['running'::text, 'waiting'::text]));
+CREATE INDEX run_active ON run USING btree (schedule_id) WHERE (status = ANY (ARRAY['running'::text, 'waiting'::text]));
 CREATE INDEX run_launch ON run USING btree (launch_id);
-CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (state = 'running'::text);
-CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (state = 'waiting'::text);
+CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (status = 'running'::text);
+CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (status = 'waiting'::text);
 CREATE TABLE schedule (
     id UUID NOT NULL,
     name TEXT NOT NULL,
@@ -223,8 +223,8 @@ CREATE TABLE schedule (
     cursor_at TIMESTAMP WITH TIME ZONE NOT NULL,
     next_slot TIMESTAMP WITH TIME ZONE,
     launches BIGINT NOT NULL DEFAULT 0,
-    caught_up_at TIMESTAMP WITH TIME ZONE,
-    caught_up_fire TIMESTAMP WITH TIME ZONE,
+    last_catchup_at TIMESTAMP WITH TIME ZONE,
+    last_catchup_fire_time TIMESTAMP WITH TIME ZONE,
     skips TEXT,
     paused_at TIMESTAMP WITH TIME ZONE,
     paused_by TEXT,
@@ -234,7 +234,7 @@ CREATE TABLE schedule (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deleted_at TIMESTAMP WITH TIME ZONE,
-    CHECK (((caught_up_at IS NULL) = (caught_up_fire IS NULL))),
+    CHECK (((last_catchup_at IS NULL) = (last_catchup_fire_time IS NULL))),
     CHECK (((next_slot IS NULL) OR ((deleted_at IS NULL) AND enabled))),
     CHECK (((next_slot IS NULL) OR (next_slot > cursor_at))),
     CHECK (((paused_at IS NOT NULL) OR ((paused_by IS NULL) AND (pause_note IS NULL) AND (paused_until IS NULL)))),
@@ -249,9 +249,9 @@ CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
 CREATE TABLE schedule_result (
     schedule_id UUID NOT NULL,
-    success_slot TIMESTAMP WITH TIME ZONE,
+    success_scheduled_time TIMESTAMP WITH TIME ZONE,
     result TEXT,
-    failure_slot TIMESTAMP WITH TIME ZONE,
+    failure_scheduled_time TIMESTAMP WITH TIME ZONE,
     failure TEXT,
     PRIMARY KEY (schedule_id)
 );

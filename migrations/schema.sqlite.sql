@@ -10,7 +10,7 @@ CREATE TABLE backfill (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL REFERENCES schedule (id),
     schedule_revision INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
+    status TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled')),
     from_at TEXT NOT NULL,
     to_at TEXT NOT NULL,
     spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
@@ -20,13 +20,13 @@ CREATE TABLE backfill (
     next_fire TEXT NOT NULL,
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
-    left_alone INTEGER NOT NULL DEFAULT 0,
+    slots_skipped INTEGER NOT NULL DEFAULT 0,
     created_at TEXT NOT NULL,
     created_by TEXT NOT NULL,
     finished_at TEXT,
-    CHECK ((finished_at IS NULL) = (state = 'running'))
+    CHECK ((finished_at IS NULL) = (status = 'running'))
 ) STRICT;
-CREATE INDEX backfill_running ON backfill (created_at) WHERE state = 'running';
+CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 CREATE TABLE bucket (
     namespace TEXT NOT NULL PRIMARY KEY,
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
@@ -70,9 +70,9 @@ CREATE TABLE launch (
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
-    slot TEXT NOT NULL,
-    slot_local TEXT NOT NULL,
-    slot_last TEXT NOT NULL,
+    scheduled_time TEXT NOT NULL,
+    scheduled_local TEXT NOT NULL,
+    last_scheduled_time TEXT NOT NULL,
     slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
     decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
     reason TEXT,
@@ -103,28 +103,28 @@ CREATE TABLE launch (
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
-CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';
+CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 CREATE INDEX launch_claimed ON launch (claimed_at);
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual' AND kind <> 'backfill';
-CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
+CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     loaded_at TEXT,
     grants TEXT NOT NULL DEFAULT '',
-    held_digest TEXT REFERENCES artifact (digest),
-    held_since TEXT,
+    pending_digest TEXT REFERENCES artifact (digest),
+    pending_since TEXT,
     missing_since TEXT,
     rejection TEXT,
     rejected_at TEXT,
     rejected_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
-    CHECK ((held_digest IS NULL) = (held_since IS NULL)),
-    CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
+    CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
+    CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL))
 ) STRICT;
@@ -147,7 +147,7 @@ CREATE TABLE package_version (
     digest TEXT NOT NULL REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     first_seen_at TEXT NOT NULL,
-    in_force_at TEXT,
+    activated_at TEXT,
     decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
     decided_at TEXT,
     decided_by TEXT,
@@ -161,28 +161,28 @@ CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
     launch_id BLOB NOT NULL,
     schedule_id BLOB NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
+    status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
     grants_hash TEXT,
     context_hash TEXT,
     host_id BLOB,
-    token INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
     lease_until TEXT,
     retry_at TEXT,
-    cancel_at TEXT,
+    cancel_deadline TEXT,
     started_at TEXT NOT NULL,
     finished_at TEXT,
     failure TEXT,
     message TEXT,
-    CHECK ((state = 'running') = (lease_until IS NOT NULL)),
-    CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
-    CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
+    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
 ) STRICT;
-CREATE INDEX run_active ON run (schedule_id) WHERE state IN ('running', 'waiting');
+CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 CREATE INDEX run_launch ON run (launch_id);
-CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
-CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
+CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
 CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -193,8 +193,8 @@ CREATE TABLE schedule (
     cursor_at TEXT NOT NULL,
     next_slot TEXT,
     launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
-    caught_up_at TEXT,
-    caught_up_fire TEXT,
+    last_catchup_at TEXT,
+    last_catchup_fire_time TEXT,
     skips TEXT,
     paused_at TEXT,
     paused_by TEXT,
@@ -206,7 +206,7 @@ CREATE TABLE schedule (
     deleted_at TEXT,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
     CHECK (next_slot IS NULL OR next_slot > cursor_at),
-    CHECK ((caught_up_at IS NULL) = (caught_up_fire IS NULL)),
+    CHECK ((last_catchup_at IS NULL) = (last_catchup_fire_time IS NULL)),
     CHECK (enabled = (paused_at IS NULL)),
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
@@ -215,9 +215,9 @@ CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
-    success_slot TEXT,
+    success_scheduled_time TEXT,
     result TEXT,
-    failure_slot TEXT,
+    failure_scheduled_time TEXT,
     failure TEXT
 ) STRICT;
 CREATE TABLE schedule_revision (

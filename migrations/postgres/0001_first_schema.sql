@@ -47,8 +47,8 @@ CREATE TABLE package (
     -- What the sidecar of the host that was heard last grants, one a line; without values.
     grants TEXT NOT NULL DEFAULT '',
     -- The version of the newest file, while that is kept out: it waits for approval, or a person decided against it.
-    held_digest TEXT REFERENCES artifact (digest),
-    held_since TIMESTAMPTZ,
+    pending_digest TEXT REFERENCES artifact (digest),
+    pending_since TIMESTAMPTZ,
     -- Set while no live host has the package in its folder.
     missing_since TIMESTAMPTZ,
     -- Why the newest file, or the sidecar beside it, cannot be used, while an older version stays in force.
@@ -57,8 +57,8 @@ CREATE TABLE package (
     -- The host in whose folder that is.
     rejected_by UUID REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
-    CHECK ((held_digest IS NULL) = (held_since IS NULL)),
-    CHECK (held_digest IS NULL OR (digest IS NOT NULL AND digest <> held_digest AND rejection IS NULL)),
+    CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
+    CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL))
 );
@@ -70,7 +70,7 @@ CREATE TABLE package_version (
     manifest TEXT NOT NULL,
     first_seen_at TIMESTAMPTZ NOT NULL,
     -- When it last came in force; none when it never did.
-    in_force_at TIMESTAMPTZ,
+    activated_at TIMESTAMPTZ,
     decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
     decided_at TIMESTAMPTZ,
     decided_by TEXT,
@@ -118,8 +118,8 @@ CREATE TABLE schedule (
     -- Launches made, other than by hand and to fill back: what max_launches counts.
     launches BIGINT NOT NULL DEFAULT 0 CHECK (launches >= 0),
     -- When a slot was last caught up, and when that launch fires: what the next one is spread from.
-    caught_up_at TIMESTAMPTZ,
-    caught_up_fire TIMESTAMPTZ,
+    last_catchup_at TIMESTAMPTZ,
+    last_catchup_fire_time TIMESTAMPTZ,
     -- Slots that a person took out: a JSON list, none when there are none.
     skips TEXT,
     -- While it is not enabled: since when, by whom and why, and until when if that is known.
@@ -134,7 +134,7 @@ CREATE TABLE schedule (
     deleted_at TIMESTAMPTZ,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
     CHECK (next_slot IS NULL OR next_slot > cursor_at),
-    CHECK ((caught_up_at IS NULL) = (caught_up_fire IS NULL)),
+    CHECK ((last_catchup_at IS NULL) = (last_catchup_fire_time IS NULL)),
     CHECK (enabled = (paused_at IS NULL)),
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 );
@@ -174,10 +174,10 @@ CREATE TABLE launch (
     schedule_id UUID NOT NULL,
     schedule_revision BIGINT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
-    slot TIMESTAMPTZ NOT NULL,
-    slot_local TEXT NOT NULL,
+    scheduled_time TIMESTAMPTZ NOT NULL,
+    scheduled_local TEXT NOT NULL,
     -- The last slot of a range; equal to slot for all others.
-    slot_last TIMESTAMPTZ NOT NULL,
+    last_scheduled_time TIMESTAMPTZ NOT NULL,
     slot_count BIGINT NOT NULL CHECK (slot_count >= 1),
     -- `queued` becomes one of the others: when it is its turn, or when it is not to have one any more.
     decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
@@ -215,7 +215,7 @@ CREATE TABLE launch (
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) WITH (fillfactor = 70);
 -- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, slot) WHERE kind <> 'manual' AND kind <> 'backfill';
+CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
 -- runs::take, recovery::open_of_dead_hosts
 --
 -- By the link to a run and not by the status: so that finishing a launch, the most frequent change
@@ -224,7 +224,7 @@ CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision
 -- overlap::unfinished
 --
 -- The last condition always holds: it keeps this index from being taken where launch_open is meant.
-CREATE INDEX launch_untaken ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
 -- overlap::unfinished, overlap::queues
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- runs::next_wake
@@ -232,7 +232,7 @@ CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' 
 -- backfills::ends, backfills::skip_not_begun
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 -- backfills::succeeded
-CREATE INDEX launch_backfill_slot ON launch (schedule_id, slot) WHERE kind = 'backfill';
+CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 -- launches::list
 CREATE INDEX launch_claimed ON launch (claimed_at);
 
@@ -241,7 +241,7 @@ CREATE TABLE run (
     id UUID NOT NULL PRIMARY KEY,
     launch_id UUID NOT NULL,
     schedule_id UUID NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
+    status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery BOOLEAN NOT NULL,
     digest TEXT NOT NULL,
     -- The SHA-256 of what it was granted and of the context it was given, when a host took it last.
@@ -249,27 +249,27 @@ CREATE TABLE run (
     context_hash TEXT,
     -- The host that holds the run, the fence that proves it, and until when.
     host_id UUID,
-    token BIGINT NOT NULL,
+    fence BIGINT NOT NULL,
     lease_until TIMESTAMPTZ,
     retry_at TIMESTAMPTZ,
     -- Set when it was asked to end: until when it may take its time.
-    cancel_at TIMESTAMPTZ,
+    cancel_deadline TIMESTAMPTZ,
     started_at TIMESTAMPTZ NOT NULL,
     finished_at TIMESTAMPTZ,
     failure TEXT,
     message TEXT,
-    CHECK ((state = 'running') = (lease_until IS NOT NULL)),
-    CHECK ((state = 'waiting') = (retry_at IS NOT NULL)),
-    CHECK ((finished_at IS NULL) = (state IN ('running', 'waiting')))
+    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
+    CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
+    CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
 );
 -- runs::of_launch
 CREATE INDEX run_launch ON run (launch_id);
 -- recovery::expired, runs::renew
-CREATE INDEX run_lease ON run (lease_until) WHERE state = 'running';
+CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
 -- runs::take_waiting
-CREATE INDEX run_retry ON run (retry_at) WHERE state = 'waiting';
+CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
 -- overlap::unfinished
-CREATE INDEX run_active ON run (schedule_id) WHERE state IN ('running', 'waiting');
+CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 
 -- One call of one task. Only ever added to, when the call is over.
 CREATE TABLE task_run (
@@ -302,10 +302,10 @@ CREATE TABLE task_run (
 CREATE TABLE schedule_result (
     schedule_id UUID NOT NULL PRIMARY KEY,
     -- The newest slot that succeeded, and its output.
-    success_slot TIMESTAMPTZ,
+    success_scheduled_time TIMESTAMPTZ,
     result TEXT,
     -- The failure of the newest slot that failed, if no later one has succeeded.
-    failure_slot TIMESTAMPTZ,
+    failure_scheduled_time TIMESTAMPTZ,
     failure TEXT
 );
 
@@ -315,7 +315,7 @@ CREATE TABLE backfill (
     schedule_id UUID NOT NULL REFERENCES schedule (id),
     -- Whose rule yields the slots.
     schedule_revision BIGINT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('running', 'done', 'cancelled')),
+    status TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled')),
     -- As asked for, both included. Slots after created_at are none of it: they are the schedule's own.
     from_at TIMESTAMPTZ NOT NULL,
     to_at TIMESTAMPTZ NOT NULL,
@@ -331,14 +331,14 @@ CREATE TABLE backfill (
     -- How many slots it has, and what became of those before the cursor.
     slots BIGINT NOT NULL,
     launched BIGINT NOT NULL DEFAULT 0,
-    left_alone BIGINT NOT NULL DEFAULT 0,
+    slots_skipped BIGINT NOT NULL DEFAULT 0,
     created_at TIMESTAMPTZ NOT NULL,
     created_by TEXT NOT NULL,
     finished_at TIMESTAMPTZ,
-    CHECK ((finished_at IS NULL) = (state = 'running'))
+    CHECK ((finished_at IS NULL) = (status = 'running'))
 );
 -- backfills::running
-CREATE INDEX backfill_running ON backfill (created_at) WHERE state = 'running';
+CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 
 -- What happened to the tower itself: hosts, packages, schedules, recoveries, alerts. Only ever added to.
 CREATE TABLE event (

@@ -49,7 +49,7 @@ fn filled_back(tower: &Tower) -> Vec<Value> {
 fn until_state(tower: &Tower, id: &str, state: &str) -> Value {
     eventually(|| {
         let seen = tower.json(["backfill", "show", id]);
-        let is = seen["state"] == state;
+        let is = seen["status"] == state;
         is.then(|| seen.clone()).ok_or_else(|| format!("{seen:#}"))
     })
 }
@@ -58,7 +58,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
     let (tower, _host) = tower(place, "ok");
     let tried = tower.json(five(&["--dry-run"]));
     let expected = json!({
-        "schedule": "daily", "slots": 5, "left_alone": 0, "first": FIRST, "last": FIFTH,
+        "schedule": "daily", "slots": 5, "slots_skipped": 0, "first": FIRST, "last": FIFTH,
     });
     assert_eq!(tried, expected);
     assert_eq!(tower.json(["backfill", "list"]), json!([]), "only tried");
@@ -77,17 +77,17 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
         "from",
         "id",
         "launched",
-        "left_alone",
+        "slots_skipped",
         "schedule",
         "slots",
         "spread_ms",
-        "state",
+        "status",
         "succeeded",
         "to",
         "unfinished",
     ];
     assert_eq!(keys(&done), known);
-    let told = (&done["id"], &done["state"], &done["succeeded"]);
+    let told = (&done["id"], &done["status"], &done["succeeded"]);
     assert_eq!(told, (&json!(id), &json!("done"), &json!(5)), "{done:#}");
     assert_eq!(done["context"], json!({"why": "back"}));
     let rows = filled_back(&tower);
@@ -137,7 +137,7 @@ async fn a_launch_that_fails_is_exit_code_1(place: Place) {
     assert_eq!(last, Some("done: 5 of 5 slots over, 5 failed"));
     // What failed is not left alone.
     let tried = tower.json(five(&["--dry-run"]));
-    assert_eq!(tried["left_alone"], 0);
+    assert_eq!(tried["slots_skipped"], 0);
 }
 
 async fn what_is_asked_for_wrongly_is_refused_with_the_fix(place: Place) {
@@ -194,7 +194,7 @@ async fn a_backfill_outlives_the_command_that_asked_for_it(place: Place) {
     asking.wait_for_line("slots over");
     asking.kill();
     let seen = tower.json(["backfill", "show", id]);
-    assert_eq!(seen["state"], "running", "{seen:#}");
+    assert_eq!(seen["status"], "running", "{seen:#}");
     // The same request takes up where that one ended.
     let said = tower.run(request);
     assert_eq!(said.code, 0, "{said:?}");
@@ -275,7 +275,7 @@ async fn a_backfill_that_nobody_carries_out_says_so(place: Place) {
     );
     let done: Value = serde_json::from_str(&asking.stdout_lines().join("\n")).expect("JSON");
     assert_eq!(
-        (&done["state"], &done["succeeded"]),
+        (&done["status"], &done["succeeded"]),
         (&json!("done"), &json!(5))
     );
 }

@@ -248,7 +248,10 @@ async fn an_edit_of_timing_never_looks_back_and_any_other_keeps_the_cursor(place
     );
     assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
     let cursor = millis(&edited["cursor"]);
-    assert!(cursor >= millis(&range["scheduled_last"]), "{edited:#}");
+    assert!(
+        cursor >= millis(&range["last_scheduled_time"]),
+        "{edited:#}"
+    );
 }
 
 async fn a_renamed_schedule_keeps_its_slots_and_its_launches(place: Place) {

@@ -154,7 +154,7 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
         "reason",
         "recoveries",
         "schedule",
-        "scheduled_last",
+        "last_scheduled_time",
         "scheduled_time",
         "slot_count",
         "started_at",

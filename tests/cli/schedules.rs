@@ -125,7 +125,7 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     assert_eq!(range["reason"], "paused");
     let count = range["slot_count"].as_i64().expect("a number");
     assert!(count >= 2, "{range:#}");
-    let span = millis(&range["scheduled_last"]) - millis(&range["scheduled_time"]);
+    let span = millis(&range["last_scheduled_time"]) - millis(&range["scheduled_time"]);
     assert_eq!(span, (count - 1) * 1_000, "{range:#}");
     every_second_is_decided_once(&rows);
 

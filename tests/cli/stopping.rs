@@ -122,11 +122,11 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
     );
     let runs = tower.json(["run", "list", "--schedule", "slow"]);
     assert_eq!(
-        (&runs[0]["state"], &runs[0]["is_recovery"]),
+        (&runs[0]["status"], &runs[0]["is_recovery"]),
         (&json!("running"), &json!(true))
     );
     assert_eq!(
-        (&runs[1]["state"], &runs[1]["is_recovery"]),
+        (&runs[1]["status"], &runs[1]["is_recovery"]),
         (&json!("lost"), &json!(false))
     );
     assert_eq!(effects().len(), 2);

@@ -124,7 +124,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         assert!(said.contains(part), "{said}");
     }
     let shown = tower.stands("pending_approval", &first());
-    assert_eq!(shown["held_digest"], digest_of(&second()).as_str());
+    assert_eq!(shown["pending_digest"], digest_of(&second()).as_str());
     let states: Vec<String> = list(shown["versions"].clone())
         .iter()
         .map(|version| format!("{} {}", text(&version["version"]), text(&version["state"])))
@@ -299,7 +299,7 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
     host.wait_for_line("the version in force goes on, from the record");
     tower.schedules_are(&["hourly", "hourly-mine"]);
     let shown = tower.stands("rolled_back", &first());
-    assert_eq!(shown["held_digest"], digest_of(&third()).as_str());
+    assert_eq!(shown["pending_digest"], digest_of(&third()).as_str());
 
     // Another host, whose folder has the file too: at the same time where that can be, and else after the other.
     let elsewhere = tower.folder().join("elsewhere");
@@ -405,7 +405,7 @@ async fn what_waits_is_forgotten_when_the_file_is_put_back(place: Place) {
     tower.drop_in(&first());
     host.wait_for_line("restored chimes");
     let shown = tower.stands("active", &first());
-    assert_eq!(shown["held_digest"], Value::Null);
+    assert_eq!(shown["pending_digest"], Value::Null);
     assert_eq!(shown["versions"][1]["state"], "replaced");
     // The same with a file that cannot be used.
     std::fs::write(tower.plugin("chimes.wasm"), "a broken build").expect("a file");

@@ -127,7 +127,7 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
     );
     assert_eq!(launch["message"], "task `c`: c was told to fail for good");
     let run = tower.run_of(&launch);
-    assert_eq!(run["state"], "failed");
+    assert_eq!(run["status"], "failed");
     assert!(!names(&run).contains(&"d"), "{run:#}");
     assert_eq!(call(&run, "c", 1)["retry_at"], Value::Null);
 

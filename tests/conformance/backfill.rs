@@ -8,7 +8,7 @@ use campanile::clock::{Clock, Timestamp};
 use campanile::db::backfills::{self, Backfill, Ends};
 use campanile::db::launches::{self, LaunchRow};
 use campanile::db::schedules::{self, Pause, Schedule};
-use campanile::db::{BackfillState, Decision, HostLock, LaunchStatus, Origin, events};
+use campanile::db::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
 use campanile::engine::Engine;
 use campanile::engine::backfill::{self, Asked, BackfillError, Survey, UNFINISHED_MAX};
 use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
@@ -106,8 +106,8 @@ impl Tower {
         (found, backfills::ends(&mut tx, id).await.unwrap())
     }
 
-    async fn state(&self, id: BackfillId) -> BackfillState {
-        self.seen(id).await.0.state
+    async fn status(&self, id: BackfillId) -> BackfillStatus {
+        self.seen(id).await.0.status
     }
 
     async fn schedule(&self) -> Schedule {
@@ -157,7 +157,7 @@ impl Tower {
     /// Turn by turn until the backfill is over, at most `turns`.
     async fn until_over(&self, id: BackfillId, turns: usize) {
         for _ in 0..turns {
-            if self.state(id).await != BackfillState::Running {
+            if self.status(id).await != BackfillStatus::Running {
                 return;
             }
             self.tick().await;
@@ -201,7 +201,7 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
     let tower = Tower::new(test, Overlap::Skip).await;
     let before = tower.schedule().await.state;
     let survey = tower.begin(&asked(1, 5, 3)).await;
-    assert_eq!((survey.slots, survey.left_alone), (3, 0));
+    assert_eq!((survey.slots, survey.slots_skipped), (3, 0));
     assert_eq!((survey.first, survey.last), (ago(5), ago(3)));
     tower.until_over(id(1), 10).await;
 
@@ -214,12 +214,12 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
     }
     // Half open, from the slot before: the second begins where the first ends, the third where the second does.
     let sql =
-        "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON a.interval_start = b.slot
-        WHERE a.kind = 'backfill' AND b.kind = 'backfill' AND a.slot > b.slot";
+        "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON a.interval_start = b.scheduled_time
+        WHERE a.kind = 'backfill' AND b.kind = 'backfill' AND a.scheduled_time > b.scheduled_time";
     assert_eq!(tower.test.value(sql).await, "2");
     let (backfill, ends) = tower.seen(id(1)).await;
-    let counts = (backfill.slots, backfill.launched, backfill.left_alone);
-    assert_eq!((backfill.state, counts), (BackfillState::Done, (3, 3, 0)));
+    let counts = (backfill.slots, backfill.launched, backfill.slots_skipped);
+    assert_eq!((backfill.status, counts), (BackfillStatus::Done, (3, 3, 0)));
     assert_eq!(backfill.cursor_at, ago(3));
     let succeeded = Ends {
         succeeded: 3,
@@ -265,10 +265,10 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
     tower.begin(&asked(1, 5, 3)).await;
     tower.until_over(id(1), 10).await;
     let survey = tower.begin(&asked(2, 6, 1)).await;
-    assert_eq!((survey.slots, survey.left_alone), (6, 3));
+    assert_eq!((survey.slots, survey.slots_skipped), (6, 3));
     tower.until_over(id(2), 10).await;
     let (second, ends) = tower.seen(id(2)).await;
-    assert_eq!((second.launched, second.left_alone), (3, 3));
+    assert_eq!((second.launched, second.slots_skipped), (3, 3));
     assert_eq!(ends.succeeded, 3);
     let each_once: Vec<Timestamp> = (1..=6).rev().map(ago).collect();
     assert_eq!(slots(&tower.rows().await), each_once);
@@ -284,7 +284,7 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
     );
     tower.test.execute(&failed).await;
     let survey = tower.begin(&asked(3, 6, 1)).await;
-    assert_eq!(survey.left_alone, 5);
+    assert_eq!(survey.slots_skipped, 5);
     tower.until_over(id(3), 10).await;
     assert_eq!(tower.seen(id(3)).await.0.launched, 1);
 
@@ -293,10 +293,10 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
         ..asked(4, 6, 1)
     };
     let survey = tower.begin(&forced).await;
-    assert_eq!((survey.slots, survey.left_alone), (6, 0));
+    assert_eq!((survey.slots, survey.slots_skipped), (6, 0));
     tower.until_over(id(4), 10).await;
     let (fourth, ends) = tower.seen(id(4)).await;
-    assert_eq!((fourth.launched, fourth.left_alone), (6, 0));
+    assert_eq!((fourth.launched, fourth.slots_skipped), (6, 0));
     assert_eq!(ends.succeeded, 6);
 }
 
@@ -306,7 +306,7 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
     let slot = at(60);
     tower.clock.advance_to(slot);
     assert_eq!(tower.engine().intend(slot).await.unwrap().decisions, 1);
-    for (number, forced, launched, left_alone) in [(1, false, 0, 1), (2, true, 1, 0)] {
+    for (number, forced, launched, slots_skipped) in [(1, false, 0, 1), (2, true, 1, 0)] {
         let here = Asked {
             from: slot,
             to: slot,
@@ -314,12 +314,15 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
             ..asked(number, 0, 0)
         };
         let survey = tower.begin(&here).await;
-        assert_eq!((survey.slots, survey.left_alone), (1, left_alone as u64));
+        assert_eq!(
+            (survey.slots, survey.slots_skipped),
+            (1, slots_skipped as u64)
+        );
         tower.engine().fill_back(slot).await.unwrap();
         let (backfill, _) = tower.seen(here.id).await;
         assert_eq!(
-            (backfill.launched, backfill.left_alone),
-            (launched, left_alone)
+            (backfill.launched, backfill.slots_skipped),
+            (launched, slots_skipped)
         );
     }
 }
@@ -344,14 +347,14 @@ async fn launches_by_hand_fill_nothing_back(test: TestDb) {
     tower.clock.advance_to(in_time);
     assert_eq!(tower.engine().tick(in_time).await.unwrap().finished, 1);
     // At the first of the two slots a launch by hand has succeeded, at the second that of the schedule.
-    for (slot, left_alone) in [(by_hand, 0), (in_time, 1)] {
+    for (slot, slots_skipped) in [(by_hand, 0), (in_time, 1)] {
         let here = Asked {
             from: slot,
             to: slot,
             ..asked(1, 0, 0)
         };
         let survey = tower.survey(&here).await.unwrap();
-        assert_eq!((survey.slots, survey.left_alone), (1, left_alone));
+        assert_eq!((survey.slots, survey.slots_skipped), (1, slots_skipped));
     }
 }
 
@@ -437,7 +440,7 @@ async fn many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too(tes
         let (backfill, ends) = tower.seen(id(1)).await;
         assert!(ends.unfinished <= UNFINISHED_MAX, "{backfill:?}");
         most = most.max(ends.unfinished);
-        if backfill.state == BackfillState::Done {
+        if backfill.status == BackfillStatus::Done {
             break;
         }
         tower.tick().await;
@@ -445,8 +448,8 @@ async fn many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too(tes
     assert_eq!(most, UNFINISHED_MAX);
     let (backfill, ends) = tower.seen(id(1)).await;
     assert_eq!(
-        (backfill.state, backfill.launched),
-        (BackfillState::Done, 250)
+        (backfill.status, backfill.launched),
+        (BackfillStatus::Done, 250)
     );
     assert_eq!(ends.succeeded, 250);
     let rows = tower.rows().await;
@@ -479,7 +482,7 @@ async fn a_removed_schedule_ends_its_backfills(test: TestDb) {
         assert_eq!(tower.tick().await.runs, 0);
     }
     let (backfill, ends) = tower.seen(id(1)).await;
-    assert_eq!(backfill.state, BackfillState::Cancelled);
+    assert_eq!(backfill.status, BackfillStatus::Cancelled);
     assert!(backfill.finished_at.is_some());
     assert_eq!((ends.succeeded, ends.cancelled, ends.unfinished), (1, 4, 0));
     let (kind, detail) = tower.events().await.pop().unwrap();
@@ -497,7 +500,7 @@ async fn a_missing_package_is_waited_for(test: TestDb) {
     for _ in 0..3 {
         assert_eq!(tower.tick().await.filled_back, 0);
     }
-    assert_eq!(tower.state(id(1)).await, BackfillState::Running);
+    assert_eq!(tower.status(id(1)).await, BackfillStatus::Running);
     tower
         .test
         .execute("UPDATE package SET missing_since = NULL")

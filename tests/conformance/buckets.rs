@@ -48,7 +48,7 @@ async fn running(test: &TestDb) -> RunBuckets {
     RunBuckets {
         db: test.db.clone(),
         run: held.run_id,
-        token: held.token,
+        fence: held.fence,
         turns: Turns::default(),
     }
 }
@@ -180,7 +180,7 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
         tokio::time::sleep(Duration::from_millis(300)).await;
         let began = Instant::now();
         let mut tx = test.write().await;
-        let held = runs::hold(&mut tx, buckets.run, buckets.token).await;
+        let held = runs::hold(&mut tx, buckets.run, buckets.fence).await;
         assert!(held.unwrap());
         tx.commit().await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(1));
@@ -197,15 +197,15 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
 async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
     let buckets = running(&test).await;
     buckets.write("n", &[set("a", "mine")], ROOM).await.unwrap();
-    let another = |run: RunId, token: i64| RunBuckets {
+    let another = |run: RunId, fence: i64| RunBuckets {
         db: test.db.clone(),
         run,
-        token,
+        fence,
         turns: Turns::default(),
     };
     for stale in [
-        another(buckets.run, buckets.token - 1),
-        another(run_id(999), buckets.token),
+        another(buckets.run, buckets.fence - 1),
+        another(run_id(999), buckets.fence),
     ] {
         let written = stale.write("n", &[set("a", "stale")], ROOM).await;
         assert_eq!(written, Err(BucketError::NotHeld));
@@ -217,7 +217,7 @@ async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
     }
     let mut tx = test.write().await;
     assert!(
-        runs::hold(&mut tx, buckets.run, buckets.token)
+        runs::hold(&mut tx, buckets.run, buckets.fence)
             .await
             .unwrap()
     );

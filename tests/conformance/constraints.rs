@@ -35,7 +35,7 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET kind = 'whim'",
         "UPDATE launch SET decision = 'undecided'",
         "UPDATE launch SET status = 'lost'",
-        "UPDATE run SET state = 'open', lease_until = NULL",
+        "UPDATE run SET status = 'open', lease_until = NULL",
         // A life that is over has a reason, and a reason means that it is over.
         "UPDATE host SET ended_at = $T",
         "UPDATE host SET end_reason = 'died'",
@@ -49,7 +49,7 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE schedule SET enabled = (1 = 0), next_slot = NULL",
         "UPDATE schedule SET paused_at = $T",
         "UPDATE schedule SET pause_note = 'why'",
-        "UPDATE schedule SET caught_up_at = $T",
+        "UPDATE schedule SET last_catchup_at = $T",
         "UPDATE schedule SET name = 'same'",
         // A launch that was skipped is over; one that is over has an end, one that is not has none.
         "UPDATE launch SET status = 'skipped', finished_at = $T WHERE status = 'open'",
@@ -68,15 +68,15 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET overlap = 'skip'",
         "UPDATE launch SET kind = 'manual', overlap = 'sometimes'",
         "UPDATE launch SET slot_count = 0",
-        "UPDATE launch SET slot = $T",
+        "UPDATE launch SET scheduled_time = $T",
         // A run has a lease while it runs, a retry while it waits, and an end when it is over.
         "UPDATE run SET lease_until = NULL",
-        "UPDATE run SET state = 'waiting', lease_until = NULL",
-        "UPDATE run SET state = 'waiting', retry_at = $T",
+        "UPDATE run SET status = 'waiting', lease_until = NULL",
+        "UPDATE run SET status = 'waiting', retry_at = $T",
         "UPDATE run SET retry_at = $T",
         "UPDATE run SET finished_at = $T",
-        "UPDATE run SET state = 'succeeded', lease_until = NULL",
-        "UPDATE run SET state = 'lost', finished_at = $T",
+        "UPDATE run SET status = 'succeeded', lease_until = NULL",
+        "UPDATE run SET status = 'lost', finished_at = $T",
         // What is referred to stays.
         "DELETE FROM schedule WHERE name = 'bell-1'",
         "DELETE FROM host",
@@ -85,8 +85,8 @@ async fn impossible_states_are_refused(test: TestDb) {
         "INSERT INTO change (id, counter) VALUES (2, 0)",
         "INSERT INTO change (id, counter) VALUES (1, 0)",
         // Nothing is nothing.
-        "UPDATE launch SET slot_local = NULL",
-        "UPDATE run SET token = NULL",
+        "UPDATE launch SET scheduled_local = NULL",
+        "UPDATE run SET fence = NULL",
     ] {
         let refused = write(&test, sql).await;
         assert!(
@@ -111,12 +111,12 @@ async fn possible_states_are_not(test: TestDb) {
         "UPDATE launch SET status = 'cancelled', finished_at = $T WHERE status = 'running'",
         "UPDATE launch SET decision = 'queued', status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET status = 'waiting' WHERE status = 'running'",
-        "UPDATE launch SET slot = $T, kind = 'manual'",
+        "UPDATE launch SET scheduled_time = $T, kind = 'manual'",
         "UPDATE launch SET kind = 'manual', overlap = 'skip'",
-        "UPDATE run SET state = 'waiting', lease_until = NULL, retry_at = $T",
-        "UPDATE run SET state = 'succeeded', lease_until = NULL, finished_at = $T",
-        "UPDATE run SET state = 'cancelled', lease_until = NULL, finished_at = $T",
-        "UPDATE run SET state = 'lost', lease_until = NULL, finished_at = $T",
+        "UPDATE run SET status = 'waiting', lease_until = NULL, retry_at = $T",
+        "UPDATE run SET status = 'succeeded', lease_until = NULL, finished_at = $T",
+        "UPDATE run SET status = 'cancelled', lease_until = NULL, finished_at = $T",
+        "UPDATE run SET status = 'lost', lease_until = NULL, finished_at = $T",
     ] {
         let accepted = write(&test, sql).await;
         assert!(accepted.is_ok(), "{sql}\n{accepted:?}");

@@ -119,9 +119,9 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         schedule_id,
         schedule_revision: 1,
         kind: LaunchKind::Schedule,
-        slot: at(slot),
-        slot_local: format!("local {slot}"),
-        slot_last: at(slot),
+        scheduled_time: at(slot),
+        scheduled_local: format!("local {slot}"),
+        last_scheduled_time: at(slot),
         slot_count: 1,
         decision: Decision::Launched,
         reason: None,
@@ -160,20 +160,20 @@ pub fn manual(schedule: u128, slot: u64) -> NewLaunch {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     pub run_id: RunId,
-    pub token: i64,
+    pub fence: i64,
     pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
-    pub slot: Timestamp,
+    pub scheduled_time: Timestamp,
 }
 
 impl Held {
     pub fn finish(self, end: RunEnd, now: Timestamp) -> Finish {
         Finish {
             run_id: self.run_id,
-            token: self.token,
+            fence: self.fence,
             launch_id: self.launch_id,
             schedule_id: self.schedule_id,
-            slot: self.slot,
+            scheduled_time: self.scheduled_time,
             at: now,
             end,
             tasks: Vec::new(),
@@ -227,10 +227,10 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
         .zip(open)
         .map(|(run, taken)| Held {
             run_id: run.id,
-            token: runs::FIRST_TOKEN,
+            fence: runs::FIRST_FENCE,
             launch_id: taken.launch_id,
             schedule_id: taken.schedule_id,
-            slot: taken.slot,
+            scheduled_time: taken.scheduled_time,
         })
         .collect()
 }
@@ -261,5 +261,5 @@ pub async fn status_of(test: &TestDb, held: &Held) -> (String, String) {
         .iter()
         .find(|launch| launch.id == held.launch_id)
         .unwrap();
-    (launch.status.to_string(), run.state.to_string())
+    (launch.status.to_string(), run.status.to_string())
 }

@@ -131,7 +131,7 @@ async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
         let back = foretold(id)
             .into_iter()
             .filter(|row| row.decided_at == outage.to);
-        let back: Vec<_> = back.map(|row| (row.slot, row.decision)).collect();
+        let back: Vec<_> = back.map(|row| (row.scheduled_time, row.decision)).collect();
         assert_eq!(recorded, back, "{id}");
     }
     host.live(question.to).await;
@@ -231,10 +231,10 @@ impl Host<'_> {
         for work in self.engine.take(now).await.unwrap() {
             let held = Held {
                 run_id: work.run_id,
-                token: work.token,
+                fence: work.fence,
                 launch_id: work.taken.launch_id,
                 schedule_id: work.taken.schedule_id,
-                slot: work.taken.slot,
+                scheduled_time: work.taken.scheduled_time,
             };
             self.held.push((now, held));
         }
@@ -258,9 +258,9 @@ fn clock_text(time: Timestamp) -> String {
 
 /// A decision as it goes on the record.
 fn line(row: &Row) -> String {
-    let mut text = clock_text(row.slot);
-    if row.slot_last > row.slot {
-        text += &format!("-{}", clock_text(row.slot_last));
+    let mut text = clock_text(row.scheduled_time);
+    if row.last_scheduled_time > row.scheduled_time {
+        text += &format!("-{}", clock_text(row.last_scheduled_time));
     }
     text += &format!(" {} {}", row.kind, row.decision);
     match row.status == LaunchStatus::Skipped {
@@ -279,8 +279,8 @@ fn will_become(row: &Row) -> String {
     let started_at = row.started_at.filter(|_| row.recoveries == 0);
     format!(
         "{} {} {} {} {} {:?} {:?} fires {} at {} {:?} {:?} {}",
-        row.slot,
-        row.slot_last,
+        row.scheduled_time,
+        row.last_scheduled_time,
         row.slot_count,
         row.kind,
         row.status,
@@ -300,7 +300,7 @@ fn became(row: &LaunchRow) -> String {
     format!(
         "{} {} {} {} {} {:?} {:?} fires {} at {} {:?} {:?} {}",
         row.scheduled_time,
-        row.scheduled_last,
+        row.last_scheduled_time,
         row.slot_count,
         row.kind,
         row.status,

@@ -127,7 +127,7 @@ async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
 async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
     small_tower(&test, 1).await;
     let range = launches::NewLaunch {
-        slot_last: at(90),
+        last_scheduled_time: at(90),
         slot_count: 9,
         ..skipped(1, 10, "catchup_latest")
     };
@@ -135,7 +135,7 @@ async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
     launches::insert(&mut tx, &[range]).await.unwrap();
     let row = &launches::list(&mut tx, None, 10).await.unwrap()[0];
     assert_eq!(
-        (row.scheduled_time, row.scheduled_last, row.slot_count),
+        (row.scheduled_time, row.last_scheduled_time, row.slot_count),
         (at(10), at(90), 9)
     );
     assert_eq!(

@@ -20,7 +20,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("l.status = 'open' AND l.fire_time <= $1", "launch_open"),
     ("status = 'open' AND fire_time > $1", "launch_open"),
     (
-        "WHERE r.state = 'waiting' AND r.retry_at <= $1",
+        "WHERE r.status = 'waiting' AND r.retry_at <= $1",
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
@@ -44,11 +44,11 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
-    ("WHERE b.state = 'running'", "backfill_running"),
+    ("WHERE b.status = 'running'", "backfill_running"),
     ("kind = 'backfill' AND status", "launch_backfill_slot"),
-    ("ORDER BY slot DESC LIMIT $3", "launch_slot"),
+    ("ORDER BY scheduled_time DESC LIMIT $3", "launch_slot"),
     ("backfill_id IS NOT DISTINCT FROM $2", "run_active"),
-    ("backfill_id IS NOT DISTINCT FROM $2", "launch_untaken"),
+    ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("backfill_id = $1 GROUP BY status", "launch_backfill"),
 ];
@@ -100,7 +100,7 @@ async fn what_goes_on_beside_a_slot_is_found_through_indexes(test: TestDb) {
         }
     };
     let plan = probe::plan(&mut tx, &sql).await.unwrap().join("\n");
-    for index in ["run_active", "launch_untaken", "launch_queued"] {
+    for index in ["run_active", "launch_unclaimed", "launch_queued"] {
         assert!(plan.contains(index), "not through {index}:\n{plan}");
     }
 }

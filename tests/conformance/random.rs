@@ -258,9 +258,9 @@ async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         decided.push(NewLaunch {
             id: campanile::ids::LaunchId::of(due.id, due.next_slot, kind),
             kind,
-            slot: due.next_slot,
-            slot_last: due.next_slot,
-            slot_local: due.next_slot.to_string(),
+            scheduled_time: due.next_slot,
+            last_scheduled_time: due.next_slot,
+            scheduled_local: due.next_slot.to_string(),
             fire_time: due.next_slot,
             interval_start: due.cursor_at,
             schedule_revision: due.revision,
@@ -291,8 +291,8 @@ async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     };
     let launch = NewLaunch {
         id: campanile::ids::LaunchId::of(id, now, LaunchKind::Manual),
-        slot: now,
-        slot_last: now,
+        scheduled_time: now,
+        last_scheduled_time: now,
         fire_time: now,
         claimed_at: now,
         package: package.name,
@@ -335,10 +335,10 @@ async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             .held
             .extend(new.iter().zip(open).map(|(run, taken)| Held {
                 run_id: run.id,
-                token: runs::FIRST_TOKEN,
+                fence: runs::FIRST_FENCE,
                 launch_id: taken.launch_id,
                 schedule_id: taken.schedule_id,
-                slot: taken.slot,
+                scheduled_time: taken.scheduled_time,
             }));
     }
     ("take", answer, commits)
@@ -374,10 +374,10 @@ async fn finish(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             continue;
         }
         if caller.one_in(8) {
-            held.token += 1;
+            held.fence += 1;
         }
         let mut finish = match caller.random.random_range(0..10) {
-            0..5 => held.succeeded(&format!("\"{}\"", held.slot), now),
+            0..5 => held.succeeded(&format!("\"{}\"", held.scheduled_time), now),
             5..8 => held.failed("cracked", now),
             _ => {
                 let retry_at = caller.apart(now.plus(Duration::from_secs(30)));
@@ -403,10 +403,10 @@ async fn take_waiting(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
         caller.did("continued", 1);
         caller.held.push(Held {
             run_id: continued.run_id,
-            token: continued.token,
+            fence: continued.fence,
             launch_id: continued.taken.launch_id,
             schedule_id: continued.taken.schedule_id,
-            slot: continued.taken.slot,
+            scheduled_time: continued.taken.scheduled_time,
         });
     }
     ("take waiting", text(&taken), true)
@@ -417,7 +417,7 @@ async fn renew_or_record(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
         let newest = caller.held.len().saturating_sub(12);
         let mut claimed: Vec<_> = caller.held[newest..]
             .iter()
-            .map(|held| (held.run_id, held.token))
+            .map(|held| (held.run_id, held.fence))
             .collect();
         claimed.dedup_by_key(|(run, _)| *run);
         let held = runs::renew(tx, &claimed, now.plus(Duration::from_secs(90))).await;
@@ -428,7 +428,7 @@ async fn renew_or_record(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
         return ("record", "nothing".to_owned(), false);
     };
     let task = random_task(caller);
-    let recorded = runs::record_tasks(tx, held.run_id, held.token, &[task]).await;
+    let recorded = runs::record_tasks(tx, held.run_id, held.fence, &[task]).await;
     caller.did("recorded", usize::from(matches!(recorded, Ok(true))));
     ("record", text(&recorded), true)
 }
@@ -451,7 +451,7 @@ async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
                 continue;
             }
             let fate = match stray.recoveries {
-                _ if stray.cancel_at.is_some() => Fate::Cancelled,
+                _ if stray.cancel_deadline.is_some() => Fate::Cancelled,
                 _ if !stray.enabled => Fate::Abandoned("schedule_disabled"),
                 2.. => Fate::Unknown,
                 _ => Fate::Again,
@@ -561,7 +561,7 @@ async fn both_databases_answer_a_random_list_of_operations_alike() {
         "task_run WHERE run_id NOT IN (SELECT id FROM run)",
         "schedule_result WHERE schedule_id NOT IN (SELECT id FROM schedule)",
         "launch l WHERE (SELECT count(*) FROM run r
-            WHERE r.launch_id = l.id AND r.state IN ('running', 'waiting', 'succeeded', 'failed')) > 1",
+            WHERE r.launch_id = l.id AND r.status IN ('running', 'waiting', 'succeeded', 'failed')) > 1",
     ] {
         let count = format!("SELECT CAST(count(*) AS TEXT) FROM {wrong}");
         assert_eq!(sqlite.value(&count).await, "0", "{wrong}, CAMPANILE_TEST_SEED={seed}");

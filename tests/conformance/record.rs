@@ -108,7 +108,7 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
     ];
     assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
     let range = launches::NewLaunch {
-        slot_last: at(40),
+        last_scheduled_time: at(40),
         slot_count: 11,
         ..skipped(1, 30, "missed")
     };

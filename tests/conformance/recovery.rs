@@ -3,7 +3,7 @@
 use campanile::db::recovery::{self, Fate, Stray, Verdict};
 use campanile::db::runs::{self, RunEnd};
 use campanile::db::task_runs;
-use campanile::db::{FailureKind, LaunchStatus, RunState, hosts, launches, packages, schedules};
+use campanile::db::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
 use campanile::ids::{LaunchId, LaunchKind};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
@@ -138,7 +138,7 @@ async fn a_retry_that_nobody_can_take_is_lost_in_the_end(test: TestDb) {
         .await
         .unwrap();
     let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
-    assert_eq!((run.state, run.retry_at), (RunState::Lost, None));
+    assert_eq!((run.status, run.retry_at), (RunStatus::Lost, None));
 }
 
 async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
@@ -234,10 +234,10 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         run_id: Some(held[0].run_id),
         schedule_id: held[0].schedule_id,
         schedule_revision: 1,
-        cancel_at: None,
+        cancel_deadline: None,
         kind: LaunchKind::Schedule,
         schedule: "bell-1".to_owned(),
-        slot: at(10),
+        scheduled_time: at(10),
         claimed_at: at(10),
         recoveries: 0,
         enabled: false,
@@ -250,10 +250,10 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         run_id: Some(held[1].run_id),
         schedule_id: held[1].schedule_id,
         schedule_revision: 1,
-        cancel_at: None,
+        cancel_deadline: None,
         kind: LaunchKind::Schedule,
         schedule: "bell-2".to_owned(),
-        slot: at(11),
+        scheduled_time: at(11),
         claimed_at: at(11),
         enabled: true,
         deleted_at: Some(at(14)),
@@ -279,7 +279,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
     runs::record_tasks(
         &mut tx,
         first.run_id,
-        first.token,
+        first.fence,
         std::slice::from_ref(&call),
     )
     .await
@@ -311,8 +311,8 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
     // The lost run stays as it was, with what it had done; the launch points to the newest.
     let run = runs::find(&mut tx, first.run_id).await.unwrap().unwrap();
     assert_eq!(
-        (run.state, run.finished_at),
-        (RunState::Lost, Some(at(100)))
+        (run.status, run.finished_at),
+        (RunStatus::Lost, Some(at(100)))
     );
     assert_eq!(
         (run.failure, run.message.as_deref()),
@@ -469,12 +469,12 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
             assert_eq!(runs::finish(&mut tx, &[end]).await.unwrap(), []);
         }
         assert!(
-            !runs::record_tasks(&mut tx, held.run_id, held.token, &[task_run("x", 9)])
+            !runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("x", 9)])
                 .await
                 .unwrap()
         );
     }
-    let claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.token)).collect();
+    let claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.fence)).collect();
     assert_eq!(runs::renew(&mut tx, &claimed, at(99)).await.unwrap(), []);
     assert_eq!(take(&mut tx, host_2, 50, at(99)).await, []);
     assert_eq!(

@@ -8,7 +8,7 @@ use campanile::db::launches::{self, NewLaunch};
 use campanile::db::recovery;
 use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
 use campanile::db::task_runs;
-use campanile::db::{Db, FailureKind, LaunchStatus, RunState};
+use campanile::db::{Db, FailureKind, LaunchStatus, RunStatus};
 use campanile::ids::{LaunchId, RunId};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
@@ -67,7 +67,7 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     );
     assert_eq!((row.attempts, row.started_at), (1, Some(at(11))));
     let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
-    assert_eq!((run.state, run.finished_at), (RunState::Running, None));
+    assert_eq!((run.status, run.finished_at), (RunStatus::Running, None));
     assert_eq!(run.host.as_deref(), Some("tower-1"));
     let versions = [run.host_version, run.wasmtime_version, run.tzdata_version];
     assert_eq!(
@@ -81,10 +81,10 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
 
     let held = Held {
         run_id: run_id(1),
-        token: runs::FIRST_TOKEN,
+        fence: runs::FIRST_FENCE,
         launch_id: row.id,
         schedule_id: schedule_id(1),
-        slot: at(10),
+        scheduled_time: at(10),
     };
     let mut finish = held.succeeded(r#"{"rung":3}"#, at(15));
     finish.tasks = vec![task_run("ring", 1), task_run("swing", 1)];
@@ -99,8 +99,8 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     );
     let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
     assert_eq!(
-        (run.state, run.finished_at),
-        (RunState::Succeeded, Some(at(15)))
+        (run.status, run.finished_at),
+        (RunStatus::Succeeded, Some(at(15)))
     );
     let tasks = task_runs::of_launch(&mut tx, row.id).await.unwrap();
     assert_eq!(tasks.len(), 2);
@@ -120,8 +120,8 @@ async fn a_failure_is_on_the_run_and_on_its_launch(test: TestDb) {
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
     let run = &runs::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
-        (row.status, run.state),
-        (LaunchStatus::Failed, RunState::Failed)
+        (row.status, run.status),
+        (LaunchStatus::Failed, RunStatus::Failed)
     );
     assert_eq!(
         (row.failure, run.failure),
@@ -150,7 +150,12 @@ async fn launches_are_taken_earliest_first_where_their_package_is(test: TestDb) 
     launches::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
         .await
         .unwrap();
-    let slots = |taken: &[runs::Taken]| taken.iter().map(|taken| taken.slot).collect::<Vec<_>>();
+    let slots = |taken: &[runs::Taken]| {
+        taken
+            .iter()
+            .map(|taken| taken.scheduled_time)
+            .collect::<Vec<_>>()
+    };
     let open = runs::open(&mut tx, host_1, at(100), 10).await.unwrap();
     assert_eq!(slots(&open), [at(20), at(30), at(10)], "by fire time");
     let open = runs::open(&mut tx, host_1, at(100), 2).await.unwrap();
@@ -247,7 +252,7 @@ async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
     tx.commit().await.unwrap();
     let before = dump(&test).await;
     let mut stale = held[0].succeeded("1", at(12));
-    stale.token = 2;
+    stale.fence = 2;
     stale.tasks = vec![task_run("ring", 1)];
     let mut unknown = held[0].failed("no", at(12));
     unknown.run_id = run_id(99);
@@ -336,14 +341,14 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         .unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(
-        (taken[0].run_id, taken[0].token),
-        (held.run_id, held.token + 1)
+        (taken[0].run_id, taken[0].fence),
+        (held.run_id, held.fence + 1)
     );
     assert_eq!(
         (taken[0].taken.launch_id, taken[0].is_recovery),
         (held.launch_id, false)
     );
-    assert_eq!(taken[0].taken.slot, at(10));
+    assert_eq!(taken[0].taken.scheduled_time, at(10));
     assert_eq!(
         runs::take_waiting(&mut tx, host_1, at(20), at(50), 9)
             .await
@@ -366,12 +371,12 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         []
     );
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.token, &[])
+        !runs::record_tasks(&mut tx, held.run_id, held.fence, &[])
             .await
             .unwrap()
     );
     let now_held = Held {
-        token: taken[0].token,
+        fence: taken[0].fence,
         ..held
     };
     assert_eq!(
@@ -410,7 +415,7 @@ async fn renewing_gives_what_is_still_held(test: TestDb) {
     )
     .await
     .unwrap();
-    let mut claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.token)).collect();
+    let mut claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.fence)).collect();
     assert_eq!(
         runs::renew(&mut tx, &claimed, at(60)).await.unwrap(),
         [(held[2].run_id, None)]
@@ -434,12 +439,12 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     assert!(
-        runs::record_tasks(&mut tx, held.run_id, held.token, &[task_run("a", 1)])
+        runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("a", 1)])
             .await
             .unwrap()
     );
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.token + 1, &[task_run("b", 1)])
+        !runs::record_tasks(&mut tx, held.run_id, held.fence + 1, &[task_run("b", 1)])
             .await
             .unwrap()
     );
@@ -452,7 +457,7 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
         .await
         .unwrap();
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.token, &[task_run("c", 1)])
+        !runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("c", 1)])
             .await
             .unwrap()
     );
@@ -507,7 +512,10 @@ async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb)
     let ids = |rows: &[runs::RunRow]| rows.iter().map(|row| row.id).collect::<Vec<RunId>>();
     let all = runs::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(ids(&all), [run_id(2), run_id(1)]);
-    assert_eq!((&*all[0].schedule, all[0].slot), ("bell-2", at(20)));
+    assert_eq!(
+        (&*all[0].schedule, all[0].scheduled_time),
+        ("bell-2", at(20))
+    );
     assert_eq!((&*all[0].package, &all[0].digest), (PACKAGE, &digest()));
     assert_eq!(
         ids(&runs::list(&mut tx, None, 1).await.unwrap()),

@@ -462,8 +462,8 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
         .map(|step| NewLaunch {
             id: LaunchId::of(step.id, step.to, LaunchKind::Schedule),
             schedule_id: step.id,
-            slot: step.to,
-            slot_last: step.to,
+            scheduled_time: step.to,
+            last_scheduled_time: step.to,
             fire_time: step.to,
             decided_by: Some(host_id(1)),
             ..launch(0, 0)

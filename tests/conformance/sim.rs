@@ -215,7 +215,7 @@ impl Tower {
                 let end = finish(&work, RunEnd::Cancelled { message }, now);
                 engine.finish(&[end]).await.unwrap();
             }
-            engine.let_go(work.run_id, work.token);
+            engine.let_go(work.run_id, work.fence);
             self.ghosts.push(work);
         }
     }
@@ -416,7 +416,7 @@ impl Tower {
             return "no slot to skip";
         };
         let skip = Skip {
-            slot,
+            scheduled_time: slot,
             by: "the sequence",
             undo: false,
         };
@@ -478,8 +478,8 @@ impl Tower {
         let work = self.ghosts.swap_remove(place);
         let now = self.now();
         let state = format!(
-            "SELECT CAST(count(*) AS TEXT) FROM run WHERE state = 'running' AND token = {} AND id = {}",
-            work.token,
+            "SELECT CAST(count(*) AS TEXT) FROM run WHERE status = 'running' AND fence = {} AND id = {}",
+            work.fence,
             model::id_literal(self.test.backend(), work.run_id.0),
         );
         let held: usize = self.test.value(&state).await.parse().unwrap();
@@ -525,7 +525,7 @@ impl Tower {
         };
         let engine = Arc::clone(&self.hosts[place].engine);
         engine.finish(&[finish(&work, end, now)]).await.unwrap();
-        engine.let_go(work.run_id, work.token);
+        engine.let_go(work.run_id, work.fence);
         "a task ended"
     }
 
@@ -547,7 +547,7 @@ impl Tower {
                     .finish(&[finish(&work, end, self.now())])
                     .await
                     .unwrap();
-                engine.let_go(work.run_id, work.token);
+                engine.let_go(work.run_id, work.fence);
             }
             if self.turn(0).await > 0 {
                 continue;

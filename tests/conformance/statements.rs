@@ -106,8 +106,8 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
         ] {
             let sql = format!(
                 "SELECT CAST(count(*) AS TEXT) FROM launch l JOIN run r ON r.launch_id = l.id
-                 WHERE l.attempts = 1 AND l.status = '{status}' AND r.state = '{state}'
-                    AND l.recoveries = {recoveries} AND l.slot_local = 'local {slot}'"
+                 WHERE l.attempts = 1 AND l.status = '{status}' AND r.status = '{state}'
+                    AND l.recoveries = {recoveries} AND l.scheduled_local = 'local {slot}'"
             );
             assert_eq!(test.value(&sql).await, size.to_string(), "{sql}");
         }

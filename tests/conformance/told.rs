@@ -31,7 +31,7 @@ async fn recover(tx: &mut Tx, host: HostId, held: &Held, run_id: Option<RunId>, 
 async fn failure_told(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
     launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
     let mut open = runs::open(tx, host, at(70), 100).await.unwrap();
-    open.retain(|open| (open.schedule_id, open.slot) == (schedule_id(schedule), at(70)));
+    open.retain(|open| (open.schedule_id, open.scheduled_time) == (schedule_id(schedule), at(70)));
     let failure = open.remove(0).last_failure;
     failure.map(|json| serde_json::from_str(&json).unwrap())
 }

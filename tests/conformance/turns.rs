@@ -78,7 +78,7 @@ impl Stage {
         let end = RunEnd::Succeeded { output: None };
         let end = finish(&work, end, self.clock.now());
         assert_eq!(self.host.engine.finish(&[end]).await.unwrap(), 1);
-        self.host.engine.let_go(work.run_id, work.token);
+        self.host.engine.let_go(work.run_id, work.fence);
     }
 
     async fn trigger(&self, overlap: Option<Overlap>) -> Turn {

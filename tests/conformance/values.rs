@@ -110,7 +110,7 @@ async fn every_word_comes_back(test: TestDb) {
         })
         .collect();
     assert!(
-        runs::record_tasks(&mut tx, held.run_id, held.token, &calls)
+        runs::record_tasks(&mut tx, held.run_id, held.fence, &calls)
             .await
             .unwrap()
     );
@@ -213,7 +213,7 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let calls = [full, empty];
-    runs::record_tasks(&mut tx, held.run_id, held.token, &calls)
+    runs::record_tasks(&mut tx, held.run_id, held.fence, &calls)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -323,9 +323,12 @@ async fn a_launch_comes_back_whole(test: TestDb) {
         (full.id, full.kind, full.decision)
     );
     assert_eq!(row.schedule, "bell-1");
-    assert_eq!(row.scheduled_time, full.slot);
-    assert_eq!(row.scheduled_local, full.slot_local);
-    assert_eq!((row.scheduled_last, row.slot_count), (full.slot, 1));
+    assert_eq!(row.scheduled_time, full.scheduled_time);
+    assert_eq!(row.scheduled_local, full.scheduled_local);
+    assert_eq!(
+        (row.last_scheduled_time, row.slot_count),
+        (full.scheduled_time, 1)
+    );
     assert_eq!((&row.package, &row.digest), (&full.package, &full.digest));
     assert_eq!(
         (row.fire_time, row.claimed_at),
@@ -343,8 +346,8 @@ async fn a_launch_comes_back_whole(test: TestDb) {
     assert_eq!(taken.schedule_id, full.schedule_id);
     assert_eq!((taken.schedule_revision, taken.kind), (1, full.kind));
     assert_eq!(
-        (taken.slot, &taken.slot_local),
-        (full.slot, &full.slot_local)
+        (taken.scheduled_time, &taken.scheduled_local),
+        (full.scheduled_time, &full.scheduled_local)
     );
     assert_eq!((&taken.package, &taken.digest), (&full.package, &digest()));
     assert_eq!(taken.context, full.context);

@@ -119,7 +119,7 @@ async fn state(test: &TestDb) -> (PackageState, ArtifactDigest, Option<ArtifactD
     let manifest = Manifest::from_stored(PACKAGE, &row.manifest);
     let digest = row.digest.clone().expect("a version in force");
     assert_eq!(of(&manifest.version.expect("a version")), digest);
-    (row.state(), digest, row.held_digest)
+    (row.state(), digest, row.pending_digest)
 }
 
 async fn decisions(test: &TestDb) -> Vec<(String, Option<VersionDecision>)> {
@@ -161,7 +161,7 @@ async fn a_version_that_waits_is_approved_or_rejected_once(test: TestDb) {
     let waits = (PackageState::PendingApproval, of("one"), Some(of("asks 2")));
     assert_eq!(state(&test).await, waits);
     let row = packages::find(&mut test.read().await, PACKAGE).await;
-    assert_eq!(row.unwrap().unwrap().held_since, Some(at(2)));
+    assert_eq!(row.unwrap().unwrap().pending_since, Some(at(2)));
 
     let rejected = reject(&test, 4).await.unwrap();
     assert_eq!(
@@ -190,7 +190,7 @@ async fn a_version_that_waits_is_approved_or_rejected_once(test: TestDb) {
     let version = &versions[1];
     assert_eq!(version.first_seen_at, at(2));
     assert_eq!(
-        version.in_force_at,
+        version.activated_at,
         Some(at(7)),
         "not when it was found again"
     );

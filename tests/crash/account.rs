@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use campanile::db::{Decision, LaunchStatus, RunState};
+use campanile::db::{Decision, LaunchStatus, RunStatus};
 use campanile::schedule::{HashKey, Rule};
 
 use crate::tower::{Effect, Record, is_unfinished};
@@ -95,10 +95,10 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             continue;
         }
         account.launched += 1;
-        let count = |state: RunState| runs.iter().filter(|run| run.state == state).count();
-        let ended_well = count(RunState::Succeeded);
-        let going_on = count(RunState::Running) + count(RunState::Waiting);
-        account.lost_runs += count(RunState::Lost);
+        let count = |state: RunStatus| runs.iter().filter(|run| run.status == state).count();
+        let ended_well = count(RunStatus::Succeeded);
+        let going_on = count(RunStatus::Running) + count(RunStatus::Waiting);
+        account.lost_runs += count(RunStatus::Lost);
         match launch.status {
             LaunchStatus::Succeeded => {
                 account.succeeded += 1;
@@ -118,7 +118,7 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
         }
         assert!(launch.recoveries <= recoveries_max, "{what}");
         assert!(
-            count(RunState::Lost) as i64 <= launch.recoveries + 1,
+            count(RunStatus::Lost) as i64 <= launch.recoveries + 1,
             "{what}"
         );
         if launch.recoveries > 0 {
@@ -169,7 +169,7 @@ pub fn check_slots(record: &Record) -> u64 {
             for _ in 1..row.slot_count {
                 slot = rule.next(slot).expect("a slot of the range");
             }
-            assert_eq!(slot, row.scheduled_last, "{name}: the end of a range");
+            assert_eq!(slot, row.last_scheduled_time, "{name}: the end of a range");
             slots += u64::try_from(row.slot_count).expect("a count");
             last = Some(slot);
             expected = rule.next(slot);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use campanile::db::{LaunchStatus, RunState};
+use campanile::db::{LaunchStatus, RunStatus};
 use campanile_tests::Backend;
 use rustix::process::Signal;
 
@@ -51,7 +51,7 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
         |runs| {
             let fresh = now().minus(HOLD / 2);
             runs.iter().any(|run| {
-                run.state == RunState::Running
+                run.status == RunStatus::Running
                     && run.host.as_deref() == Some("dies")
                     && run.started_at >= fresh
             })
@@ -128,7 +128,7 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
         move |record: &crate::tower::Record| {
             let mut runs = record.runs.iter().filter(|run| run.schedule == name);
             runs.next_back().is_some_and(|run| {
-                run.state == RunState::Running && run.host.as_deref() == Some(host)
+                run.status == RunStatus::Running && run.host.as_deref() == Some(host)
             })
         }
     };
@@ -187,11 +187,11 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
     );
     for run in &record.runs {
         let state = if run.is_recovery {
-            RunState::Succeeded
+            RunStatus::Succeeded
         } else {
-            RunState::Lost
+            RunStatus::Lost
         };
-        assert_eq!(run.state, state, "{run:?}");
+        assert_eq!(run.status, state, "{run:?}");
     }
     println!(
         "after standing still: {account}; the short task's effects by recovery: {:?}",
@@ -211,7 +211,7 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
             record
                 .runs
                 .iter()
-                .filter(|run| run.state == RunState::Succeeded && run.started_at > since)
+                .filter(|run| run.status == RunStatus::Succeeded && run.started_at > since)
                 .count()
                 >= 6
         },

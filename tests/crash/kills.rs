@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use campanile::db::{LaunchStatus, RunState, task_runs};
+use campanile::db::{LaunchStatus, RunStatus, task_runs};
 use campanile_tests::{Backend, HostProcess};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -93,10 +93,10 @@ fn kill_a_backup(backend: Backend) {
     let [first, second] = runs_of[..] else {
         panic!("not two runs: {runs_of:?}")
     };
-    assert_eq!((first.state, first.is_recovery), (RunState::Lost, false));
+    assert_eq!((first.status, first.is_recovery), (RunStatus::Lost, false));
     assert_eq!(
-        (second.state, second.is_recovery),
-        (RunState::Succeeded, true)
+        (second.status, second.is_recovery),
+        (RunStatus::Succeeded, true)
     );
 
     let snapshot = tower.folder.join("out").join(&slot.to_string()[..10]);

@@ -23,7 +23,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use campanile::crash::POINTS;
-use campanile::db::{LaunchStatus, RunState};
+use campanile::db::{LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess};
 use rustix::process::Signal;
 
@@ -144,11 +144,11 @@ fn die_at(point: &str, backend: Backend) -> Left {
     let struck = &record.launches["bell-000"][0];
     let runs = record.runs_of(struck);
     let last = runs.last().expect("a run");
-    assert_eq!(last.state, RunState::Succeeded);
+    assert_eq!(last.status, RunStatus::Succeeded);
     assert!(
         runs[..runs.len() - 1]
             .iter()
-            .all(|run| run.state == RunState::Lost),
+            .all(|run| run.status == RunStatus::Lost),
         "{runs:?}"
     );
     let of_struck: Vec<_> = effects

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use campanile::db::{DatabaseUrl, LaunchStatus, RunState};
+use campanile::db::{DatabaseUrl, LaunchStatus, RunStatus};
 use campanile_tests::{Backend, Cluster, HostProcess, cluster};
 use rustix::process::Signal;
 
@@ -109,7 +109,7 @@ fn a_host_hands_back_what_does_not_end_in_time() {
         assert!(line.contains("handed_back=1"), "{line}");
         let record = tower.record();
         assert_eq!(record.count(LaunchStatus::Open), 1, "{}", record.shown());
-        assert_eq!(record.runs[0].state, RunState::Lost);
+        assert_eq!(record.runs[0].status, RunStatus::Lost);
         runs_again(&tower);
     }
 }
@@ -163,8 +163,8 @@ fn runs_again(tower: &Tower) {
         &[&host],
         |record| {
             let runs = record.runs.iter();
-            let states: Vec<_> = runs.map(|run| (run.state, run.is_recovery)).collect();
-            states == [(RunState::Lost, false), (RunState::Running, true)]
+            let states: Vec<_> = runs.map(|run| (run.status, run.is_recovery)).collect();
+            states == [(RunStatus::Lost, false), (RunStatus::Running, true)]
         },
     );
 }

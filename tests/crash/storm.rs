@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use campanile::db::{Decision, LaunchStatus, RunState};
+use campanile::db::{Decision, LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess, campanile_binary};
 use serde_json::Value;
 
@@ -85,8 +85,8 @@ fn check(record: &Record) -> (usize, usize) {
             LaunchStatus::Succeeded,
             "{launch:?}\n{runs:?}"
         );
-        let states: Vec<RunState> = runs.iter().map(|run| run.state).collect();
-        assert_eq!(states, [RunState::Succeeded], "{launch:?}\n{runs:?}");
+        let states: Vec<RunStatus> = runs.iter().map(|run| run.status).collect();
+        assert_eq!(states, [RunStatus::Succeeded], "{launch:?}\n{runs:?}");
         launches += 1;
     }
     (launches, record.count(LaunchStatus::Skipped))

@@ -14,7 +14,7 @@ use super::output::{self, Failure};
 use super::schedule::By;
 use crate::clock::{Clock, Timestamp};
 use crate::db::backfills::{self, Ends};
-use crate::db::{BackfillState, Db, DbError, Tx, hosts, packages, schedules};
+use crate::db::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
 use crate::engine::backfill::{self, BackfillError};
 use crate::engine::schedules::{self as orders, ScheduleError};
 use crate::ids::BackfillId;
@@ -83,7 +83,7 @@ impl Seen {
 
     /// Slots with which nothing more happens.
     fn over(&self) -> i64 {
-        self.backfill.launched + self.backfill.left_alone - self.ends.unfinished
+        self.backfill.launched + self.backfill.slots_skipped - self.ends.unfinished
     }
 
     fn value(&self) -> Value {
@@ -93,7 +93,7 @@ impl Seen {
         json!({
             "id": backfill.id,
             "schedule": backfill.schedule,
-            "state": backfill.state,
+            "status": backfill.status,
             "from": backfill.from,
             "to": backfill.to,
             "spread_ms": backfill.spread_ms,
@@ -101,7 +101,7 @@ impl Seen {
             "context": context,
             "slots": backfill.slots,
             "launched": backfill.launched,
-            "left_alone": backfill.left_alone,
+            "slots_skipped": backfill.slots_skipped,
             "succeeded": ends.succeeded,
             "failed": ends.failed,
             "cancelled": ends.cancelled,
@@ -117,7 +117,7 @@ impl Seen {
         let Seen { backfill, ends } = self;
         let mut text = format!(
             "{}: {} of {} slots over",
-            backfill.state,
+            backfill.status,
             self.over(),
             backfill.slots
         );
@@ -125,7 +125,7 @@ impl Seen {
             (ends.succeeded, "succeeded"),
             (ends.failed, "failed"),
             (ends.cancelled, "cancelled"),
-            (backfill.left_alone, "left alone"),
+            (backfill.slots_skipped, "left alone"),
             (ends.unfinished, "not over"),
         ] {
             if count > 0 {
@@ -147,7 +147,7 @@ impl Seen {
         let Ends {
             failed, cancelled, ..
         } = self.ends;
-        self.backfill.state == BackfillState::Done && failed + cancelled == 0
+        self.backfill.status == BackfillStatus::Done && failed + cancelled == 0
     }
 }
 
@@ -205,7 +205,7 @@ async fn until_over(
         let begun = Instant::now();
         let mut tx = db.read().await?;
         let seen = Seen::of(&mut tx, id).await?;
-        if seen.backfill.state != BackfillState::Running {
+        if seen.backfill.status != BackfillStatus::Running {
             return Ok(seen);
         }
         let waits_for = obstacle(&mut tx, &seen.backfill, clock.now()).await?;
@@ -265,7 +265,7 @@ async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
             [
                 seen.backfill.id.to_string(),
                 seen.backfill.schedule.clone(),
-                seen.backfill.state.to_string(),
+                seen.backfill.status.to_string(),
                 seen.backfill.from.to_string(),
                 seen.backfill.to.to_string(),
                 seen.backfill.slots.to_string(),
@@ -295,7 +295,7 @@ async fn show(common: &Common, id: BackfillId) -> Result<(), Failure> {
             format!("{} by {}", backfill.created_at, backfill.created_by),
         ),
         ("finished", output::cell(&backfill.finished_at)),
-        ("state", seen.text()),
+        ("status", seen.text()),
     ] {
         output::line(&format!("{key:10} {}", crate::telemetry::printable(&value)))?;
     }

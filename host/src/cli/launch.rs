@@ -149,7 +149,7 @@ async fn show(common: &Common, tx: &mut Tx, id: LaunchId) -> Result<(), Failure>
             };
             [
                 run.id.to_string(),
-                run.state.to_string(),
+                run.status.to_string(),
                 run.digest.short().to_owned(),
                 short(&run.grants_hash),
                 short(&run.context_hash),

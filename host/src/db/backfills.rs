@@ -5,7 +5,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::types::{BackfillState, LaunchStatus, storable};
+use super::types::{BackfillStatus, LaunchStatus, storable};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{BackfillId, ScheduleId};
@@ -22,7 +22,7 @@ pub struct Backfill {
     pub schedule: String,
     /// Whose rule yields the slots.
     pub schedule_revision: i64,
-    pub state: BackfillState,
+    pub status: BackfillStatus,
     /// As asked for, both included.
     #[sqlx(rename = "from_at")]
     pub from: Timestamp,
@@ -41,7 +41,7 @@ pub struct Backfill {
     /// How many slots it has, and what became of those up to the cursor.
     pub slots: i64,
     pub launched: i64,
-    pub left_alone: i64,
+    pub slots_skipped: i64,
     pub created_at: Timestamp,
     pub created_by: String,
     pub finished_at: Option<Timestamp>,
@@ -55,7 +55,7 @@ pub struct Step {
     pub to: Timestamp,
     pub next_fire: Timestamp,
     pub launched: i64,
-    pub left_alone: i64,
+    pub slots_skipped: i64,
 }
 
 /// What has become of the launches of a backfill.
@@ -70,36 +70,36 @@ pub struct Ends {
     pub unfinished: i64,
 }
 
-const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, state, from_at, to_at, spread_ms, forced, context,
-        cursor_at, next_fire, slots, launched, left_alone, created_at, created_by, finished_at)
+const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
+        cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-const FIND: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.state, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.left_alone, b.created_at, b.created_by, b.finished_at
+const FIND: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
+        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
     FROM backfill b JOIN schedule s ON s.id = b.schedule_id WHERE b.id = $1";
-const LIST: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.state, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.left_alone, b.created_at, b.created_by, b.finished_at
+const LIST: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
+        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
     FROM backfill b JOIN schedule s ON s.id = b.schedule_id ORDER BY b.created_at DESC, b.id DESC LIMIT $1";
-const RUNNING: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.state, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.left_alone, b.created_at, b.created_by, b.finished_at
-    FROM backfill b JOIN schedule s ON s.id = b.schedule_id WHERE b.state = 'running' ORDER BY b.created_at, b.id";
-const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, left_alone = left_alone + $6
-    WHERE id = $1 AND cursor_at = $2 AND state = 'running'";
+const RUNNING: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
+        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
+    FROM backfill b JOIN schedule s ON s.id = b.schedule_id WHERE b.status = 'running' ORDER BY b.created_at, b.id";
+const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
+    WHERE id = $1 AND cursor_at = $2 AND status = 'running'";
 const FINISH: &str =
-    "UPDATE backfill SET state = $2, finished_at = $3 WHERE id = $1 AND state = 'running'";
+    "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
 // Each part is answered by a partial index on the schedule: the one on the backfill has all launches it has ever had, and
 // is not taken for a comparison written like this.
 const UNFINISHED: &str = "SELECT
         (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
-            WHERE r.schedule_id = $1 AND r.state IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
+            WHERE r.schedule_id = $1 AND r.status IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
-const CARED_FOR: &str = "SELECT slot FROM launch
-        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
+const CARED_FOR: &str = "SELECT scheduled_time FROM launch
+        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
             AND kind <> 'manual' AND kind <> 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')
-    UNION SELECT slot FROM launch
-        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
+    UNION SELECT scheduled_time FROM launch
+        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
             AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
 const SKIP_NOT_BEGUN: &str =
@@ -131,7 +131,7 @@ pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
         .bind(backfill.id)
         .bind(backfill.schedule_id)
         .bind(backfill.schedule_revision)
-        .bind(backfill.state)
+        .bind(backfill.status)
         .bind(backfill.from)
         .bind(backfill.to)
         .bind(backfill.spread_ms)
@@ -141,7 +141,7 @@ pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
         .bind(backfill.next_fire)
         .bind(backfill.slots)
         .bind(backfill.launched)
-        .bind(backfill.left_alone)
+        .bind(backfill.slots_skipped)
         .bind(backfill.created_at)
         .bind(storable(&backfill.created_by))
         .bind(backfill.finished_at)
@@ -182,7 +182,7 @@ pub async fn advance(tx: &mut Tx, step: &Step) -> Result<bool, DbError> {
         .bind(step.to)
         .bind(step.next_fire)
         .bind(step.launched)
-        .bind(step.left_alone)
+        .bind(step.slots_skipped)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
@@ -193,12 +193,12 @@ pub async fn advance(tx: &mut Tx, step: &Step) -> Result<bool, DbError> {
 pub async fn finish(
     tx: &mut Tx,
     id: BackfillId,
-    state: BackfillState,
+    status: BackfillStatus,
     now: Timestamp,
 ) -> Result<bool, DbError> {
     let rows = on!(tx, |conn| sqlx::query(FINISH)
         .bind(id)
-        .bind(state)
+        .bind(status)
         .bind(now)
         .execute(conn)
         .await

@@ -11,7 +11,7 @@ use super::Tx;
 /// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
 ///
 /// An update looks its rows up by id and checks the rest as `(…) = TRUE`. Written plainly, a guard
-/// such as `state = 'running'` makes SQLite walk the whole table, or a partial index, and look each
+/// such as `status = 'running'` makes SQLite walk the whole table, or a partial index, and look each
 /// row up in the list instead; the form is the same to Postgres.
 pub(super) struct Batch {
     pub head: &'static str,

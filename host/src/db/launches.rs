@@ -17,10 +17,10 @@ pub struct NewLaunch {
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub kind: LaunchKind,
-    pub slot: Timestamp,
-    pub slot_local: String,
+    pub scheduled_time: Timestamp,
+    pub scheduled_local: String,
     /// The last slot and the number of slots, when one row stands for a range of dropped slots.
-    pub slot_last: Timestamp,
+    pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub decision: Decision,
     pub reason: Option<&'static str>,
@@ -46,12 +46,9 @@ pub struct LaunchRow {
     pub id: LaunchId,
     pub schedule: String,
     /// The slot.
-    #[sqlx(rename = "slot")]
     pub scheduled_time: Timestamp,
-    #[sqlx(rename = "slot_local")]
     pub scheduled_local: String,
-    #[sqlx(rename = "slot_last")]
-    pub scheduled_last: Timestamp,
+    pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub kind: LaunchKind,
     pub decision: Decision,
@@ -80,13 +77,13 @@ impl LaunchRow {
     pub fn slots_text(&self, first: &str) -> String {
         match self.slot_count {
             1 => first.to_owned(),
-            n => format!("{first} … {} ({n} slots)", self.scheduled_last),
+            n => format!("{first} … {} ({n} slots)", self.last_scheduled_time),
         }
     }
 }
 
 const INSERT: Batch = Batch {
-    head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, slot, slot_local, slot_last, slot_count,
+    head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
         decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
         claimed_at, finished_at)
         VALUES ",
@@ -94,22 +91,22 @@ const INSERT: Batch = Batch {
     // Once decided, always decided: the first decision about a slot stands.
     tail: " ON CONFLICT DO NOTHING",
 };
-const LIST: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
+const LIST: &str = "SELECT l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
         l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
-    WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $2";
-const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
+    WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2";
+const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
         l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
-    WHERE l.schedule_id = $1 ORDER BY l.slot DESC LIMIT $2";
+    WHERE l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2";
 const NEWEST_END: &str = "SELECT finished_at FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY slot DESC LIMIT 1";
+    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT 1";
 // Newest slot first: what was launched later counts as later, in whatever order the runs end.
 const ENDS: &str = "SELECT status, claimed_at FROM launch
     WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
-      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY slot DESC LIMIT $2";
+      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
 
 /// Every statement of this table, for the test that prepares them on both databases.
 pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END, ENDS];
@@ -131,9 +128,9 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
                     .bind(launch.schedule_id)
                     .bind(launch.schedule_revision)
                     .bind(launch.kind)
-                    .bind(launch.slot)
-                    .bind(&launch.slot_local)
-                    .bind(launch.slot_last)
+                    .bind(launch.scheduled_time)
+                    .bind(&launch.scheduled_local)
+                    .bind(launch.last_scheduled_time)
                     .bind(launch.slot_count)
                     .bind(launch.decision)
                     .bind(launch.reason)

@@ -50,7 +50,7 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 pub use error::DbError;
 pub use lock::HostLock;
 pub use open::MigrationState;
-pub use types::{BackfillState, Decision, FailureKind, LaunchStatus, Origin, RunState};
+pub use types::{BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus};
 pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use crate::clock::{Clock, Timestamp};

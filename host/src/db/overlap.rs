@@ -21,14 +21,14 @@ pub struct Unfinished {
     pub schedule_id: ScheduleId,
     pub kind: LaunchKind,
     pub status: LaunchStatus,
-    pub slot: Timestamp,
+    pub scheduled_time: Timestamp,
     pub fire_time: Timestamp,
     pub claimed_at: Timestamp,
     pub recoveries: i64,
     /// What a person said of other launches that go on.
     pub overlap: Option<Overlap>,
     /// Set when its run was asked to end.
-    pub cancel_at: Option<Timestamp>,
+    pub cancel_deadline: Option<Timestamp>,
 }
 
 /// A schedule of which launches wait for their turn.
@@ -45,13 +45,13 @@ pub(super) const UNFINISHED: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
-        SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, r.cancel_at
+        SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.claimed_at, l.recoveries, l.overlap, r.cancel_deadline
             FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
-            WHERE r.state IN ('running', 'waiting')
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
+            WHERE r.status IN ('running', 'waiting')
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1
             WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.slot, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
+        UNION ALL SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.claimed_at, l.recoveries, l.overlap, NULL
             FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'",
 };
 // From one schedule to the next through the index, however many launches each of them has waiting.
@@ -69,7 +69,7 @@ const GOING_ON: Batch = Batch {
     head: "WITH v AS (SELECT * FROM (VALUES ",
     columns: 1,
     tail: ") AS listed)
-        SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.state IN ('running', 'waiting')
+        SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.status IN ('running', 'waiting')
         UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1
             WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'",
 };
@@ -91,24 +91,24 @@ const SKIP_QUEUE: &str =
     WHERE schedule_id = $1 AND (decision = 'queued'
         OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
 const ASK: Batch = Batch {
-    head: "UPDATE run SET cancel_at = v.column2 FROM (VALUES ",
+    head: "UPDATE run SET cancel_deadline = v.column2 FROM (VALUES ",
     columns: 2,
-    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.state = 'running' AND run.cancel_at IS NULL) = TRUE",
+    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.status = 'running' AND run.cancel_deadline IS NULL) = TRUE",
 };
 const ASKED: Batch = Batch {
     head: "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ",
     columns: 2,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running'
-        AND EXISTS (SELECT 1 FROM run WHERE run.id = launch.run_id AND run.cancel_at IS NOT NULL)) = TRUE",
+        AND EXISTS (SELECT 1 FROM run WHERE run.id = launch.run_id AND run.cancel_deadline IS NOT NULL)) = TRUE",
 };
 const END_RUN: Batch = Batch {
-    head: "UPDATE run SET state = 'cancelled', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'cancelled'
+    head: "UPDATE run SET status = 'cancelled', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'cancelled'
         FROM (VALUES ",
     columns: 2,
-    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.state IN ('running', 'waiting')) = TRUE",
+    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.status IN ('running', 'waiting')) = TRUE",
 };
 const END_WAITING_RUN: Batch = Batch {
-    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.state = 'waiting') = TRUE",
+    tail: ") AS v WHERE run.launch_id = v.column1 AND (run.status = 'waiting') = TRUE",
     ..END_RUN
 };
 // One that nobody had taken is skipped after all; only what was begun can be cancelled.
@@ -146,7 +146,12 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
     }
     // Those of a backfill are decided many at once, all to fire at once: the oldest slot is first.
     all.sort_unstable_by_key(|launch| {
-        (launch.claimed_at, launch.fire_time, launch.slot, launch.id)
+        (
+            launch.claimed_at,
+            launch.fire_time,
+            launch.scheduled_time,
+            launch.id,
+        )
     });
     Ok(all)
 }

@@ -33,7 +33,7 @@ pub struct Version {
     pub manifest: String,
     pub first_seen_at: Timestamp,
     /// When it last came in force; none when it never did.
-    pub in_force_at: Option<Timestamp>,
+    pub activated_at: Option<Timestamp>,
     pub decision: Option<VersionDecision>,
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<String>,
@@ -53,7 +53,7 @@ const SEEN: &str =
     ON CONFLICT (package, digest) DO NOTHING";
 // Asked before the package's row is changed: a host that starts with the version in force changes nothing.
 const CAME_IN_FORCE: &str =
-    "UPDATE package_version SET in_force_at = $3 WHERE package = $1 AND digest = $2
+    "UPDATE package_version SET activated_at = $3 WHERE package = $1 AND digest = $2
         AND NOT EXISTS (SELECT 1 FROM package p WHERE p.name = $1 AND p.digest = $2)";
 const DECIDE: &str =
     "UPDATE package_version SET decision = $3, decided_at = $4, decided_by = $5, note = $6
@@ -61,12 +61,12 @@ const DECIDE: &str =
 const KEEP_OUT_LATER: &str =
     "UPDATE package_version SET decision = $3, decided_at = $4, decided_by = $5, note = $6
     WHERE package = $1 AND digest <> $2 AND (decision IS NULL OR decision = 'approved')
-      AND (in_force_at > (SELECT v.in_force_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
-        OR digest IN (SELECT p.held_digest FROM package p WHERE p.name = $1)
+      AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
+        OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
         OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))";
 const OF_PACKAGE: &str =
     "SELECT v.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, v.manifest,
-        v.first_seen_at, v.in_force_at, v.decision, v.decided_at, v.decided_by, v.note
+        v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note
     FROM package_version v JOIN artifact a ON a.digest = v.digest
     WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
 const DECISION: &str = "SELECT decision FROM package_version WHERE package = $1 AND digest = $2";

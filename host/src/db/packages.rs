@@ -26,10 +26,10 @@ pub struct PackageRow {
     /// What the sidecar of the host that was heard last grants, one a line.
     pub grants: String,
     /// The version of the newest file, while that is kept out.
-    pub held_digest: Option<ArtifactDigest>,
-    pub held_since: Option<Timestamp>,
+    pub pending_digest: Option<ArtifactDigest>,
+    pub pending_since: Option<Timestamp>,
     /// What a person decided about that; none while it waits for approval.
-    pub held_decision: Option<VersionDecision>,
+    pub pending_decision: Option<VersionDecision>,
     /// Set while no live host has it.
     pub missing_since: Option<Timestamp>,
     /// Why the newest file, or the sidecar beside it, cannot be used.
@@ -56,8 +56,8 @@ words! {
 impl PackageRow {
     /// Where it stands.
     pub fn state(&self) -> PackageState {
-        let is_held = self.held_digest.is_some();
-        match self.held_decision {
+        let is_held = self.pending_digest.is_some();
+        match self.pending_decision {
             _ if self.digest.is_none() => PackageState::Rejected,
             _ if self.missing_since.is_some() => PackageState::Missing,
             Some(VersionDecision::RolledBack) => PackageState::RolledBack,
@@ -99,20 +99,20 @@ const CLAIM: &str = "INSERT INTO package (name, manifest) VALUES ($1, '{}')
     ON CONFLICT (name) DO UPDATE SET name = excluded.name";
 const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
 const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
-        held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
-const PUT_IN_FORCE: &str = "UPDATE package SET digest = $2, loaded_at = $3, held_digest = $4,
-        held_since = CASE WHEN held_digest = $4 THEN held_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
+        pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
+const PUT_IN_FORCE: &str = "UPDATE package SET digest = $2, loaded_at = $3, pending_digest = $4,
+        pending_since = CASE WHEN pending_digest = $4 THEN pending_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
         rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
         rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
         rejected_by = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_by ELSE NULL END,
         manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
     WHERE name = $1";
-const HOLD: &str = "UPDATE package SET held_digest = $2,
-        held_since = CASE WHEN held_digest = $2 THEN held_since ELSE $3 END,
+const HOLD: &str = "UPDATE package SET pending_digest = $2,
+        pending_since = CASE WHEN pending_digest = $2 THEN pending_since ELSE $3 END,
         rejection = NULL, rejected_at = NULL, rejected_by = NULL
     WHERE name = $1";
 const RESTORE: &str =
-    "UPDATE package SET held_digest = NULL, held_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL
+    "UPDATE package SET pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL
     WHERE name = $1";
 const PUBLISH_HOST: &str =
     "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
@@ -122,7 +122,7 @@ const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
 const REJECT: &str = "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
     VALUES ($1, '{}', $3, $2, $3, $4)
     ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
-        rejected_by = excluded.rejected_by, held_digest = NULL, held_since = NULL";
+        rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL";
 // What was never taken is on the record for its rejection only.
 const FORGET_REJECTION: &str =
     "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
@@ -133,8 +133,8 @@ const FORGET_REJECTIONS_OF_ENDED: &str =
 const DROP_NEVER_TAKEN: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL";
 const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
 // What nobody has any more is not kept out any more either.
-const LET_GO: &str = "UPDATE package SET held_digest = NULL, held_since = NULL
-    WHERE name = $1 AND held_digest IS NOT NULL
+const LET_GO: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
+    WHERE name = $1 AND pending_digest IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
 const WITHDRAW_ENDED: &str = "DELETE FROM package_host
     WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
@@ -144,10 +144,10 @@ const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
     RETURNING name";
 const LIST: &str =
     "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
-        p.loaded_at, p.grants, p.held_digest, p.held_since, v.decision AS held_decision, p.missing_since,
+        p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
         p.rejection, p.rejected_at
     FROM package p LEFT JOIN artifact a ON a.digest = p.digest
-    LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.held_digest
+    LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
     WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
 const PINS: &str = "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
     WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";

@@ -18,7 +18,7 @@ pub struct Stray {
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub schedule: String,
-    pub slot: Timestamp,
+    pub scheduled_time: Timestamp,
     pub kind: LaunchKind,
     /// When it was decided, or let go if it had to wait for its turn.
     pub claimed_at: Timestamp,
@@ -28,7 +28,7 @@ pub struct Stray {
     /// Since when no live host has the package.
     pub missing_since: Option<Timestamp>,
     /// Set when its run had been asked to end.
-    pub cancel_at: Option<Timestamp>,
+    pub cancel_deadline: Option<Timestamp>,
     /// Why nobody carries it out, as a clause: `its host died`.
     pub why: String,
 }
@@ -67,27 +67,27 @@ impl Fate {
 }
 
 // The first condition follows from the second; it leads to the few runs that are not over.
-const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
+const LOST_RUNS: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_deadline, s.name AS schedule, l.scheduled_time, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
-        CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+        CASE WHEN r.cancel_deadline IS NOT NULL THEN 'it was asked to end' WHEN r.status = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-    WHERE r.state IN ('running', 'waiting') AND ((r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL)))
+    WHERE r.status IN ('running', 'waiting') AND ((r.status = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.status = 'waiting' AND (r.retry_at <= $2 OR r.cancel_deadline IS NOT NULL)))
     ORDER BY l.fire_time LIMIT $3";
-const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
+const LOST_RUNS_LOCKED: &str = "SELECT l.id AS launch_id, r.id AS run_id, l.schedule_id, l.schedule_revision, r.cancel_deadline, s.name AS schedule, l.scheduled_time, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
-        CASE WHEN r.cancel_at IS NOT NULL THEN 'it was asked to end' WHEN r.state = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
+        CASE WHEN r.cancel_deadline IS NOT NULL THEN 'it was asked to end' WHEN r.status = 'waiting' THEN 'no host took its retry in time' WHEN h.end_reason = 'stopped' THEN 'its host was stopped'
             WHEN h.ended_at IS NOT NULL THEN 'its host died' ELSE 'its lease ran out' END AS why
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
         JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-    WHERE r.state IN ('running', 'waiting') AND ((r.state = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-        OR (r.state = 'waiting' AND (r.retry_at <= $2 OR r.cancel_at IS NOT NULL)))
+    WHERE r.status IN ('running', 'waiting') AND ((r.status = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        OR (r.status = 'waiting' AND (r.retry_at <= $2 OR r.cancel_deadline IS NOT NULL)))
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 // Decided by a host that died, or waiting since before $1 although there was capacity where its package
 // is. Those that can only wait for their package come last: they must not hold up the others.
-const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedule_id, l.schedule_revision, NULL AS cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
+const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedule_id, l.schedule_revision, NULL AS cancel_deadline, s.name AS schedule, l.scheduled_time, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
@@ -95,7 +95,7 @@ const LOST_LAUNCHES: &str = "SELECT l.id AS launch_id, NULL AS run_id, l.schedul
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3";
-const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, l.schedule_id, l.schedule_revision, NULL::timestamptz AS cancel_at, s.name AS schedule, l.slot, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
+const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_id, l.schedule_id, l.schedule_revision, NULL::timestamptz AS cancel_deadline, s.name AS schedule, l.scheduled_time, l.kind, coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries,
         s.enabled, s.deleted_at, p.missing_since,
         CASE WHEN h.end_reason = 'died' THEN 'the host that decided it died' ELSE 'no host took it in time' END AS why
     FROM launch l JOIN schedule s ON s.id = l.schedule_id
@@ -103,13 +103,13 @@ const LOST_LAUNCHES_LOCKED: &str = "SELECT l.id AS launch_id, NULL::uuid AS run_
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1 AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
         AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
     ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
-const UNFINISHED_STARTS: &str = "SELECT l.id, s.name, l.slot FROM launch l JOIN schedule s ON s.id = l.schedule_id
+const UNFINISHED_STARTS: &str = "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
 const LOSE_RUN: Batch = Batch {
-    head: "UPDATE run SET state = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
+    head: "UPDATE run SET status = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
         FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND (run.state IN ('running', 'waiting')) = TRUE",
+    tail: ") AS v WHERE run.id = v.column1 AND (run.status IN ('running', 'waiting')) = TRUE",
 };
 // The attempt is counted in the statement that takes the recovery.
 const REOPEN: Batch = Batch {
@@ -123,7 +123,7 @@ const END: Batch = Batch {
         FROM (VALUES ",
     columns: 4,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
-        RETURNING launch.schedule_id, launch.slot, launch.status",
+        RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
 };
 
 /// Every statement that both databases share, for the test that prepares them on both.

@@ -14,7 +14,7 @@ use crate::ids::ScheduleId;
 /// The end of a launch, as the next ones are told.
 pub(super) struct Told<'a> {
     schedule_id: ScheduleId,
-    slot: Timestamp,
+    scheduled_time: Timestamp,
     json: Option<Cow<'a, str>>,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Told<'a> {
     pub fn success(schedule_id: ScheduleId, slot: Timestamp, output: Option<&'a str>) -> Told<'a> {
         Told {
             schedule_id,
-            slot,
+            scheduled_time: slot,
             json: output.map(Cow::Borrowed),
         }
     }
@@ -40,7 +40,7 @@ impl<'a> Told<'a> {
         });
         Told {
             schedule_id,
-            slot,
+            scheduled_time: slot,
             json: Some(Cow::Owned(failure.to_string())),
         }
     }
@@ -48,21 +48,21 @@ impl<'a> Told<'a> {
 
 // A later slot's result stands, in whatever order the runs finish.
 const SUCCESS: Batch = Batch {
-    head: "INSERT INTO schedule_result (schedule_id, success_slot, result) VALUES ",
+    head: "INSERT INTO schedule_result (schedule_id, success_scheduled_time, result) VALUES ",
     columns: 3,
     tail: " ON CONFLICT (schedule_id) DO UPDATE SET
-        success_slot = excluded.success_slot,
+        success_scheduled_time = excluded.success_scheduled_time,
         result = excluded.result,
-        failure = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure ELSE NULL END,
-        failure_slot = CASE WHEN schedule_result.failure_slot > excluded.success_slot THEN schedule_result.failure_slot ELSE NULL END
-        WHERE schedule_result.success_slot IS NULL OR schedule_result.success_slot <= excluded.success_slot",
+        failure = CASE WHEN schedule_result.failure_scheduled_time > excluded.success_scheduled_time THEN schedule_result.failure ELSE NULL END,
+        failure_scheduled_time = CASE WHEN schedule_result.failure_scheduled_time > excluded.success_scheduled_time THEN schedule_result.failure_scheduled_time ELSE NULL END
+        WHERE schedule_result.success_scheduled_time IS NULL OR schedule_result.success_scheduled_time <= excluded.success_scheduled_time",
 };
 const FAILURE: Batch = Batch {
-    head: "INSERT INTO schedule_result (schedule_id, failure_slot, failure) VALUES ",
+    head: "INSERT INTO schedule_result (schedule_id, failure_scheduled_time, failure) VALUES ",
     columns: 3,
-    tail: " ON CONFLICT (schedule_id) DO UPDATE SET failure_slot = excluded.failure_slot, failure = excluded.failure
-        WHERE (schedule_result.failure_slot IS NULL OR schedule_result.failure_slot <= excluded.failure_slot)
-          AND (schedule_result.success_slot IS NULL OR schedule_result.success_slot < excluded.failure_slot)",
+    tail: " ON CONFLICT (schedule_id) DO UPDATE SET failure_scheduled_time = excluded.failure_scheduled_time, failure = excluded.failure
+        WHERE (schedule_result.failure_scheduled_time IS NULL OR schedule_result.failure_scheduled_time <= excluded.failure_scheduled_time)
+          AND (schedule_result.success_scheduled_time IS NULL OR schedule_result.success_scheduled_time < excluded.failure_scheduled_time)",
 };
 
 /// Keep the newest results.
@@ -91,7 +91,7 @@ async fn keep<'a>(
     // finish launches of the same schedules then wait for each other instead of deadlocking.
     let mut newest: BTreeMap<ScheduleId, Told<'a>> = BTreeMap::new();
     for end in ends {
-        let is_older = |other: &Told| end.slot < other.slot;
+        let is_older = |other: &Told| end.scheduled_time < other.scheduled_time;
         if !newest.get(&end.schedule_id).is_some_and(is_older) {
             newest.insert(end.schedule_id, end);
         }
@@ -104,7 +104,7 @@ async fn keep<'a>(
             for end in piece {
                 query = query
                     .bind(end.schedule_id)
-                    .bind(end.slot)
+                    .bind(end.scheduled_time)
                     .bind(end.json.as_deref());
             }
             query.execute(conn).await.map(|_| ())

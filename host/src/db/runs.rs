@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use super::batch::{Batch, pieces};
 use super::results::{self, Told};
 use super::task_runs::{self, TaskRun};
-use super::types::{FailureKind, LaunchStatus, RunState, storable};
+use super::types::{FailureKind, LaunchStatus, RunStatus, storable};
 use super::{DbError, Tx, on};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -19,8 +19,8 @@ pub struct Taken {
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub kind: LaunchKind,
-    pub slot: Timestamp,
-    pub slot_local: String,
+    pub scheduled_time: Timestamp,
+    pub scheduled_local: String,
     pub package: String,
     pub digest: ArtifactDigest,
     pub context: Option<String>,
@@ -40,7 +40,7 @@ pub struct Taken {
 pub struct Continued {
     pub run_id: RunId,
     /// The fence of this taking.
-    pub token: i64,
+    pub fence: i64,
     pub is_recovery: bool,
     #[sqlx(flatten)]
     pub taken: Taken,
@@ -71,10 +71,10 @@ pub struct Hashes {
 pub struct Finish {
     pub run_id: RunId,
     /// The fence under which the host took it.
-    pub token: i64,
+    pub fence: i64,
     pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
-    pub slot: Timestamp,
+    pub scheduled_time: Timestamp,
     pub at: Timestamp,
     pub end: RunEnd,
     /// Calls not yet on the record.
@@ -103,12 +103,12 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
-    fn state(&self) -> RunState {
+    fn status(&self) -> RunStatus {
         match self {
-            RunEnd::Succeeded { .. } => RunState::Succeeded,
-            RunEnd::Failed { .. } => RunState::Failed,
-            RunEnd::Cancelled { .. } => RunState::Cancelled,
-            RunEnd::Waiting { .. } => RunState::Waiting,
+            RunEnd::Succeeded { .. } => RunStatus::Succeeded,
+            RunEnd::Failed { .. } => RunStatus::Failed,
+            RunEnd::Cancelled { .. } => RunStatus::Cancelled,
+            RunEnd::Waiting { .. } => RunStatus::Waiting,
         }
     }
 
@@ -148,8 +148,8 @@ pub struct RunRow {
     pub id: RunId,
     pub launch_id: LaunchId,
     pub schedule: String,
-    pub slot: Timestamp,
-    pub state: RunState,
+    pub scheduled_time: Timestamp,
+    pub status: RunStatus,
     pub is_recovery: bool,
     pub package: String,
     pub digest: ArtifactDigest,
@@ -172,20 +172,20 @@ pub struct RunRow {
 }
 
 // A launch goes only to a host whose folder has the package: there the operator put its grants.
-const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
+const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3";
-const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot, l.slot_local, l.package, l.digest,
+const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.digest,
         l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
     FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
     WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
 const BEGIN: Batch = Batch {
-    head: "INSERT INTO run (id, launch_id, schedule_id, state, is_recovery, digest, grants_hash, context_hash, host_id, token, lease_until, started_at) VALUES ",
+    head: "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until, started_at) VALUES ",
     columns: 12,
     tail: "",
 };
@@ -195,34 +195,34 @@ const LINK: Batch = Batch {
     columns: 3,
     tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
 };
-const WAITING: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
-        l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
+const WAITING: &str = "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time,
+        l.scheduled_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
         m.result AS last_result, m.failure AS last_failure
     FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.state = 'waiting' AND r.retry_at <= $1 AND r.cancel_at IS NULL
+    WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY r.retry_at LIMIT $3";
-const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.token + 1 AS token, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.slot,
-        l.slot_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
+const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time,
+        l.scheduled_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
         m.result AS last_result, m.failure AS last_failure
     FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.state = 'waiting' AND r.retry_at <= $1 AND r.cancel_at IS NULL
+    WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL
       AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
     ORDER BY r.retry_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
 const CONTINUE: &str =
-    "UPDATE run SET state = 'running', retry_at = NULL, host_id = $2, token = $3, lease_until = $4
-    WHERE id = $1 AND state = 'waiting'";
+    "UPDATE run SET status = 'running', retry_at = NULL, host_id = $2, fence = $3, lease_until = $4
+    WHERE id = $1 AND status = 'waiting'";
 const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
 const RENEW: Batch = Batch {
     head: "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
     columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.token = v.column2 AND run.state = 'running' RETURNING run.id, run.cancel_at",
+    tail: ") AS v WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline",
 };
 const FINISH: Batch = Batch {
-    head: "UPDATE run SET state = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
+    head: "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
         lease_until = NULL FROM (VALUES ",
     columns: 7,
-    tail: ") AS v WHERE run.id = v.column1 AND (run.token = v.column2 AND run.state = 'running') = TRUE
+    tail: ") AS v WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE
         RETURNING run.id",
 };
 const FINISH_LAUNCH: Batch = Batch {
@@ -233,18 +233,18 @@ const FINISH_LAUNCH: Batch = Batch {
 };
 const GO_BY: &str = "UPDATE run SET grants_hash = $2, context_hash = $3 WHERE id = $1";
 const HOLD: &str =
-    "UPDATE run SET lease_until = lease_until WHERE id = $1 AND token = $2 AND state = 'running'";
+    "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
 const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
     WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
 const NEXT_QUEUED: &str =
     "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
-const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE state = 'waiting' AND retry_at > $1";
-const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1";
+const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
         r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
     WHERE s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2";
-const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
         r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
@@ -284,7 +284,7 @@ pub async fn open(
 }
 
 /// The fence of a run's first taking.
-pub const FIRST_TOKEN: i64 = 1;
+pub const FIRST_FENCE: i64 = 1;
 
 /// Insert runs, leased to `host` until `lease_until`, and link them to their launches.
 pub async fn begin(
@@ -305,13 +305,13 @@ pub async fn begin(
                     .bind(run.id)
                     .bind(run.launch_id)
                     .bind(run.schedule_id)
-                    .bind(RunState::Running)
+                    .bind(RunStatus::Running)
                     .bind(run.is_recovery)
                     .bind(run.digest.as_str())
                     .bind(run.hashes.grants.as_deref())
                     .bind(run.hashes.context.as_deref())
                     .bind(host)
-                    .bind(FIRST_TOKEN)
+                    .bind(FIRST_FENCE)
                     .bind(lease_until)
                     .bind(now);
                 link = link.bind(run.launch_id).bind(run.id).bind(now);
@@ -343,7 +343,7 @@ pub async fn take_waiting(
             sqlx::query(CONTINUE)
                 .bind(run.run_id)
                 .bind(host)
-                .bind(run.token)
+                .bind(run.fence)
                 .bind(lease_until)
                 .execute(&mut *conn)
                 .await?;
@@ -383,8 +383,8 @@ pub async fn renew(
         let sql = RENEW.sql(tx, piece.len());
         let rows: Vec<(RunId, Option<Timestamp>)> = on!(tx, |conn| {
             let mut query = sqlx::query_as(sql);
-            for (run, token) in piece {
-                query = query.bind(*run).bind(*token).bind(lease_until);
+            for (run, fence) in piece {
+                query = query.bind(*run).bind(*fence).bind(lease_until);
             }
             query.fetch_all(conn).await
         })?;
@@ -405,8 +405,8 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
                 let failure = finish.end.failure();
                 query = query
                     .bind(finish.run_id)
-                    .bind(finish.token)
-                    .bind(finish.end.state())
+                    .bind(finish.fence)
+                    .bind(finish.end.status())
                     .bind(over)
                     .bind(finish.end.retry_at())
                     .bind(failure.map(|(kind, _)| kind))
@@ -456,10 +456,10 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
 pub async fn record_tasks(
     tx: &mut Tx,
     run: RunId,
-    token: i64,
+    fence: i64,
     tasks: &[TaskRun],
 ) -> Result<bool, DbError> {
-    let held = hold(tx, run, token).await?;
+    let held = hold(tx, run, fence).await?;
     if held {
         let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
         task_runs::insert(tx, &tasks).await?;
@@ -467,11 +467,11 @@ pub async fn record_tasks(
     Ok(held)
 }
 
-/// Whether `token` is the fence of a run that goes on; nobody takes it until the end of the transaction.
-pub async fn hold(tx: &mut Tx, run: RunId, token: i64) -> Result<bool, DbError> {
+/// Whether `fence` is the fence of a run that goes on; nobody takes it until the end of the transaction.
+pub async fn hold(tx: &mut Tx, run: RunId, fence: i64) -> Result<bool, DbError> {
     let held = on!(tx, |conn| sqlx::query(HOLD)
         .bind(run)
-        .bind(token)
+        .bind(fence)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
@@ -483,7 +483,7 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     let successes = finishes.iter().filter_map(|finish| match &finish.end {
         RunEnd::Succeeded { output } => Some(Told::success(
             finish.schedule_id,
-            finish.slot,
+            finish.scheduled_time,
             output.as_deref(),
         )),
         _ => None,
@@ -492,7 +492,7 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     let failures = finishes.iter().filter_map(|finish| match &finish.end {
         RunEnd::Failed { kind, message } => Some(Told::failure(
             finish.schedule_id,
-            finish.slot,
+            finish.scheduled_time,
             *kind,
             message,
         )),

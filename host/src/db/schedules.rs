@@ -79,8 +79,8 @@ pub struct History {
     /// Launches made, other than by hand and to fill back.
     pub launches: i64,
     /// When a slot was last caught up, and when that launch fires.
-    pub caught_up_at: Option<Timestamp>,
-    pub caught_up_fire: Option<Timestamp>,
+    pub last_catchup_at: Option<Timestamp>,
+    pub last_catchup_fire_time: Option<Timestamp>,
     /// Slots that a person took out: a JSON list.
     pub skips: Option<String>,
 }
@@ -168,7 +168,7 @@ const REMOVE: &str =
     WHERE id = $1 AND deleted_at IS NULL";
 const SET_NEXT: &str = "UPDATE schedule SET next_slot = $3, updated_at = $4
     WHERE id = $1 AND cursor_at = $2 AND deleted_at IS NULL AND enabled";
-const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips,
+const FIND: &str = "SELECT s.id, s.origin, s.revision, s.enabled, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
         s.paused_at, s.paused_by, s.pause_note, s.paused_until, s.resumed_at, s.created_at, s.updated_at, s.deleted_at,
         r.schedule_id, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
         r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.context, r.since
@@ -180,7 +180,7 @@ const LOCK: &str = "SELECT id FROM schedule
 const LOCK_LOCKED: &str = "SELECT id FROM schedule
     WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id FOR UPDATE";
 const STATE: &str =
-    "SELECT id, origin, revision, enabled, cursor_at, next_slot, launches, caught_up_at, caught_up_fire, skips,
+    "SELECT id, origin, revision, enabled, cursor_at, next_slot, launches, last_catchup_at, last_catchup_fire_time, skips,
         paused_at, paused_by, pause_note, paused_until, resumed_at, created_at, updated_at, deleted_at
     FROM schedule WHERE id = $1";
 const COUNTING_FROM_ENDS: &str = "SELECT s.id
@@ -197,17 +197,17 @@ const NEXT_PAUSE_OVER: &str =
     "SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL";
 
 const DUE: &str =
-    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips, s.package, p.digest, p.missing_since
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2";
 const DUE_LOCKED: &str =
-    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.caught_up_at, s.caught_up_fire, s.skips, s.package, p.digest, p.missing_since
+    "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips, s.package, p.digest, p.missing_since
     FROM schedule s LEFT JOIN package p ON p.name = s.package
     WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2 FOR UPDATE OF s SKIP LOCKED";
 
 const ADVANCE: Batch = Batch {
     head: "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
-        caught_up_at = coalesce(v.column7, schedule.caught_up_at), caught_up_fire = coalesce(v.column8, schedule.caught_up_fire)
+        last_catchup_at = coalesce(v.column7, schedule.last_catchup_at), last_catchup_fire_time = coalesce(v.column8, schedule.last_catchup_fire_time)
         FROM (VALUES ",
     columns: 8,
     tail: ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
@@ -527,12 +527,12 @@ pub async fn waiting(
 
 /// When there is next something to decide: the earliest slot that any schedule waits for, or end of a pause.
 pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
-    let (slot, pause_over): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
+    let (scheduled_time, pause_over): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
         let slot = sqlx::query_scalar(NEXT_DUE).fetch_one(&mut *conn).await?;
         let over = sqlx::query_scalar(NEXT_PAUSE_OVER)
             .fetch_one(&mut *conn)
             .await?;
-        (slot, over)
+        (scheduled_time, over)
     });
     Ok(slot.into_iter().chain(pause_over).min())
 }

@@ -67,7 +67,7 @@ const SIGNS: &str = "SELECT
         (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
         (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1
                 AND (opened_at IS NULL OR opened_at < $1))
-            + (SELECT count(*) FROM run WHERE state = 'running' AND lease_until < $1) AS stalled,
+            + (SELECT count(*) FROM run WHERE status = 'running' AND lease_until < $1) AS stalled,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $2) AS cursors_ahead,
         (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
         (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
@@ -78,16 +78,16 @@ const REJECTIONS: &str =
 // Each part is answered by a partial index, however long the record is.
 const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
         + (SELECT count(*) FROM launch WHERE decision = 'queued')
-        + (SELECT count(*) FROM run WHERE state = 'running')
-        + (SELECT count(*) FROM run WHERE state = 'waiting')";
+        + (SELECT count(*) FROM run WHERE status = 'running')
+        + (SELECT count(*) FROM run WHERE status = 'waiting')";
 
 // The newest slots come first in the index `launch_slot`; of a schedule that never succeeds it has any number.
 const SUCCESSES: &str = "SELECT started_at, finished_at FROM
-        (SELECT slot, status, started_at, finished_at FROM launch
-            WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY slot DESC LIMIT $3) AS newest
-    WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY slot DESC LIMIT $2";
+        (SELECT scheduled_time, status, started_at, finished_at FROM launch
+            WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
+    WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
 const GOING_ON: &str =
-    "SELECT launch_id, started_at, retry_at FROM run WHERE state IN ('running', 'waiting')";
+    "SELECT launch_id, started_at, retry_at FROM run WHERE status IN ('running', 'waiting')";
 
 /// Every statement, for the test that prepares them on both databases.
 pub const STATEMENTS: &[&str] = &[

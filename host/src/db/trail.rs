@@ -39,7 +39,7 @@ const BESIDE_MAX: i64 = 5;
 macro_rules! decided {
     ($which:literal) => {
         concat!(
-            "SELECT l.id, s.name AS schedule, l.slot, l.slot_local, l.slot_last, l.slot_count, l.kind,
+            "SELECT l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
         l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version, l.schedule_revision, h.name AS host, l.opened_at
     FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
@@ -58,24 +58,26 @@ const REVISIONS: &str =
         day_match, dst_gap, dst_fold, exclude, policies, context, since
     FROM schedule_revision WHERE schedule_id = $1 ORDER BY revision";
 const LAUNCH: &str = decided!("l.id = $1");
-const NEWEST: &str = decided!("l.schedule_id = $1 ORDER BY l.claimed_at DESC, l.slot DESC LIMIT 1");
+const NEWEST: &str =
+    decided!("l.schedule_id = $1 ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT 1");
 // Ranges do not overlap, so the last that begins by then is the one that may hold the moment.
 const SLOT: &str = decided!(
-    "l.schedule_id = $1 AND l.slot <= $2 AND l.kind <> 'manual' AND l.kind <> 'backfill' ORDER BY l.slot DESC LIMIT 1"
+    "l.schedule_id = $1 AND l.scheduled_time <= $2 AND l.kind <> 'manual' AND l.kind <> 'backfill' ORDER BY l.scheduled_time DESC LIMIT 1"
 );
 const BACKFILLS: &str = decided!(
-    "l.schedule_id = $1 AND l.slot = $2 AND l.backfill_id IS NOT NULL ORDER BY l.claimed_at"
+    "l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.claimed_at"
 );
-const CAUGHT_UP_AFTER: &str =
-    decided!("l.schedule_id = $1 AND l.slot > $2 AND l.kind = 'catchup' ORDER BY l.slot LIMIT 1");
+const CAUGHT_UP_AFTER: &str = decided!(
+    "l.schedule_id = $1 AND l.scheduled_time > $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time LIMIT 1"
+);
 const CAUGHT_UP_BEFORE: &str = decided!(
-    "l.schedule_id = $1 AND l.slot < $2 AND l.kind = 'catchup' ORDER BY l.slot DESC LIMIT 1"
+    "l.schedule_id = $1 AND l.scheduled_time < $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time DESC LIMIT 1"
 );
 const BESIDE: &str = decided!(
-    "l.schedule_id = $1 AND l.id <> $2 AND (l.claimed_at < $3 OR (l.claimed_at = $3 AND l.slot < $4)) AND l.decision <> 'skipped'
-        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.claimed_at DESC, l.slot DESC LIMIT $5"
+    "l.schedule_id = $1 AND l.id <> $2 AND (l.claimed_at < $3 OR (l.claimed_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
+        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $5"
 );
-const RUNS: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.slot, r.state, r.is_recovery, l.package, r.digest, l.schedule_revision,
+const RUNS: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
         r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
@@ -138,7 +140,7 @@ pub async fn of_slot(
     slot: Timestamp,
 ) -> Result<Option<Decided>, DbError> {
     let found = one(tx, SLOT, schedule, slot).await?;
-    Ok(found.filter(|decided| slot <= decided.launch.scheduled_last))
+    Ok(found.filter(|decided| slot <= decided.launch.last_scheduled_time))
 }
 
 /// The launches of a slot that backfills made, in the order in which they were decided.

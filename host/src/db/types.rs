@@ -106,10 +106,10 @@ word_column!(
     LaunchKind,
     LaunchStatus,
     Decision,
-    RunState,
+    RunStatus,
     Origin,
     FailureKind,
-    BackfillState,
+    BackfillStatus,
     Overlap,
     EventKind,
     EndReason,
@@ -152,7 +152,7 @@ words! {
 
 words! {
     /// Where a run stands.
-    RunState {
+    RunStatus {
         Running => "running",
         /// Holds no capacity until a task's retry is due.
         Waiting => "waiting",
@@ -167,7 +167,7 @@ words! {
 
 words! {
     /// Where a backfill stands.
-    BackfillState {
+    BackfillStatus {
         Running => "running",
         /// Every slot was launched or left alone, and every launch has ended.
         Done => "done",

@@ -151,7 +151,7 @@ pub async fn reject(
 ) -> Result<Decided, PackageError> {
     let (row, before) = known(tx, name).await?;
     let held = held(&row, digest)?;
-    if row.held_decision == Some(VersionDecision::Rejected) {
+    if row.pending_decision == Some(VersionDecision::Rejected) {
         let name = row.name;
         return Err(PackageError::Rejected { name, digest: held });
     }
@@ -188,7 +188,7 @@ pub async fn roll_back(
     if digest == before {
         return Err(PackageError::InForce { name, digest });
     }
-    if former.in_force_at.is_none() {
+    if former.activated_at.is_none() {
         return Err(PackageError::NeverInForce { name, digest });
     }
     check_pins(tx, &name, &digest).await?;
@@ -199,7 +199,7 @@ pub async fn roll_back(
     // A file that cannot be used is still the newest one, and holds neither version.
     let newest = match row.rejection {
         Some(_) => None,
-        None => row.held_digest.as_ref().or(Some(&before)),
+        None => row.pending_digest.as_ref().or(Some(&before)),
     };
     let held = newest.filter(|newest| **newest != digest);
     packages::put_in_force(tx, &name, &digest, held, now).await?;
@@ -247,7 +247,7 @@ pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
 }
 
 fn held(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
-    let Some(held) = &row.held_digest else {
+    let Some(held) = &row.pending_digest else {
         return Err(PackageError::NothingHeld(row.name.clone()));
     };
     match wanted {
@@ -288,7 +288,7 @@ fn others<'v>(
     held: &ArtifactDigest,
 ) -> Vec<&'v Version> {
     let in_force = versions.iter().find(|version| version.digest == *before);
-    let since = in_force.and_then(|version| version.in_force_at);
+    let since = in_force.and_then(|version| version.activated_at);
     let is_other = |version: &&Version| {
         let is_back = version.decision == Some(VersionDecision::RolledBack);
         let came = Some(version.first_seen_at) > since;
@@ -344,9 +344,9 @@ fn short(version: &Version) -> String {
 fn former<'v>(versions: &'v [Version], in_force: &ArtifactDigest) -> Option<&'v Version> {
     versions
         .iter()
-        .filter(|version| version.in_force_at.is_some() && version.digest != *in_force)
+        .filter(|version| version.activated_at.is_some() && version.digest != *in_force)
         .filter(|version| matches!(version.decision, None | Some(VersionDecision::Approved)))
-        .max_by_key(|version| version.in_force_at)
+        .max_by_key(|version| version.activated_at)
 }
 
 /// A host that lets in another version only would have none: then the operator says two things at once.

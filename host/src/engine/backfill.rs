@@ -26,7 +26,7 @@ use crate::db::backfills::{self, Backfill, Step};
 use crate::db::events::{self, EventKind};
 use crate::db::launches::NewLaunch;
 use crate::db::schedules::{self, Schedule};
-use crate::db::{BackfillState, DbError, Decision, Tx, packages};
+use crate::db::{BackfillStatus, DbError, Decision, Tx, packages};
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind};
 use crate::policy::Policies;
 use crate::schedule::Rule;
@@ -79,7 +79,7 @@ async fn end_cancelled(
     detail: &str,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    backfills::finish(tx, id, BackfillState::Cancelled, now).await?;
+    backfills::finish(tx, id, BackfillStatus::Cancelled, now).await?;
     events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
 }
 
@@ -132,7 +132,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<FilledBack, EngineError> {
         let found = backfills::find(tx, backfill.id).await?;
-        let found = found.filter(|found| found.state == BackfillState::Running);
+        let found = found.filter(|found| found.status == BackfillStatus::Running);
         let state = schedules::state(tx, backfill.schedule_id).await?;
         let Some((backfill, state)) = found.zip(state) else {
             return Ok(FilledBack::default());
@@ -231,12 +231,12 @@ fn portion(
         to: backfill.cursor_at,
         next_fire: backfill.next_fire,
         launched: 0,
-        left_alone: 0,
+        slots_skipped: 0,
     };
     let mut fire_times = Vec::new();
     for &slot in slots {
         if cared_for.contains(&slot) {
-            step.left_alone += 1;
+            step.slots_skipped += 1;
         } else if fire_times.len() < room {
             let fire_time = step.next_fire.max(now);
             step.next_fire = fire_time.plus(spread);
@@ -281,9 +281,9 @@ impl Maker<'_> {
             schedule_id: backfill.schedule_id,
             schedule_revision: backfill.schedule_revision,
             kind: LaunchKind::Backfill,
-            slot,
-            slot_local: self.rule.local_text(slot),
-            slot_last: slot,
+            scheduled_time: slot,
+            scheduled_local: self.rule.local_text(slot),
+            last_scheduled_time: slot,
             slot_count: 1,
             decision: Decision::Launched,
             reason: None,
@@ -302,11 +302,11 @@ impl Maker<'_> {
 }
 
 async fn end_done(tx: &mut Tx, backfill: &Backfill, now: Timestamp) -> Result<(), DbError> {
-    backfills::finish(tx, backfill.id, BackfillState::Done, now).await?;
+    backfills::finish(tx, backfill.id, BackfillStatus::Done, now).await?;
     let ends = backfills::ends(tx, backfill.id).await?;
     let detail = format!(
         "{}: {} succeeded, {} failed, {} cancelled, {} left alone",
-        backfill.id, ends.succeeded, ends.failed, ends.cancelled, backfill.left_alone
+        backfill.id, ends.succeeded, ends.failed, ends.cancelled, backfill.slots_skipped
     );
     let name = &backfill.schedule;
     events::record(tx, now, EventKind::BackfillDone, name, &detail).await

@@ -32,7 +32,7 @@ pub struct RunBuckets {
     pub db: Db,
     pub run: RunId,
     /// The fence under which the run was taken.
-    pub token: i64,
+    pub fence: i64,
     pub turns: Turns,
 }
 
@@ -129,7 +129,7 @@ impl RunBuckets {
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
         buckets::resize(tx, namespace, after).await?;
         // Last, because the renewal of the run's lease waits for whoever holds its row.
-        match runs::hold(tx, self.run, self.token).await? {
+        match runs::hold(tx, self.run, self.fence).await? {
             true => Ok(bytes),
             false => Err(BucketError::NotHeld.into()),
         }

@@ -75,7 +75,7 @@ impl Facts {
         };
         Facts {
             is_recovery: work.is_recovery,
-            original_scheduled_time: taken.slot,
+            original_scheduled_time: taken.scheduled_time,
             recovery_attempt_time: taken.recovered_at.filter(|_| work.is_recovery),
             execution_id: taken.launch_id,
             run_id: work.run_id,
@@ -87,7 +87,7 @@ impl Facts {
                 "expression": says.rule.expression,
                 "timezone": says.rule.timezone,
             }),
-            scheduled_local: taken.slot_local.clone(),
+            scheduled_local: taken.scheduled_local.clone(),
             interval_start: taken.interval_start,
             last_result: stored(&taken.last_result),
             last_failure: stored(&taken.last_failure),

@@ -135,10 +135,8 @@ pub struct Row {
     pub schedule: usize,
     pub id: LaunchId,
     pub kind: LaunchKind,
-    #[serde(rename = "scheduled_time")]
-    pub slot: Timestamp,
-    #[serde(rename = "scheduled_last")]
-    pub slot_last: Timestamp,
+    pub scheduled_time: Timestamp,
+    pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub decided_at: Timestamp,
     /// As it is decided; one that is queued may be skipped later.

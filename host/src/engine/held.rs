@@ -63,7 +63,7 @@ impl Engine {
         let mut tx = self.db.read().await?;
         let row = packages::find(&mut tx, &new.name).await?;
         let decision = package_versions::decision(&mut tx, &new.name, &new.digest).await?;
-        let is_noted = row.as_ref().is_some_and(|row| row.held_digest.is_some());
+        let is_noted = row.as_ref().is_some_and(|row| row.pending_digest.is_some());
         Ok(is_noted && approval::entry(row.as_ref(), decision, new) != Entry::Taken)
     }
 
@@ -136,7 +136,7 @@ pub(super) async fn keep_out(
             ),
         ),
     };
-    if row.held_digest.as_ref() != Some(loaded.digest) {
+    if row.pending_digest.as_ref() != Some(loaded.digest) {
         events::record(tx, now, kind, name, &said).await?;
     }
     Ok(Some(said))

@@ -13,14 +13,14 @@ use crate::wasm::StopSignal;
 /// A run that this host holds.
 struct Held {
     /// The fence that proves the holding.
-    token: i64,
+    fence: i64,
     stop: StopSignal,
     /// Until when the holding is proven, on the clock of the record.
     lease_until: Timestamp,
     /// The same on the monotonic clock. Both are asked: the one may be set back, the other stands still while the machine sleeps.
     proven_until: Instant,
     /// Set when it was asked to end: until when it may take its time.
-    cancel_at: Option<Timestamp>,
+    cancel_deadline: Option<Timestamp>,
 }
 
 /// The runs that this host holds.
@@ -30,32 +30,32 @@ pub(super) struct Holding(Mutex<HashMap<RunId, Held>>);
 impl Holding {
     /// Hold what was taken, for as long as it was taken for.
     pub(super) fn add(&self, work: &Work) -> StopSignal {
-        self.hold(work.run_id, work.token, work.lease_until, work.proven_until)
+        self.hold(work.run_id, work.fence, work.lease_until, work.proven_until)
     }
 
     fn hold(
         &self,
         run: RunId,
-        token: i64,
+        fence: i64,
         lease_until: Timestamp,
         proven_until: Instant,
     ) -> StopSignal {
         let stop = StopSignal::default();
         let held = Held {
-            token,
+            fence,
             stop: stop.clone(),
             lease_until,
             proven_until,
-            cancel_at: None,
+            cancel_deadline: None,
         };
         self.lock().insert(run, held);
         stop
     }
 
     /// Hold a run no more, unless it was taken anew since then, after a retry's pause.
-    pub(super) fn remove(&self, run: RunId, token: i64) {
+    pub(super) fn remove(&self, run: RunId, fence: i64) {
         let mut runs = self.lock();
-        if runs.get(&run).is_some_and(|held| held.token == token) {
+        if runs.get(&run).is_some_and(|held| held.fence == fence) {
             runs.remove(&run);
         }
     }
@@ -95,7 +95,7 @@ impl Holding {
         let mut held: Vec<(RunId, i64)> = runs
             .iter()
             .filter(|(_, held)| !held.stop.is_dropped())
-            .map(|(run, held)| (*run, held.token))
+            .map(|(run, held)| (*run, held.fence))
             .collect();
         // In one order with whoever else changes these rows.
         held.sort_unstable_by_key(|(run, _)| *run);
@@ -115,15 +115,15 @@ impl Holding {
     ) {
         let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
         let mut runs = self.lock();
-        for (run, token) in before {
+        for (run, fence) in before {
             match runs.get_mut(run) {
-                Some(entry) if entry.token != *token => {}
+                Some(entry) if entry.fence != *fence => {}
                 Some(entry) => match held.get(run) {
-                    Some(cancel_at) => {
+                    Some(cancel_deadline) => {
                         entry.lease_until = lease_until;
                         entry.proven_until = proven_until;
-                        entry.cancel_at = *cancel_at;
-                        if cancel_at.is_some() {
+                        entry.cancel_deadline = *cancel_deadline;
+                        if cancel_deadline.is_some() {
                             entry.stop.cancel();
                         }
                     }
@@ -138,7 +138,10 @@ impl Holding {
     fn drop_cancelled(&self, now: Timestamp) {
         let runs = self.lock();
         runs.values()
-            .filter(|held| held.cancel_at.is_some_and(|cancel_at| cancel_at <= now))
+            .filter(|held| {
+                held.cancel_deadline
+                    .is_some_and(|cancel_deadline| cancel_deadline <= now)
+            })
             .for_each(|held| held.stop.drop_now());
     }
 

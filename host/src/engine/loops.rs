@@ -280,7 +280,7 @@ impl Engine {
                     tracing::error!(run = %work.run_id, "a bug in Campanile: carrying the run out ended in a panic");
                 }
             }
-            engine.let_go(work.run_id, work.token);
+            engine.let_go(work.run_id, work.fence);
             engine.room.give_back([place], engine.clock.now());
         });
     }
@@ -294,7 +294,7 @@ impl Engine {
             let (finishes, places): (Vec<Finish>, Vec<Place>) = batch.drain(..).unzip();
             self.finish_at_last(&finishes).await;
             for finish in &finishes {
-                self.let_go(finish.run_id, finish.token);
+                self.let_go(finish.run_id, finish.fence);
             }
             self.room.give_back(places, self.clock.now());
             self.wake.launches();

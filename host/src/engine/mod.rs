@@ -146,7 +146,7 @@ impl Engine {
         let ends: Vec<_> = ends.await.into_iter().flatten().collect();
         let finished = self.finish(&ends).await?;
         for work in &work {
-            self.let_go(work.run_id, work.token);
+            self.let_go(work.run_id, work.fence);
         }
         Ok(Tick {
             recovered: recovered.again,
@@ -169,8 +169,8 @@ impl Engine {
     }
 
     /// Hold a run no more, unless it was taken anew under another fence.
-    pub fn let_go(&self, run: RunId, token: i64) {
-        self.holding.remove(run, token);
+    pub fn let_go(&self, run: RunId, fence: i64) {
+        self.holding.remove(run, fence);
     }
 
     /// The database that this engine works on.

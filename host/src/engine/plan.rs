@@ -100,9 +100,9 @@ pub fn plan(
             schedule_id: due.id,
             schedule_revision: due.revision,
             kind,
-            slot: slots.first,
-            slot_local: rule.local_text(slots.first),
-            slot_last: slots.last,
+            scheduled_time: slots.first,
+            scheduled_local: rule.local_text(slots.first),
+            last_scheduled_time: slots.last,
             slot_count: i64::try_from(slots.count).unwrap_or(i64::MAX),
             decision,
             reason,
@@ -175,7 +175,7 @@ fn turns(
 
 /// Where a schedule stands, for the judge.
 pub fn standing(cursor: Timestamp, history: &History) -> Standing {
-    let caught_up = history.caught_up_at.zip(history.caught_up_fire);
+    let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
     Standing {
         cursor,
         launches: u64::try_from(history.launches).unwrap_or_default(),
@@ -213,7 +213,7 @@ pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<A
         }
         LaunchStatus::Queued => Stage::Queued,
         LaunchStatus::Waiting => Stage::Retrying,
-        LaunchStatus::Running if launch.cancel_at.is_some() => Stage::Cancelling,
+        LaunchStatus::Running if launch.cancel_deadline.is_some() => Stage::Cancelling,
         LaunchStatus::Running => Stage::Running,
         _ if launch.recoveries > 0 => Stage::Recovering,
         _ => Stage::Open,
@@ -314,10 +314,10 @@ mod tests {
                 panic!("{plan:?}");
             };
             assert_eq!((launch.kind, launch.decision), (kind, Decision::Launched));
-            assert_eq!(launch.slot, time("2026-01-01T00:30:00Z"));
+            assert_eq!(launch.scheduled_time, time("2026-01-01T00:30:00Z"));
             assert_eq!(
                 (plan.advance.to, plan.advance.next_slot),
-                (launch.slot, None)
+                (launch.scheduled_time, None)
             );
         }
     }

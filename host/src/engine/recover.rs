@@ -49,7 +49,7 @@ pub fn verdict(
     let was_begun = stray.run_id.is_some();
     let fate = if was_begun && delivery == Delivery::AtMostOnce {
         Fate::Unknown
-    } else if stray.cancel_at.is_some() {
+    } else if stray.cancel_deadline.is_some() {
         Fate::Cancelled
     } else if stray.deleted_at.is_some() {
         Fate::Abandoned("schedule_deleted")
@@ -143,7 +143,7 @@ impl Engine {
             let Some(verdict) = verdict(stray, spec.policies.delivery, limits, now) else {
                 continue;
             };
-            let slot = stray.slot;
+            let slot = stray.scheduled_time;
             let (kind, detail) = match verdict.fate {
                 Fate::Abandoned(reason) => (
                     EventKind::LaunchAbandoned,
@@ -278,7 +278,7 @@ mod tests {
             enabled: true,
             deleted_at: None,
             missing_since: None,
-            cancel_at: None,
+            cancel_deadline: None,
             why: "its host died".to_owned(),
         }
     }
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn what_was_asked_to_end_is_not_run_again() {
         let asked = Stray {
-            cancel_at: Some(Timestamp::EPOCH),
+            cancel_deadline: Some(Timestamp::EPOCH),
             ..taken()
         };
         assert_eq!(after(asked.clone(), 10), Some(Fate::Cancelled));

@@ -189,7 +189,7 @@ impl Engine {
                 world: World::real(Arc::new(RunBuckets {
                     db: self.db.clone(),
                     run: work.run_id,
-                    token: work.token,
+                    fence: work.fence,
                     turns: self.turns.clone(),
                 })),
                 task: step.id,
@@ -235,7 +235,7 @@ impl Engine {
         let recorded = self
             .until_stopped(stop, || async {
                 let mut tx = self.db.write().await?;
-                let held = runs::record_tasks(&mut tx, work.run_id, work.token, calls).await?;
+                let held = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await?;
                 tx.commit().await?;
                 Ok(held)
             })
@@ -276,10 +276,10 @@ impl Engine {
     pub(crate) fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
         Finish {
             run_id: work.run_id,
-            token: work.token,
+            fence: work.fence,
             launch_id: work.taken.launch_id,
             schedule_id: work.taken.schedule_id,
-            slot: work.taken.slot,
+            scheduled_time: work.taken.scheduled_time,
             at: self.clock.now(),
             end,
             tasks,

@@ -17,7 +17,7 @@ use crate::package::Package;
 pub struct Work {
     pub run_id: RunId,
     /// The fence that proves the holding.
-    pub token: i64,
+    pub fence: i64,
     /// Until when, unless it is renewed.
     pub lease_until: Timestamp,
     /// The same on the monotonic clock, which no correction of the other moves.
@@ -57,13 +57,13 @@ impl Engine {
         let again = continued.len();
         let continued = continued
             .into_iter()
-            .map(|run| (run.run_id, run.token, run.is_recovery, run.taken));
+            .map(|run| (run.run_id, run.fence, run.is_recovery, run.taken));
         let begun = open.into_iter().map(|taken| {
             let is_recovery = taken.recoveries > 0;
-            (RunId::new(now), runs::FIRST_TOKEN, is_recovery, taken)
+            (RunId::new(now), runs::FIRST_FENCE, is_recovery, taken)
         });
         let mut work = Vec::new();
-        for (run_id, token, is_recovery, taken) in continued.chain(begun) {
+        for (run_id, fence, is_recovery, taken) in continued.chain(begun) {
             let spec = self
                 .specs
                 .get(&mut tx, taken.schedule_id, taken.schedule_revision)
@@ -72,7 +72,7 @@ impl Engine {
             let user = context::of_user(package.as_deref(), &spec, &taken);
             work.push(Work {
                 run_id,
-                token,
+                fence,
                 lease_until,
                 proven_until,
                 is_recovery,

@@ -36,7 +36,7 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
         tower.tick().await;
     }
     let (cancelled, ends) = tower.seen(id(1)).await;
-    assert_eq!(cancelled.state, BackfillState::Cancelled);
+    assert_eq!(cancelled.status, BackfillStatus::Cancelled);
     let expected = Ends {
         succeeded: 1,
         cancelled: 99,
@@ -97,5 +97,5 @@ async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(
         backfill::cancel(tx, id(1), "bob", now).await
     });
     assert_eq!(cancelled.await.unwrap(), 0);
-    assert_eq!(tower.state(id(1)).await, BackfillState::Cancelled);
+    assert_eq!(tower.status(id(1)).await, BackfillStatus::Cancelled);
 }

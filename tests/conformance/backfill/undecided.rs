@@ -33,15 +33,15 @@ async fn a_slot_that_is_due_is_the_schedules_own_until_it_is_decided(test: TestD
     for _ in 0..2 {
         tower.engine().fill_back(tower.clock.now()).await.unwrap();
         let (backfill, _) = tower.seen(id(1)).await;
-        let counts = (backfill.launched, backfill.left_alone);
-        assert_eq!((backfill.state, counts), (BackfillState::Running, (3, 0)));
+        let counts = (backfill.launched, backfill.slots_skipped);
+        assert_eq!((backfill.status, counts), (BackfillStatus::Running, (3, 0)));
     }
     assert_eq!(of_the_slot(&tower).await, []);
 
     tower.until_over(id(1), 10).await;
     let (backfill, ends) = tower.seen(id(1)).await;
-    let counts = (backfill.launched, backfill.left_alone);
-    assert_eq!((backfill.state, counts), (BackfillState::Done, (3, 1)));
+    let counts = (backfill.launched, backfill.slots_skipped);
+    assert_eq!((backfill.status, counts), (BackfillStatus::Done, (3, 1)));
     assert_eq!(ends.succeeded, 3);
     let own = (LaunchKind::Schedule, LaunchStatus::Succeeded);
     assert_eq!(of_the_slot(&tower).await, [own]);
@@ -57,10 +57,10 @@ async fn a_backfill_is_not_done_before_its_slots_are_decided(test: TestDb) {
     tower.begin(&asked).await;
     let step = tower.engine().fill_back(tower.clock.now()).await.unwrap();
     assert!(step.goes_on && !step.more && step.launched == 0, "{step:?}");
-    assert_eq!(tower.state(id(1)).await, BackfillState::Running);
+    assert_eq!(tower.status(id(1)).await, BackfillStatus::Running);
     // It says whose the slot is by filling nothing back; a schedule that is paused does not decide it any more.
     tower.pause().await;
     tower.until_over(id(1), 10).await;
     let (backfill, _) = tower.seen(id(1)).await;
-    assert_eq!((backfill.launched, backfill.left_alone), (1, 0));
+    assert_eq!((backfill.launched, backfill.slots_skipped), (1, 0));
 }

@@ -82,10 +82,10 @@ pub fn settings() -> Settings {
 pub fn finish(work: &Work, end: RunEnd, at: Timestamp) -> Finish {
     Finish {
         run_id: work.run_id,
-        token: work.token,
+        fence: work.fence,
         launch_id: work.taken.launch_id,
         schedule_id: work.taken.schedule_id,
-        slot: work.taken.slot,
+        scheduled_time: work.taken.scheduled_time,
         at,
         end,
         tasks: Vec::new(),

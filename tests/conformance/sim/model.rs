@@ -7,7 +7,7 @@ use campanile::clock::Timestamp;
 use campanile::db::launches::{self, LaunchRow};
 use campanile::db::runs::{self, RunRow};
 use campanile::db::schedules::{self, State};
-use campanile::db::{Decision, LaunchStatus, RunState, Tx};
+use campanile::db::{Decision, LaunchStatus, RunStatus, Tx};
 use campanile::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile::policy::{Catchup, Delivery, Overlap};
 use campanile_tests::Backend;
@@ -207,7 +207,7 @@ impl Model {
         let slots = known.slots(known.removed_at.unwrap_or(state.cursor_at));
         let mut decided = BTreeSet::new();
         for row in rows.iter().filter(|row| !row.kind.is_by_hand()) {
-            let range = slots.range(row.scheduled_time..=row.scheduled_last);
+            let range = slots.range(row.scheduled_time..=row.last_scheduled_time);
             let covered: Vec<Timestamp> = range.copied().collect();
             assert_eq!(covered.len() as i64, row.slot_count, "{row:#?} {case}");
             assert_eq!(
@@ -215,7 +215,11 @@ impl Model {
                 Some(&row.scheduled_time),
                 "{row:#?} {case}"
             );
-            assert_eq!(covered.last(), Some(&row.scheduled_last), "{row:#?} {case}");
+            assert_eq!(
+                covered.last(),
+                Some(&row.last_scheduled_time),
+                "{row:#?} {case}"
+            );
             assert!(
                 row.slot_count == 1 || row.decision == Decision::Skipped,
                 "{row:#?} {case}"
@@ -270,20 +274,20 @@ impl Model {
             let case = format!("{row:#?} {runs:#?} {case}");
             let not_lost: Vec<&&RunRow> = runs
                 .iter()
-                .filter(|run| run.state != RunState::Lost)
+                .filter(|run| run.status != RunStatus::Lost)
                 .collect();
             assert!(not_lost.len() <= 1, "two runs that count: {case}");
             assert!(row.recoveries <= RECOVERIES_MAX, "{case}");
-            let state = not_lost.first().map(|run| run.state);
+            let state = not_lost.first().map(|run| run.status);
             let fits = match row.status {
                 LaunchStatus::Open | LaunchStatus::Queued | LaunchStatus::Skipped => {
                     state.is_none() && row.run_id.is_none()
                 }
-                LaunchStatus::Running => state == Some(RunState::Running),
-                LaunchStatus::Waiting => state == Some(RunState::Waiting),
-                LaunchStatus::Succeeded => state == Some(RunState::Succeeded),
-                LaunchStatus::Failed => state == Some(RunState::Failed),
-                LaunchStatus::Cancelled => state.is_none_or(|state| state == RunState::Cancelled),
+                LaunchStatus::Running => state == Some(RunStatus::Running),
+                LaunchStatus::Waiting => state == Some(RunStatus::Waiting),
+                LaunchStatus::Succeeded => state == Some(RunStatus::Succeeded),
+                LaunchStatus::Failed => state == Some(RunStatus::Failed),
+                LaunchStatus::Cancelled => state.is_none_or(|state| state == RunStatus::Cancelled),
                 LaunchStatus::Unknown => state.is_none() && runs.len() == 1,
                 LaunchStatus::Abandoned => state.is_none(),
             };
@@ -428,7 +432,7 @@ fn seen(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
         ("slots before a removal", reason("removed")),
         (
             "lost runs",
-            runs.iter().any(|run| run.state == RunState::Lost),
+            runs.iter().any(|run| run.status == RunStatus::Lost),
         ),
         ("recovered", rows.iter().any(|row| row.recoveries > 0)),
     ];

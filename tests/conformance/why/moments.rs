@@ -259,7 +259,7 @@ async fn it_was_overdue_when_a_pause_began(test: TestDb) {
             paused, 2026-05-04T10:25:00Z: by ada
             resumed, 2026-05-04T10:45:00Z: by ben; skipped, as what falls into a pause is").await;
     // The rows join: one stands for the time since the other.
-    let sql = "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON b.interval_start = a.slot_last
+    let sql = "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON b.interval_start = a.last_scheduled_time
         WHERE a.reason = 'overdue' AND b.reason = 'paused'";
     assert_eq!(stage.test.value(sql).await, "1");
 }
@@ -344,9 +344,9 @@ async fn the_timing_was_changed_and_it_has_another_name(test: TestDb) {
         schedule_id: id,
         schedule_revision: 1,
         kind: LaunchKind::Schedule,
-        slot: time("10:10"),
-        slot_local: "10:10".to_owned(),
-        slot_last: time("10:10"),
+        scheduled_time: time("10:10"),
+        scheduled_local: "10:10".to_owned(),
+        last_scheduled_time: time("10:10"),
         slot_count: 1,
         decision: Decision::Skipped,
         reason: Some("edited"),

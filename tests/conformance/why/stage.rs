@@ -98,10 +98,10 @@ impl Stage {
         self.clock.advance_to(time(text));
         let finish = Finish {
             run_id: work.run_id,
-            token: work.token,
+            fence: work.fence,
             launch_id: work.taken.launch_id,
             schedule_id: work.taken.schedule_id,
-            slot: work.taken.slot,
+            scheduled_time: work.taken.scheduled_time,
             at: time(text),
             end: RunEnd::Succeeded { output: None },
             tasks: Vec::new(),

@@ -67,7 +67,7 @@ impl Compare {
         let nothing = || PackageError::NothingHeld(row.name.clone());
         match (&self.from, &self.to) {
             (None, _) => {
-                let held = row.held_digest.as_ref().ok_or_else(nothing)?;
+                let held = row.pending_digest.as_ref().ok_or_else(nothing)?;
                 Ok((of(in_force.as_str())?, of(held.as_str())?))
             }
             (Some(from), None) => Ok((of(from)?, of(in_force.as_str())?)),
@@ -126,7 +126,7 @@ fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
         output::line(&printable_line(line))?;
     }
     output::lines_to_add(&row.name, missing)?;
-    if row.held_digest.as_ref() == Some(&diff.to) {
+    if row.pending_digest.as_ref() == Some(&diff.to) {
         output::talk(&printable(&format!(
             "hint: `{}` puts it in force, with what is granted",
             approve_command(&row.name, &diff.to)

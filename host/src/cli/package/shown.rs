@@ -21,8 +21,8 @@ fn value(row: &PackageRow) -> Value {
         "form": row.form,
         "size_bytes": row.size_bytes,
         "loaded_at": row.loaded_at,
-        "held_digest": row.held_digest,
-        "held_since": row.held_since,
+        "pending_digest": row.pending_digest,
+        "pending_since": row.pending_since,
         "missing_since": row.missing_since,
         "rejection": row.rejection,
         "rejected_at": row.rejected_at,
@@ -40,7 +40,7 @@ pub(super) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
     let waiting: Vec<(String, ArtifactDigest)> = rows
         .iter()
         .filter(|row| row.state() == PackageState::PendingApproval)
-        .filter_map(|row| Some((row.name.clone(), row.held_digest.clone()?)))
+        .filter_map(|row| Some((row.name.clone(), row.pending_digest.clone()?)))
         .collect();
     output::table(
         [
@@ -58,7 +58,7 @@ pub(super) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
                 row.name.clone(),
                 row.state().to_string(),
                 short(row.digest.as_ref()),
-                short(row.held_digest.as_ref()),
+                short(row.pending_digest.as_ref()),
                 cell(&row.form),
                 cell(&row.size_bytes.map(|size| ByteSize::b(size.unsigned_abs()))),
                 cell(&row.loaded_at),
@@ -84,8 +84,8 @@ fn standing(row: &PackageRow, version: &Version) -> &'static str {
     match version.decision {
         Some(VersionDecision::Rejected) => "rejected",
         Some(VersionDecision::RolledBack) => "rolled_back",
-        _ if is(&row.held_digest) => "pending_approval",
-        _ if version.in_force_at.is_some() => "former",
+        _ if is(&row.pending_digest) => "pending_approval",
+        _ if version.activated_at.is_some() => "former",
         _ => "replaced",
     }
 }
@@ -127,8 +127,8 @@ pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         ("digest", cell(&row.digest)),
         ("form", cell(&row.form)),
         ("loaded", cell(&row.loaded_at)),
-        ("kept out", cell(&row.held_digest)),
-        ("since", cell(&row.held_since)),
+        ("kept out", cell(&row.pending_digest)),
+        ("since", cell(&row.pending_since)),
         ("missing", cell(&row.missing_since)),
         ("rejection", cell(&row.rejection)),
         ("grants", grants.join("; ")),
@@ -162,7 +162,7 @@ pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
                 version.form,
                 ByteSize::b(version.size_bytes.unsigned_abs()).to_string(),
                 version.first_seen_at.to_string(),
-                cell(&version.in_force_at),
+                cell(&version.activated_at),
                 cell(&version.decided_at),
                 cell(&version.decided_by),
                 cell(&version.note),

@@ -137,8 +137,8 @@ impl Answer {
             ],
             rows.map(|row| {
                 let slots = match row.slot_count {
-                    1 => row.slot.to_string(),
-                    _ => format!("{} … {}", row.slot, row.slot_last),
+                    1 => row.scheduled_time.to_string(),
+                    _ => format!("{} … {}", row.scheduled_time, row.last_scheduled_time),
                 };
                 let skipped_at_once = row.finished_at == Some(row.decided_at);
                 let reason = row.reason.filter(|_| skipped_at_once);
@@ -226,7 +226,7 @@ impl Answer {
             };
             let skip = skips
                 .entry((self.name(row), reason))
-                .or_insert((0, row.slot));
+                .or_insert((0, row.scheduled_time));
             skip.0 += u64::try_from(row.slot_count).unwrap_or_default();
         }
         if skips.is_empty() {
@@ -306,7 +306,7 @@ impl Answer {
 /// A line for each launch that is added, removed or moved.
 fn change_rows(changes: &Changes<'_>) -> Vec<[String; 5]> {
     let line = |change: &str, before: Option<&Row>, after: Option<&Row>| {
-        let slot = before.or(after).map(|row| row.slot);
+        let slot = before.or(after).map(|row| row.scheduled_time);
         let begins = |row: Option<&Row>| cell(&row.and_then(|row| row.started_at));
         let schedule = changes.schedule.to_owned();
         [
@@ -331,9 +331,13 @@ fn change_rows(changes: &Changes<'_>) -> Vec<[String; 5]> {
 }
 
 fn changes_value(changes: &Changes<'_>) -> Value {
-    let slots = |rows: &[&Row]| rows.iter().map(|row| row.slot).collect::<Vec<_>>();
+    let slots = |rows: &[&Row]| {
+        rows.iter()
+            .map(|row| row.scheduled_time)
+            .collect::<Vec<_>>()
+    };
     let moved = changes.moved.iter().map(|(before, after)| {
-        json!({ "scheduled_time": before.slot, "before": before.started_at, "after": after.started_at })
+        json!({ "scheduled_time": before.scheduled_time, "before": before.started_at, "after": after.started_at })
     });
     json!({
         "schedule": changes.schedule,

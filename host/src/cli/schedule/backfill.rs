@@ -78,7 +78,7 @@ impl Request {
                 drop(tx);
                 output::talk(&format!(
                     "backfill {} was asked for before, and is {}",
-                    before.id, before.state
+                    before.id, before.status
                 ));
                 before
             }
@@ -143,7 +143,7 @@ impl Request {
             return output::json_out(&json!({
                 "schedule": self.name,
                 "slots": survey.slots,
-                "left_alone": survey.left_alone,
+                "slots_skipped": survey.slots_skipped,
                 "first": survey.first,
                 "last": survey.last,
             }));
@@ -163,7 +163,7 @@ fn summary(survey: &Survey) -> String {
         n => format!("{n} slots"),
     };
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
-    match survey.left_alone {
+    match survey.slots_skipped {
         0 => {}
         1 => text += ", 1 of which has succeeded or is under way and is left alone",
         n => text += &format!(", {n} of which have succeeded or are under way and are left alone"),

@@ -244,7 +244,9 @@ pub(super) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
     orders::change(&db, async |tx| orders::skip(tx, name, order, now).await).await?;
     let done = if *undo { "restored" } else { "skipped" };
     if common.json {
-        return output::json_out(&json!({ "schedule": name, "slot": slot, "done": done }));
+        return output::json_out(
+            &json!({ "schedule": name, "scheduled_time": slot, "done": done }),
+        );
     }
     output::line(&match undo {
         true => format!("put back the slot {slot} of {name}"),

@@ -48,9 +48,9 @@ fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
         manifest: description.to_string(),
         loaded_at: in_force.map(|_| at(0)),
         grants: String::new(),
-        held_digest: None,
-        held_since: None,
-        held_decision: None,
+        pending_digest: None,
+        pending_since: None,
+        pending_decision: None,
         missing_since: None,
         rejection: None,
         rejected_at: None,
@@ -110,14 +110,14 @@ fn a_decision_counts_more_than_what_is_asked_for() {
     }
 }
 
-fn seen(bytes: &str, in_force_at: Option<i64>, decision: Option<VersionDecision>) -> Version {
+fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision>) -> Version {
     Version {
         digest: ArtifactDigest::of(bytes.as_bytes()),
         form: "typed_component".to_owned(),
         size_bytes: bytes.len() as i64,
         manifest: "{}".to_owned(),
         first_seen_at: at(0),
-        in_force_at: in_force_at.map(at),
+        activated_at: activated_at.map(at),
         decision,
         decided_at: None,
         decided_by: None,
@@ -137,7 +137,7 @@ fn the_former_version_is_the_last_that_nobody_decided_against() {
     ];
     let of = |in_force: &str| {
         let former = former(&versions, &ArtifactDigest::of(in_force.as_bytes()));
-        former.map(|version| version.in_force_at)
+        former.map(|version| version.activated_at)
     };
     assert_eq!(of("f"), Some(Some(at(2))));
     assert_eq!(of("b"), Some(Some(at(6))));

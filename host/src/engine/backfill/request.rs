@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::db::backfills::{self, Backfill};
 use crate::db::events::{self, EventKind};
 use crate::db::schedules::{self, Schedule};
-use crate::db::{BackfillState, Tx, changes};
+use crate::db::{BackfillStatus, Tx, changes};
 use crate::engine::schedules::{self as orders, ScheduleError};
 use crate::ids::BackfillId;
 use crate::package::context;
@@ -42,7 +42,7 @@ pub struct Survey {
     pub first: Timestamp,
     pub last: Timestamp,
     /// Slots that have succeeded, or are under way, and are not launched again.
-    pub left_alone: u64,
+    pub slots_skipped: u64,
 }
 
 /// Why there is no backfill as asked.
@@ -79,10 +79,10 @@ pub enum BackfillError {
     },
     #[error("there is no backfill {0}; `campanile backfill list` shows those there are")]
     Unknown(BackfillId),
-    #[error("the backfill {id} is {state} already")]
+    #[error("the backfill {id} is {status} already")]
     Over {
         id: BackfillId,
-        state: BackfillState,
+        status: BackfillStatus,
     },
 }
 
@@ -133,7 +133,7 @@ pub async fn survey(
     if count > SLOTS_MOST {
         return Err(BackfillError::TooMany { name }.into());
     }
-    let left_alone = match asked.forced {
+    let slots_skipped = match asked.forced {
         true => 0,
         false => {
             let cared_for = backfills::cared_for(tx, schedule.state.id, first, last).await?;
@@ -147,7 +147,7 @@ pub async fn survey(
         slots: count,
         first,
         last,
-        left_alone,
+        slots_skipped,
     })
 }
 
@@ -194,7 +194,7 @@ pub async fn begin(
         schedule_id: state.id,
         schedule: name.clone(),
         schedule_revision: state.revision,
-        state: BackfillState::Running,
+        status: BackfillStatus::Running,
         from: asked.from,
         to: asked.to,
         spread_ms: spread_ms(asked),
@@ -206,7 +206,7 @@ pub async fn begin(
         next_fire: now,
         slots: i64::try_from(survey.slots).unwrap_or(i64::MAX),
         launched: 0,
-        left_alone: 0,
+        slots_skipped: 0,
         created_at: now,
         created_by: asked.by.to_owned(),
         finished_at: None,
@@ -236,14 +236,14 @@ pub async fn cancel(
     let name = find(tx).await?.schedule;
     schedules::lock(tx, Some(&name), None).await?;
     let Backfill {
-        schedule, state, ..
+        schedule, status, ..
     } = find(tx).await?;
     if schedule != name {
         // It was renamed before its row was held, so it is not.
         return Err(ScheduleError::Raced(name));
     }
-    if state != BackfillState::Running {
-        return Err(BackfillError::Over { id, state }.into());
+    if status != BackfillStatus::Running {
+        return Err(BackfillError::Over { id, status }.into());
     }
     let skipped = backfills::skip_not_begun(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");

@@ -16,7 +16,7 @@ pub(super) fn backfill() -> Backfill {
         schedule_id: ScheduleId(uuid::Uuid::from_u128(2)),
         schedule: "nightly".to_owned(),
         schedule_revision: 1,
-        state: BackfillState::Running,
+        status: BackfillStatus::Running,
         from: minute(0),
         to: minute(9),
         spread_ms: 0,
@@ -26,7 +26,7 @@ pub(super) fn backfill() -> Backfill {
         next_fire: minute(60),
         slots: 10,
         launched: 0,
-        left_alone: 0,
+        slots_skipped: 0,
         created_at: minute(60),
         created_by: "ada".to_owned(),
         finished_at: None,
@@ -44,7 +44,7 @@ fn of(backfill: &Backfill, succeeded: &[u64], room: usize, now: u64) -> Portion 
 
 #[test]
 fn launches_are_made_up_to_the_room_and_the_cursor_stays_behind_the_first_that_has_none() {
-    for (succeeded, room, launched, left_alone, cursor) in [
+    for (succeeded, room, launched, slots_skipped, cursor) in [
         (&[][..], 100, 9, 0, 9),
         (&[], 4, 4, 0, 4),
         (&[2, 3], 4, 4, 2, 6),
@@ -57,12 +57,12 @@ fn launches_are_made_up_to_the_room_and_the_cursor_stays_behind_the_first_that_h
         let portion = of(&backfill(), succeeded, room, 60);
         let step = (
             portion.step.launched,
-            portion.step.left_alone,
+            portion.step.slots_skipped,
             portion.step.to,
         );
         assert_eq!(
             step,
-            (launched, left_alone, minute(cursor)),
+            (launched, slots_skipped, minute(cursor)),
             "{succeeded:?}, {room}"
         );
         assert_eq!(portion.fire_times.len() as i64, launched);

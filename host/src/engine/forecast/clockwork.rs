@@ -117,7 +117,7 @@ impl<'a> Clockwork<'a> {
             schedule,
             launch: launch.clone(),
             row: None,
-            slot: None,
+            scheduled_time: None,
             ready_at: launch.fire_time.max(launch.claimed_at),
             let_go_at: launch.claimed_at,
             ends: 0,
@@ -234,8 +234,8 @@ impl<'a> Clockwork<'a> {
         let history = &mut state.due.history;
         history.launches += plan.advance.launches;
         if let Some((decided_at, fire_time)) = plan.advance.caught_up {
-            history.caught_up_at = Some(decided_at);
-            history.caught_up_fire = Some(fire_time);
+            history.last_catchup_at = Some(decided_at);
+            history.last_catchup_fire_time = Some(fire_time);
         }
         self.wait_for(schedule, plan.advance.next_slot);
         self.make_way(&plan.made_way, plan.cancel_grace);
@@ -258,16 +258,16 @@ impl<'a> Clockwork<'a> {
                 id: launch.id,
                 schedule_id: launch.schedule_id,
                 kind: launch.kind,
-                slot: launch.slot,
+                scheduled_time: launch.scheduled_time,
                 status,
                 fire_time: launch.fire_time,
                 claimed_at: self.now,
                 recoveries: 0,
                 overlap: launch.overlap,
-                cancel_at: None,
+                cancel_deadline: None,
             },
             row,
-            slot: Some(launch.slot),
+            scheduled_time: Some(launch.scheduled_time),
             ready_at: launch.fire_time.max(self.now),
             let_go_at: self.now,
             ends: 0,
@@ -308,7 +308,7 @@ impl<'a> Clockwork<'a> {
         let lag = now.since(flight.ready_at);
         let is_first = !flight.has_begun;
         flight.has_begun = true;
-        let slot = flight.slot;
+        let slot = flight.scheduled_time;
         if let Some(row) = self.ledger.row(id) {
             row.started_at.get_or_insert(now);
         }
@@ -332,7 +332,7 @@ impl<'a> Clockwork<'a> {
         let ends_at = since.plus(takes.duration).max(self.now);
         flight.ends_at = flight
             .launch
-            .cancel_at
+            .cancel_deadline
             .map_or(ends_at, |at| ends_at.min(at));
         flight.ends += 1;
         let (ends_at, end) = (flight.ends_at, flight.ends);
@@ -350,7 +350,7 @@ impl<'a> Clockwork<'a> {
         let Some(flight) = flight.filter(|flight| flight.ends == end) else {
             return;
         };
-        match flight.launch.cancel_at {
+        match flight.launch.cancel_deadline {
             Some(_) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
             None => self.over(id, LaunchStatus::Succeeded, None),
         }
@@ -365,7 +365,7 @@ impl<'a> Clockwork<'a> {
             let status = self.cut_short(displaced);
             return self.end_for(displaced, status);
         }
-        flight.launch.cancel_at.get_or_insert(until);
+        flight.launch.cancel_deadline.get_or_insert(until);
         flight.ends += 1;
         flight.ends_at = flight.ends_at.min(until);
         let (ends_at, end) = (flight.ends_at, flight.ends);

@@ -58,7 +58,7 @@ impl Changes<'_> {
     pub fn first(&self) -> Option<Timestamp> {
         let moved = self.moved.iter().map(|(before, _)| *before);
         let rows = self.added.iter().chain(&self.removed).copied().chain(moved);
-        rows.map(|row| row.slot).min()
+        rows.map(|row| row.scheduled_time).min()
     }
 }
 
@@ -72,7 +72,10 @@ fn launches<'a>((tower, forecast): (&'a Tower, &'a Forecast)) -> Launches<'a> {
     let rows = forecast.rows.iter();
     for row in rows.filter(|row| row.status != LaunchStatus::Skipped) {
         let name = tower.schedules[row.schedule].name.as_str();
-        launches.entry(name).or_default().insert(row.slot, row);
+        launches
+            .entry(name)
+            .or_default()
+            .insert(row.scheduled_time, row);
     }
     launches
 }

@@ -17,7 +17,7 @@ pub(super) struct Flight {
     pub launch: Unfinished,
     /// Its row, if that is told.
     pub row: Option<usize>,
-    pub slot: Option<Timestamp>,
+    pub scheduled_time: Option<Timestamp>,
     /// From when on it could have begun.
     pub ready_at: Timestamp,
     /// When it was decided, or its turn came: its age counts from this.
@@ -62,8 +62,8 @@ impl Ledger {
             schedule,
             id: launch.id,
             kind: launch.kind,
-            slot: launch.slot,
-            slot_last: launch.slot_last,
+            scheduled_time: launch.scheduled_time,
+            last_scheduled_time: launch.last_scheduled_time,
             slot_count: launch.slot_count,
             decided_at: launch.claimed_at,
             decision: launch.decision,

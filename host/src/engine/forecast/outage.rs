@@ -53,14 +53,14 @@ impl Clockwork<'_> {
             schedule_id: launch.schedule_id,
             schedule_revision: scheduled.due.revision,
             schedule: scheduled.name.clone(),
-            slot: flight.slot.unwrap_or(launch.fire_time),
+            scheduled_time: flight.scheduled_time.unwrap_or(launch.fire_time),
             kind: launch.kind,
             claimed_at: flight.let_go_at,
             recoveries: launch.recoveries,
             enabled: scheduled.enabled,
             deleted_at: None,
             missing_since: scheduled.due.missing_since,
-            cancel_at: launch.cancel_at,
+            cancel_deadline: launch.cancel_deadline,
             why: String::new(),
         };
         let delivery = scheduled.policies.delivery;

@@ -90,17 +90,21 @@ fn until(to: &str) -> Question {
 /// `08:05 queued 08:10-08:15 succeeded`; before it the schedule, when there are several.
 fn shown(tower: &Tower, row: &Row) -> String {
     let mut text = match tower.schedules.len() {
-        1 => clock(row.slot),
-        _ => format!("{} {}", tower.schedules[row.schedule].name, clock(row.slot)),
+        1 => clock(row.scheduled_time),
+        _ => format!(
+            "{} {}",
+            tower.schedules[row.schedule].name,
+            clock(row.scheduled_time)
+        ),
     };
     if row.slot_count > 1 {
-        text += &format!("-{}", clock(row.slot_last));
+        text += &format!("-{}", clock(row.last_scheduled_time));
     }
     if row.kind != LaunchKind::Schedule {
         text += &format!(" {}", row.kind);
     }
     text += &format!(" {}", row.decision);
-    if row.fire_time != row.slot {
+    if row.fire_time != row.scheduled_time {
         text += &format!(" fires {}", clock(row.fire_time));
     }
     if let Some(started_at) = row.started_at {
@@ -217,11 +221,16 @@ fn a_launch_fires_at_its_jitter() {
     };
     assert_eq!(forecast.rows.len(), 12);
     for row in &forecast.rows {
-        assert_eq!(row.fire_time, terms.fire_time(row.slot));
+        assert_eq!(row.fire_time, terms.fire_time(row.scheduled_time));
         assert_eq!(row.started_at, Some(row.fire_time));
         assert_eq!(row.lag(), Some(Duration::ZERO));
     }
-    assert!(forecast.rows.iter().any(|row| row.fire_time > row.slot));
+    assert!(
+        forecast
+            .rows
+            .iter()
+            .any(|row| row.fire_time > row.scheduled_time)
+    );
 }
 
 #[test]
@@ -331,13 +340,13 @@ fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_
         id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
         schedule_id: schedule.due.id,
         kind: LaunchKind::Schedule,
-        slot: at("07:55"),
+        scheduled_time: at("07:55"),
         status: LaunchStatus::Running,
         fire_time: at("07:55"),
         claimed_at: at("07:55"),
         recoveries: 0,
         overlap: None,
-        cancel_at: None,
+        cancel_deadline: None,
     };
     let id = launch.id;
     schedule.going_on.push(GoingOn {
@@ -430,7 +439,7 @@ fn two_forecasts_differ_in_launches_that_come_go_and_move() {
     let changes = compare((&before, &told_before), (&after, &told_after));
     let slots = |rows: &[&Row]| {
         rows.iter()
-            .map(|row| clock(row.slot))
+            .map(|row| clock(row.scheduled_time))
             .collect::<Vec<_>>()
             .join(",")
     };

@@ -41,7 +41,10 @@ impl Totals {
                 .or_default() += slots;
         } else {
             self.launches += 1;
-            self.first = Some(self.first.map_or(row.slot, |first| first.min(row.slot)));
+            self.first = Some(
+                self.first
+                    .map_or(row.scheduled_time, |first| first.min(row.scheduled_time)),
+            );
         }
     }
 

@@ -193,7 +193,7 @@ impl Traced {
             (Ok((_, policies)), true) if policies.catchup == Catchup::Earliest => {
                 trail::caught_up_before(tx, id, launch.scheduled_time).await?
             }
-            (_, true) => trail::caught_up_after(tx, id, launch.scheduled_last).await?,
+            (_, true) => trail::caught_up_after(tx, id, launch.last_scheduled_time).await?,
             (_, false) => None,
         };
         let waited = launch.decision == Decision::Queued || decided.opened_at.is_some();

@@ -19,7 +19,7 @@ pub(super) const NOTICED: Duration = Duration::from_secs(1);
 
 /// Everything about one launch; about one `slot` of it, when it is a range.
 pub(super) fn chain(dossier: &Dossier, traced: &Traced, slot: Option<Timestamp>) -> Vec<Finding> {
-    let slot = slot.unwrap_or(traced.decided.launch.scheduled_last);
+    let slot = slot.unwrap_or(traced.decided.launch.last_scheduled_time);
     let mut findings = what_it_is(traced, slot);
     findings.extend(decision(dossier, traced, slot));
     findings.extend(path::path(traced));
@@ -49,7 +49,7 @@ fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
     if launch.slot_count > 1 {
         let text = format!(
             "one of {} slots of {of} that were dropped together, from {} to {}",
-            launch.slot_count, launch.scheduled_time, launch.scheduled_last
+            launch.slot_count, launch.scheduled_time, launch.last_scheduled_time
         );
         return vec![Finding::at(FindingKind::Slot, slot, text)];
     }

@@ -6,7 +6,7 @@ use super::{Finding, FindingKind, span};
 use crate::db::events::EventKind;
 use crate::db::runs::RunRow;
 use crate::db::task_runs::TaskRun;
-use crate::db::{Decision, FailureKind, LaunchStatus, RunState};
+use crate::db::{Decision, FailureKind, LaunchStatus, RunStatus};
 use crate::engine::plan::PACKAGE_MISSING;
 use crate::ids::LaunchKind;
 
@@ -129,7 +129,7 @@ fn said(message: Option<&str>) -> String {
 
 /// That a run was lost.
 fn lost(run: &RunRow) -> Option<Finding> {
-    let at = run.finished_at.filter(|_| run.state == RunState::Lost)?;
+    let at = run.finished_at.filter(|_| run.status == RunStatus::Lost)?;
     let why = run.message.as_deref();
     let why = why.unwrap_or("nobody carried it out any more");
     let text = format!("the run of {}: {why}", host(run));
