@@ -42,7 +42,7 @@
 //!    One that has to wait for its turn is opened by `engine/release.rs`, [`Engine::release`](engine::Engine::release).
 //! 5. **Transaction 2, the handoff.** `engine/loops.rs`, `dispatcher`, calls `engine/take.rs`,
 //!    [`Engine::take`](engine::Engine::take): as many open launches as there is capacity for become runs with a lease
-//!    and a fence (`db/runs.rs`, [`open`](db::runs::open) and [`begin`](db::runs::begin)).
+//!    and a fence (`db/runs.rs`, [`open`](db::runs::claimable) and [`begin`](db::runs::start)).
 //! 6. **Run.** `engine/run.rs`, `carry_out`, calls the tasks in the order of `engine/workflow.rs`,
 //!    [`Workflow::ready`](engine::workflow::Workflow::ready), with the context of `engine/context.rs`. Each call is
 //!    `wasm/mod.rs`, [`Sandbox::run`](wasm::Sandbox::run): a fresh store and instance, the grants and the limits, a

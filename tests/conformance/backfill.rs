@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile::clock::{Clock, Timestamp};
-use campanile::db::backfills::{self, Backfill, Ends};
+use campanile::db::backfills::{self, Backfill, LaunchTotals};
 use campanile::db::launches::{self, LaunchRow};
 use campanile::db::schedules::{self, Pause, Schedule};
 use campanile::db::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
@@ -100,10 +100,10 @@ impl Tower {
         survey
     }
 
-    async fn seen(&self, id: BackfillId) -> (Backfill, Ends) {
+    async fn seen(&self, id: BackfillId) -> (Backfill, LaunchTotals) {
         let mut tx = self.test.read().await;
         let found = backfills::find(&mut tx, id).await.unwrap().unwrap();
-        (found, backfills::ends(&mut tx, id).await.unwrap())
+        (found, backfills::launch_totals(&mut tx, id).await.unwrap())
     }
 
     async fn status(&self, id: BackfillId) -> BackfillStatus {
@@ -221,9 +221,9 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
     let counts = (backfill.slots, backfill.launched, backfill.slots_skipped);
     assert_eq!((backfill.status, counts), (BackfillStatus::Done, (3, 3, 0)));
     assert_eq!(backfill.cursor_at, ago(3));
-    let succeeded = Ends {
+    let succeeded = LaunchTotals {
         succeeded: 3,
-        ..Ends::default()
+        ..LaunchTotals::default()
     };
     assert_eq!(ends, succeeded);
     // The schedule stands where it stood.
@@ -514,7 +514,7 @@ async fn an_edited_schedule_fills_back_by_the_rule_of_the_request(test: TestDb) 
     let tower = Tower::new(test, Overlap::Allow).await;
     tower.begin(&asked(1, 5, 1)).await;
     let schedule = tower.schedule().await;
-    let mut says = schedule.says;
+    let mut says = schedule.definition;
     says.revision = 2;
     says.rule.expression = "0 * * * *".to_owned();
     says.since = tower.clock.now();

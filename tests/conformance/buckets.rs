@@ -180,7 +180,7 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
         tokio::time::sleep(Duration::from_millis(300)).await;
         let began = Instant::now();
         let mut tx = test.write().await;
-        let held = runs::hold(&mut tx, buckets.run, buckets.fence).await;
+        let held = runs::lock_if_current(&mut tx, buckets.run, buckets.fence).await;
         assert!(held.unwrap());
         tx.commit().await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(1));
@@ -217,7 +217,7 @@ async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
     }
     let mut tx = test.write().await;
     assert!(
-        runs::hold(&mut tx, buckets.run, buckets.fence)
+        runs::lock_if_current(&mut tx, buckets.run, buckets.fence)
             .await
             .unwrap()
     );

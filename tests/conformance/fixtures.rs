@@ -5,8 +5,8 @@ use std::time::Duration;
 use campanile::clock::Timestamp;
 use campanile::db::hosts::{self, Host};
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages::{self, Loaded, Settings};
-use campanile::db::runs::{self, Finish, Hashes, NewRun, RunEnd};
+use campanile::db::packages::{self, LoadedPackage, Settings};
+use campanile::db::runs::{self, Finish, NewRun, RunEnd, RunHashes};
 use campanile::db::schedules::{self, Pause, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{Decision, Origin, Tx};
@@ -67,7 +67,7 @@ pub async fn add_host(tx: &mut Tx, number: u128, now: Timestamp) -> HostId {
 }
 
 pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: Timestamp) {
-    let loaded = Loaded {
+    let loaded = LoadedPackage {
         name,
         digest: &ArtifactDigest::of(bytes),
         form: "typed_component",
@@ -208,7 +208,7 @@ pub async fn begin(
 
 /// Let the host take and begin all that is open.
 pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) -> Vec<Held> {
-    let open = runs::open(tx, host, now, 1_000).await.unwrap();
+    let open = runs::claimable(tx, host, now, 1_000).await.unwrap();
     let new: Vec<NewRun> = open
         .iter()
         .zip(first_run..)
@@ -218,11 +218,11 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
             schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
-            hashes: Hashes::default(),
+            hashes: RunHashes::default(),
         })
         .collect();
     let lease_until = now.plus(Duration::from_secs(30));
-    runs::begin(tx, host, &new, now, lease_until).await.unwrap();
+    runs::start(tx, host, &new, now, lease_until).await.unwrap();
     new.iter()
         .zip(open)
         .map(|(run, taken)| Held {

@@ -1,7 +1,7 @@
 //! Hosts' lives, the packages in their folders, and the lock that each of them holds.
 
-use campanile::db::hosts::{self, Buried, EndReason};
-use campanile::db::packages::{self, Loaded, PackageRow, Settings};
+use campanile::db::hosts::{self, DeadHost, EndReason};
+use campanile::db::packages::{self, LoadedPackage, PackageRow, Settings};
 use campanile::db::{Db, DbError, schedules};
 use campanile::ids::ArtifactDigest;
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
@@ -32,19 +32,21 @@ async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
         [second.clone(), first.clone()],
         "oldest first"
     );
-    assert!(hosts::beat(&mut tx, first.id, at(9)).await.unwrap());
+    assert!(hosts::heartbeat(&mut tx, first.id, at(9)).await.unwrap());
     hosts::end(&mut tx, second.id, at(10)).await.unwrap();
     let living = hosts::live(&mut tx).await.unwrap();
     assert_eq!((living.len(), living[0].heartbeat_at), (1, at(9)));
-    assert!(!hosts::beat(&mut tx, second.id, at(11)).await.unwrap());
+    assert!(!hosts::heartbeat(&mut tx, second.id, at(11)).await.unwrap());
     assert!(
-        !hosts::beat(&mut tx, host_id(3), at(11)).await.unwrap(),
+        !hosts::heartbeat(&mut tx, host_id(3), at(11)).await.unwrap(),
         "never registered"
     );
     // An end is written once.
     hosts::end(&mut tx, second.id, at(12)).await.unwrap();
     assert_eq!(
-        hosts::bury_name(&mut tx, "tower-2", at(13)).await.unwrap(),
+        hosts::mark_predecessors_dead(&mut tx, "tower-2", at(13))
+            .await
+            .unwrap(),
         []
     );
     tx.commit().await.unwrap();
@@ -65,16 +67,23 @@ async fn earlier_lives_of_a_name_are_buried(test: TestDb) {
             .await
             .unwrap();
     }
-    let mut buried = hosts::bury_name(&mut tx, "tower", at(5)).await.unwrap();
+    let mut buried = hosts::mark_predecessors_dead(&mut tx, "tower", at(5))
+        .await
+        .unwrap();
     buried.sort_by_key(|buried| buried.id);
-    let of = |number| Buried {
+    let of = |number| DeadHost {
         id: host_id(number),
         name: "tower".to_owned(),
     };
     assert_eq!(buried, [of(1), of(2)]);
-    assert_eq!(hosts::bury_name(&mut tx, "tower", at(6)).await.unwrap(), []);
+    assert_eq!(
+        hosts::mark_predecessors_dead(&mut tx, "tower", at(6))
+            .await
+            .unwrap(),
+        []
+    );
     assert_eq!(hosts::live(&mut tx).await.unwrap().len(), 1);
-    assert!(!hosts::beat(&mut tx, host_id(1), at(7)).await.unwrap());
+    assert!(!hosts::heartbeat(&mut tx, host_id(1), at(7)).await.unwrap());
 }
 
 async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
@@ -87,9 +96,11 @@ async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
         .await
         .unwrap();
     }
-    hosts::beat(&mut tx, host_id(1), at(10)).await.unwrap();
-    hosts::beat(&mut tx, host_id(2), at(9)).await.unwrap();
-    let mut buried = hosts::bury_silent(&mut tx, at(10), at(20)).await.unwrap();
+    hosts::heartbeat(&mut tx, host_id(1), at(10)).await.unwrap();
+    hosts::heartbeat(&mut tx, host_id(2), at(9)).await.unwrap();
+    let mut buried = hosts::mark_silent_dead(&mut tx, at(10), at(20))
+        .await
+        .unwrap();
     buried.sort_by_key(|buried| buried.id);
     let ids: Vec<_> = buried.iter().map(|buried| buried.id).collect();
     assert_eq!(
@@ -98,15 +109,17 @@ async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
         "one that was heard at that instant lives"
     );
     assert_eq!(
-        hosts::bury_silent(&mut tx, at(10), at(20)).await.unwrap(),
+        hosts::mark_silent_dead(&mut tx, at(10), at(20))
+            .await
+            .unwrap(),
         []
     );
     assert!(
-        !hosts::beat(&mut tx, host_id(2), at(21)).await.unwrap(),
+        !hosts::heartbeat(&mut tx, host_id(2), at(21)).await.unwrap(),
         "it learns that it was buried"
     );
     hosts::revive(&mut tx, host_id(2), at(21)).await.unwrap();
-    assert!(hosts::beat(&mut tx, host_id(2), at(22)).await.unwrap());
+    assert!(hosts::heartbeat(&mut tx, host_id(2), at(22)).await.unwrap());
     let living = hosts::live(&mut tx).await.unwrap();
     let mut names: Vec<_> = living.iter().map(|host| host.name.as_str()).collect();
     names.sort_unstable();
@@ -121,7 +134,7 @@ async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
 async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
-    let newer = Loaded {
+    let newer = LoadedPackage {
         name: PACKAGE,
         digest: &ArtifactDigest::of(b"newer bytes"),
         form: "core_module_with_wit",

@@ -149,7 +149,7 @@ async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
         "it is over when it is decided"
     );
     assert_eq!(row.digest, None);
-    let taken = campanile::db::runs::open(&mut tx, host_id(1), at(1_000), 10)
+    let taken = campanile::db::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
         .await
         .unwrap();
     assert_eq!(taken, [], "nobody takes it");

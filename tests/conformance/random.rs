@@ -10,9 +10,9 @@ use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::packages;
-use campanile::db::recovery::{self, Fate, Verdict};
-use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
-use campanile::db::schedules::{self, Advance, Revision};
+use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile::db::runs::{self, NewRun, RunEnd, RunHashes};
+use campanile::db::schedules::{self, CursorMove, Revision};
 use campanile::db::task_runs::TaskRun;
 use campanile::db::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
 use campanile::ids::{HostId, LaunchKind, ScheduleId};
@@ -185,13 +185,13 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let name = if caller.one_in(3) {
         format!("bell-{}", caller.random.random_range(0..8))
     } else {
-        found.says.name.clone()
+        found.definition.name.clone()
     };
     let says = Revision {
         revision: found.state.revision + 1 - stale,
         name,
         since: now,
-        ..found.says
+        ..found.definition
     };
     let next = caller.apart(now.plus(PERIOD));
     let next = Some(next).filter(|_| found.state.enabled);
@@ -228,7 +228,7 @@ async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let mut moves = Vec::new();
     for due in &due {
         let stale = caller.one_in(6);
-        moves.push(Advance {
+        moves.push(CursorMove {
             id: due.id,
             revision: due.revision,
             from: if stale { now } else { due.cursor_at },
@@ -286,7 +286,7 @@ async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let Some(found) = all.into_iter().find(|found| found.state.id == id) else {
         return ("trigger", "gone".to_owned(), false);
     };
-    let Some(package) = packages::find(tx, &found.says.package).await.unwrap() else {
+    let Some(package) = packages::find(tx, &found.definition.package).await.unwrap() else {
         return ("trigger", "no package".to_owned(), false);
     };
     let launch = NewLaunch {
@@ -310,7 +310,7 @@ async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
 async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let host = caller.host();
     let limit = caller.random.random_range(0..6);
-    let open = runs::open(tx, host, now, limit).await.unwrap();
+    let open = runs::claimable(tx, host, now, limit).await.unwrap();
     let answer = format!("{open:?}");
     let mut new = Vec::new();
     for taken in &open {
@@ -320,14 +320,14 @@ async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             schedule_id: taken.schedule_id,
             is_recovery: taken.recoveries > 0,
             digest: taken.digest.clone(),
-            hashes: Hashes {
+            hashes: RunHashes {
                 grants: Some(caller.next().to_string()),
                 context: None,
             },
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
-    runs::begin(tx, host, &new, now, lease_until).await.unwrap();
+    runs::start(tx, host, &new, now, lease_until).await.unwrap();
     let commits = !caller.one_in(12);
     if commits {
         caller.did("begun", new.len());
@@ -398,15 +398,15 @@ async fn finish(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
 async fn take_waiting(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let host = caller.host();
     let lease_until = now.plus(Duration::from_secs(90));
-    let taken = runs::take_waiting(tx, host, now, lease_until, 4).await;
+    let taken = runs::claim_retries(tx, host, now, lease_until, 4).await;
     for continued in taken.iter().flatten() {
         caller.did("continued", 1);
         caller.held.push(Held {
             run_id: continued.run_id,
             fence: continued.fence,
-            launch_id: continued.taken.launch_id,
-            schedule_id: continued.taken.schedule_id,
-            scheduled_time: continued.taken.scheduled_time,
+            launch_id: continued.launch.launch_id,
+            schedule_id: continued.launch.schedule_id,
+            scheduled_time: continued.launch.scheduled_time,
         });
     }
     ("take waiting", text(&taken), true)
@@ -435,12 +435,12 @@ async fn renew_or_record(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
 
 async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let retry_before = now.minus(Duration::from_secs(600));
-    let lost = recovery::lost_runs(tx, now, retry_before, 20)
+    let lost = recovery::orphaned_runs(tx, now, retry_before, 20)
         .await
         .unwrap();
     let host = caller.host();
     let untouched_since = now.minus(Duration::from_secs(300));
-    let forgotten = recovery::lost_launches(tx, host, untouched_since, 20)
+    let forgotten = recovery::orphaned_launches(tx, host, untouched_since, 20)
         .await
         .unwrap();
     let answer = format!("{lost:?} {forgotten:?}");
@@ -451,25 +451,25 @@ async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
                 continue;
             }
             let fate = match stray.recoveries {
-                _ if stray.cancel_deadline.is_some() => Fate::Cancelled,
-                _ if !stray.enabled => Fate::Abandoned("schedule_disabled"),
-                2.. => Fate::Unknown,
-                _ => Fate::Again,
+                _ if stray.cancel_deadline.is_some() => RecoveryAction::Cancel,
+                _ if !stray.enabled => RecoveryAction::Abandon("schedule_disabled"),
+                2.. => RecoveryAction::MarkUnknown,
+                _ => RecoveryAction::RunAgain,
             };
             caller.did(
                 match fate {
-                    Fate::Again => "recovered",
+                    RecoveryAction::RunAgain => "recovered",
                     _ => "given up",
                 },
                 1,
             );
-            verdicts.push(Verdict {
+            verdicts.push(RecoveryDecision {
                 launch_id: stray.launch_id,
                 run_id: stray.run_id,
-                fate,
+                action,
             });
         }
-        recovery::carry_out(tx, host, &verdicts, "gone", now)
+        recovery::apply(tx, host, &verdicts, "gone", now)
             .await
             .unwrap();
     }
@@ -480,12 +480,14 @@ async fn change_hosts(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
     let id = caller.host();
     let name = format!("tower-{}", id.0.as_u128() - 0xA000);
     let answer = match caller.random.random_range(0..12) {
-        0..5 => text(&hosts::beat(tx, id, now).await),
+        0..5 => text(&hosts::heartbeat(tx, id, now).await),
         5 => text(&hosts::end(tx, id, now).await),
-        6 => text(&sorted(hosts::bury_name(tx, &name, now).await)),
+        6 => text(&sorted(hosts::mark_predecessors_dead(tx, &name, now).await)),
         7 => {
             let silent_since = now.minus(Duration::from_secs(300));
-            text(&sorted(hosts::bury_silent(tx, silent_since, now).await))
+            text(&sorted(
+                hosts::mark_silent_dead(tx, silent_since, now).await,
+            ))
         }
         _ => text(&hosts::revive(tx, id, now).await),
     };
@@ -500,7 +502,7 @@ async fn look(tx: &mut Tx, now: Timestamp) -> Done {
     let since = now.minus(Duration::from_secs(1_200));
     let seen = [
         text(&stats::counts(tx, since).await),
-        text(&stats::signs(tx, now, now).await),
+        text(&stats::health_signs(tx, now, now).await),
         text(&launches::list(tx, Some("bell-3"), 50).await),
         text(&runs::list(tx, None, 20).await),
         text(&schedules::list(tx, None, None).await),

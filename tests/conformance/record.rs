@@ -1,9 +1,9 @@
 //! Events, the counter of changes, and the numbers that are counted from the record.
 
 use campanile::db::events::{self, EventKind};
-use campanile::db::recovery::{self, Fate, Verdict};
+use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile::db::runs::{self, RunEnd};
-use campanile::db::stats::{self, Counts, Signs};
+use campanile::db::stats::{self, Counts, HealthSigns};
 use campanile::db::{Db, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
@@ -76,24 +76,24 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
     let slots: Vec<_> = (10..17).map(|slot| launch(1, slot)).collect();
     let held = begin(&mut tx, host, &slots, 1, at(20)).await;
     // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was given up, 14 waits, 15 and 16 run.
-    let verdict = |held: &crate::fixtures::Held, fate| Verdict {
+    let verdict = |held: &crate::fixtures::Held, fate| RecoveryDecision {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        fate,
+        action,
     };
     let lost = [
-        verdict(&held[0], Fate::Again),
-        verdict(&held[1], Fate::Again),
-        verdict(&held[3], Fate::Abandoned("recovery_age")),
+        verdict(&held[0], RecoveryAction::RunAgain),
+        verdict(&held[1], RecoveryAction::RunAgain),
+        verdict(&held[3], RecoveryAction::Abandon("recovery_age")),
     ];
-    recovery::carry_out(&mut tx, host, &lost, "gone", at(21))
+    recovery::apply(&mut tx, host, &lost, "gone", at(21))
         .await
         .unwrap();
     let again = crate::fixtures::take(&mut tx, host, 20, at(22)).await;
-    recovery::carry_out(
+    recovery::apply(
         &mut tx,
         host,
-        &[verdict(&again[0], Fate::Again)],
+        &[verdict(&again[0], RecoveryAction::RunAgain)],
         "gone",
         at(23),
     )
@@ -164,14 +164,17 @@ async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
 async fn signs_of_ill_health_are_counted(test: TestDb) {
     let host = small_tower(&test, 4).await;
     let mut tx = test.write().await;
-    let well = Signs {
+    let well = HealthSigns {
         live_hosts: 1,
         schedules: 4,
-        ..Signs::default()
+        ..HealthSigns::default()
     };
-    assert_eq!(stats::signs(&mut tx, at(0), at(3600)).await.unwrap(), well);
+    assert_eq!(
+        stats::health_signs(&mut tx, at(0), at(3600)).await.unwrap(),
+        well
+    );
     // 1 is overdue, 2 is far ahead, 3 is paused, 4 is removed; one launch is not taken, one run's lease is over.
-    let ahead = schedules::Advance {
+    let ahead = schedules::CursorMove {
         id: schedule_id(2),
         revision: 1,
         from: at(0),
@@ -191,7 +194,7 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
     launches::insert(&mut tx, &[launch(1, 20), launch(1, 100)])
         .await
         .unwrap();
-    let expected = Signs {
+    let expected = HealthSigns {
         overdue_schedules: 1,
         stalled: 2,
         cursors_ahead: 1,
@@ -199,12 +202,14 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
         schedules: 2,
     };
     assert_eq!(
-        stats::signs(&mut tx, at(41), at(3600)).await.unwrap(),
+        stats::health_signs(&mut tx, at(41), at(3600))
+            .await
+            .unwrap(),
         expected
     );
-    hosts::beat(&mut tx, host, at(41)).await.unwrap();
+    hosts::heartbeat(&mut tx, host, at(41)).await.unwrap();
     assert_eq!(
-        stats::signs(&mut tx, at(41), at(3600))
+        stats::health_signs(&mut tx, at(41), at(3600))
             .await
             .unwrap()
             .live_hosts,

@@ -1,6 +1,6 @@
 //! Recovery: what is lost is found, counted and run again or given up; what is over stays as it is.
 
-use campanile::db::recovery::{self, Fate, Stray, Verdict};
+use campanile::db::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use campanile::db::runs::{self, RunEnd};
 use campanile::db::task_runs;
 use campanile::db::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
@@ -25,15 +25,15 @@ on_both!(
     two_who_recover_at_once_take_each_stray_once,
 );
 
-fn ids(strays: &[Stray]) -> Vec<LaunchId> {
+fn ids(strays: &[OrphanedLaunch]) -> Vec<LaunchId> {
     strays.iter().map(|stray| stray.launch_id).collect()
 }
 
-fn again(held: &Held) -> Verdict {
-    Verdict {
+fn again(held: &Held) -> RecoveryDecision {
+    RecoveryDecision {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        fate: Fate::Again,
+        action: RecoveryAction::RunAgain,
     }
 }
 
@@ -43,16 +43,16 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
     let first = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let second = begin(&mut tx, host, &[launch(2, 11)], 2, at(20)).await[0];
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(39), at(0), 9)
+        recovery::orphaned_runs(&mut tx, at(39), at(0), 9)
             .await
             .unwrap(),
         []
     );
-    let lost = recovery::lost_runs(&mut tx, at(40), at(0), 9)
+    let lost = recovery::orphaned_runs(&mut tx, at(40), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [first.launch_id]);
-    let lost = recovery::lost_runs(&mut tx, at(50), at(0), 9)
+    let lost = recovery::orphaned_runs(&mut tx, at(50), at(0), 9)
         .await
         .unwrap();
     assert_eq!(
@@ -61,7 +61,7 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
         "earliest first"
     );
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(50), at(0), 1)
+        recovery::orphaned_runs(&mut tx, at(50), at(0), 1)
             .await
             .unwrap()
             .len(),
@@ -78,7 +78,7 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
     .await
     .unwrap();
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(99), at(0), 9)
+        recovery::orphaned_runs(&mut tx, at(99), at(0), 9)
             .await
             .unwrap(),
         []
@@ -94,21 +94,23 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
     let of_died = begin(&mut tx, died, &[launch(2, 11)], 2, at(11)).await[0];
     let of_stopped = begin(&mut tx, stopped, &[launch(3, 12)], 3, at(12)).await[0];
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(13), at(0), 9)
+        recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
             .await
             .unwrap(),
         []
     );
-    hosts::bury_name(&mut tx, "tower-2", at(13)).await.unwrap();
+    hosts::mark_predecessors_dead(&mut tx, "tower-2", at(13))
+        .await
+        .unwrap();
     hosts::end(&mut tx, stopped, at(13)).await.unwrap();
-    let lost = recovery::lost_runs(&mut tx, at(13), at(0), 9)
+    let lost = recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [of_died.launch_id, of_stopped.launch_id]);
     assert_eq!(lost[0].run_id, Some(of_died.run_id));
     // A host that was only asleep, and is back, has its runs again.
     hosts::revive(&mut tx, died, at(14)).await.unwrap();
-    let lost = recovery::lost_runs(&mut tx, at(14), at(0), 9)
+    let lost = recovery::orphaned_runs(&mut tx, at(14), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [of_stopped.launch_id]);
@@ -125,16 +127,16 @@ async fn a_retry_that_nobody_can_take_is_lost_in_the_end(test: TestDb) {
     .await
     .unwrap();
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(99), at(19), 9)
+        recovery::orphaned_runs(&mut tx, at(99), at(19), 9)
             .await
             .unwrap(),
         []
     );
-    let lost = recovery::lost_runs(&mut tx, at(99), at(20), 9)
+    let lost = recovery::orphaned_runs(&mut tx, at(99), at(20), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [held.launch_id]);
-    recovery::carry_out(&mut tx, host, &[again(&held)], "nobody took it", at(99))
+    recovery::apply(&mut tx, host, &[again(&held)], "nobody took it", at(99))
         .await
         .unwrap();
     let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
@@ -157,54 +159,56 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
     let all = [of(1, 10, 1), of(2, 11, 2), of(3, 12, 3), unclaimed];
     launches::insert(&mut tx, &all).await.unwrap();
     assert_eq!(
-        recovery::lost_launches(&mut tx, host_id(1), at(10), 9)
+        recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
             .await
             .unwrap(),
         []
     );
     // One that stops in order leaves decisions that others take; one that died may have been about to.
     hosts::end(&mut tx, host_id(3), at(14)).await.unwrap();
-    hosts::bury_name(&mut tx, "tower-2", at(14)).await.unwrap();
-    let lost = recovery::lost_launches(&mut tx, host_id(1), at(10), 9)
+    hosts::mark_predecessors_dead(&mut tx, "tower-2", at(14))
+        .await
+        .unwrap();
+    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
     assert_eq!(lost[0].run_id, None);
     // Nobody has taken them since they were decided.
-    let lost = recovery::lost_launches(&mut tx, host_id(1), at(13), 9)
+    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(13), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[0].id, all[1].id, all[2].id]);
-    let lost = recovery::lost_launches(&mut tx, host_id(1), at(99), 9)
+    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(99), 9)
         .await
         .unwrap();
     assert_eq!(lost.len(), 4);
     assert_eq!(
-        recovery::lost_launches(&mut tx, host_id(1), at(99), 2)
+        recovery::orphaned_launches(&mut tx, host_id(1), at(99), 2)
             .await
             .unwrap(),
         lost[..2]
     );
     // A host that has not the package could not have taken any; that one died is known to it all the same.
-    let lost = recovery::lost_launches(&mut tx, host_id(9), at(99), 9)
+    let lost = recovery::orphaned_launches(&mut tx, host_id(9), at(99), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
     // Taken up again, it is not lost until as much time has passed once more.
-    let verdict = Verdict {
+    let verdict = RecoveryDecision {
         launch_id: all[0].id,
         run_id: None,
-        fate: Fate::Again,
+        action: RecoveryAction::RunAgain,
     };
-    recovery::carry_out(&mut tx, host_id(1), &[verdict], "lost", at(200))
+    recovery::apply(&mut tx, host_id(1), &[verdict], "lost", at(200))
         .await
         .unwrap();
-    let lost = recovery::lost_launches(&mut tx, host_id(1), at(200), 9)
+    let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(200), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id, all[2].id, all[3].id]);
     assert_eq!(
-        recovery::lost_launches(&mut tx, host_id(1), at(201), 9)
+        recovery::orphaned_launches(&mut tx, host_id(1), at(201), 9)
             .await
             .unwrap()
             .len(),
@@ -223,13 +227,15 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
     schedules::remove(&mut tx, schedule_id(2), at(14))
         .await
         .unwrap();
-    hosts::bury_name(&mut tx, "tower-1", at(15)).await.unwrap();
-    packages::withdraw_ended(&mut tx).await.unwrap();
-    packages::mark_missing(&mut tx, at(16)).await.unwrap();
-    let runs = recovery::lost_runs(&mut tx, at(17), at(0), 9)
+    hosts::mark_predecessors_dead(&mut tx, "tower-1", at(15))
         .await
         .unwrap();
-    let paused = Stray {
+    packages::withdraw_ended(&mut tx).await.unwrap();
+    packages::mark_missing(&mut tx, at(16)).await.unwrap();
+    let runs = recovery::orphaned_runs(&mut tx, at(17), at(0), 9)
+        .await
+        .unwrap();
+    let paused = OrphanedLaunch {
         launch_id: held[0].launch_id,
         run_id: Some(held[0].run_id),
         schedule_id: held[0].schedule_id,
@@ -245,7 +251,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         missing_since: Some(at(16)),
         why: "its host died".to_owned(),
     };
-    let removed = Stray {
+    let removed = OrphanedLaunch {
         launch_id: held[1].launch_id,
         run_id: Some(held[1].run_id),
         schedule_id: held[1].schedule_id,
@@ -260,7 +266,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         ..paused.clone()
     };
     assert_eq!(runs, [paused, removed]);
-    let decided = recovery::lost_launches(&mut tx, host_id(1), at(0), 9)
+    let decided = recovery::orphaned_launches(&mut tx, host_id(1), at(0), 9)
         .await
         .unwrap();
     assert_eq!(ids(&decided), [launch(3, 12).id]);
@@ -286,14 +292,16 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
     .unwrap();
     for round in 1..=3i64 {
         let now = at(100 * round as u64);
-        let lost = recovery::lost_runs(&mut tx, now, at(0), 9).await.unwrap();
+        let lost = recovery::orphaned_runs(&mut tx, now, at(0), 9)
+            .await
+            .unwrap();
         assert_eq!((lost.len(), lost[0].recoveries), (1, round - 1));
-        let verdict = Verdict {
+        let verdict = RecoveryDecision {
             launch_id: lost[0].launch_id,
             run_id: lost[0].run_id,
-            fate: Fate::Again,
+            action: RecoveryAction::RunAgain,
         };
-        recovery::carry_out(&mut tx, host_2, &[verdict], "its host died", now)
+        recovery::apply(&mut tx, host_2, &[verdict], "its host died", now)
             .await
             .unwrap();
         let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
@@ -301,7 +309,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
             (row.status, row.recoveries, row.attempts),
             (LaunchStatus::Open, round, round)
         );
-        let taken = &runs::open(&mut tx, host_2, now, 9).await.unwrap()[0];
+        let taken = &runs::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
         assert_eq!((taken.recoveries, taken.recovered_at), (round, Some(now)));
         let again = take(&mut tx, host_2, 10 + round as u128, now).await[0];
         assert_eq!(again.launch_id, first.launch_id);
@@ -358,17 +366,17 @@ async fn giving_up_is_final(test: TestDb) {
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
     let give_up = [
-        Verdict {
-            fate: Fate::Abandoned("recovery_attempts"),
+        RecoveryDecision {
+            action: RecoveryAction::Abandon("recovery_attempts"),
             ..again(&held)
         },
-        Verdict {
+        RecoveryDecision {
             launch_id: launch(2, 11).id,
             run_id: None,
-            fate: Fate::Abandoned("schedule_deleted"),
+            action: RecoveryAction::Abandon("schedule_deleted"),
         },
     ];
-    recovery::carry_out(&mut tx, host, &give_up, "its host died", at(50))
+    recovery::apply(&mut tx, host, &give_up, "its host died", at(50))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -393,24 +401,24 @@ async fn giving_up_is_final(test: TestDb) {
 
     let before = dump(&test).await;
     let mut tx = test.write().await;
-    let open_again: Vec<Verdict> = give_up
+    let open_again: Vec<RecoveryDecision> = give_up
         .iter()
-        .map(|verdict| Verdict {
-            fate: Fate::Again,
+        .map(|verdict| RecoveryDecision {
+            action: RecoveryAction::RunAgain,
             ..verdict.clone()
         })
         .collect();
-    recovery::carry_out(&mut tx, host, &open_again, "again", at(60))
+    recovery::apply(&mut tx, host, &open_again, "again", at(60))
         .await
         .unwrap();
     assert_eq!(
-        recovery::lost_runs(&mut tx, at(999), at(999), 9)
+        recovery::orphaned_runs(&mut tx, at(999), at(999), 9)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        recovery::lost_launches(&mut tx, host_id(1), at(999), 9)
+        recovery::orphaned_launches(&mut tx, host_id(1), at(999), 9)
             .await
             .unwrap(),
         []
@@ -429,11 +437,11 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     let mut ends = [held[0].succeeded("1", at(21)), held[1].failed("no", at(21))];
     ends[0].tasks = vec![task_run("ring", 1)];
     runs::finish(&mut tx, &ends).await.unwrap();
-    let give_up = Verdict {
-        fate: Fate::Abandoned("recovery_age"),
+    let give_up = RecoveryDecision {
+        action: RecoveryAction::Abandon("recovery_age"),
         ..again(&held[2])
     };
-    recovery::carry_out(&mut tx, host_1, &[give_up], "gone", at(21))
+    recovery::apply(&mut tx, host_1, &[give_up], "gone", at(21))
         .await
         .unwrap();
     launches::insert(&mut tx, &[skipped(4, 14, "missed")])
@@ -443,21 +451,25 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
 
     let before = dump(&test).await;
     let mut tx = test.write().await;
-    let all: Vec<Verdict> = held
+    let all: Vec<RecoveryDecision> = held
         .iter()
         .flat_map(|held| {
-            [Fate::Again, Fate::Abandoned("schedule_disabled")].map(|fate| Verdict {
-                fate,
+            [
+                RecoveryAction::RunAgain,
+                RecoveryAction::Abandon("schedule_disabled"),
+            ]
+            .map(|fate| RecoveryDecision {
+                action,
                 ..again(held)
             })
         })
-        .chain([Verdict {
+        .chain([RecoveryDecision {
             launch_id: skipped(4, 14, "missed").id,
             run_id: None,
-            fate: Fate::Abandoned("recovery_age"),
+            action: RecoveryAction::Abandon("recovery_age"),
         }])
         .collect();
-    recovery::carry_out(&mut tx, host_2, &all, "again", at(30))
+    recovery::apply(&mut tx, host_2, &all, "again", at(30))
         .await
         .unwrap();
     for held in &held {
@@ -478,7 +490,7 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     assert_eq!(runs::renew(&mut tx, &claimed, at(99)).await.unwrap(), []);
     assert_eq!(take(&mut tx, host_2, 50, at(99)).await, []);
     assert_eq!(
-        runs::take_waiting(&mut tx, host_2, at(99), at(130), 9)
+        runs::claim_retries(&mut tx, host_2, at(99), at(130), 9)
             .await
             .unwrap(),
         []
@@ -514,21 +526,21 @@ async fn two_who_recover_at_once_take_each_stray_once(test: TestDb) {
         recovering.push(tokio::spawn(async move {
             loop {
                 let mut tx = db.write().await.unwrap();
-                let lost = recovery::lost_runs(&mut tx, at(200), at(0), 5)
+                let lost = recovery::orphaned_runs(&mut tx, at(200), at(0), 5)
                     .await
                     .unwrap();
                 if lost.is_empty() {
                     return;
                 }
-                let verdicts: Vec<Verdict> = lost
+                let verdicts: Vec<RecoveryDecision> = lost
                     .iter()
-                    .map(|stray| Verdict {
+                    .map(|stray| RecoveryDecision {
                         launch_id: stray.launch_id,
                         run_id: stray.run_id,
-                        fate: Fate::Again,
+                        action: RecoveryAction::RunAgain,
                     })
                     .collect();
-                recovery::carry_out(&mut tx, host_id(number), &verdicts, "gone", at(200))
+                recovery::apply(&mut tx, host_id(number), &verdicts, "gone", at(200))
                     .await
                     .unwrap();
                 tx.commit().await.unwrap();

@@ -32,7 +32,7 @@ async fn a_closed_database_says_so(test: TestDb) {
         error.to_string(),
         "the database cannot be reached: it was closed"
     );
-    assert!(error.is_passing());
+    assert!(error.is_transient());
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn a_server_that_is_not_there_is_said_to_be_away_at_once() {
         "{:?}",
         begun.elapsed()
     );
-    assert!(matches!(&refused, Err(error @ DbError::Unavailable(_)) if error.is_passing()));
+    assert!(matches!(&refused, Err(error @ DbError::Unavailable(_)) if error.is_transient()));
     assert_eq!(
         message(refused, &port.to_string(), "PORT"),
         "the database cannot be reached: postgres://bell:***@127.0.0.1:PORT/tower: Connection refused (os error 111)"
@@ -153,7 +153,7 @@ async fn a_wrong_password_is_refused_and_not_repeated() {
         .unwrap();
     let password = head.rsplit_once(':').unwrap().1.to_owned();
     let refused = Db::open(&server).await;
-    assert!(matches!(&refused, Err(error @ DbError::Refused(_)) if !error.is_passing()));
+    assert!(matches!(&refused, Err(error @ DbError::Refused(_)) if !error.is_transient()));
     let text = message(refused, &place, "SERVER");
     assert!(!text.contains(&password), "{text}");
     assert_eq!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile::db::hosts;
 use campanile::db::launches::{self, NewLaunch};
 use campanile::db::recovery;
-use campanile::db::runs::{self, Hashes, NewRun, RunEnd};
+use campanile::db::runs::{self, NewRun, RunEnd, RunHashes};
 use campanile::db::task_runs;
 use campanile::db::{Db, FailureKind, LaunchStatus, RunStatus};
 use campanile::ids::{LaunchId, RunId};
@@ -36,11 +36,11 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     assert_eq!(
-        runs::open(&mut tx, host, at(9), 10).await.unwrap(),
+        runs::claimable(&mut tx, host, at(9), 10).await.unwrap(),
         [],
         "its time has not come"
     );
-    let open = runs::open(&mut tx, host, at(10), 10).await.unwrap();
+    let open = runs::claimable(&mut tx, host, at(10), 10).await.unwrap();
     assert_eq!(open.len(), 1);
     let new = NewRun {
         id: run_id(1),
@@ -48,18 +48,21 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
         schedule_id: open[0].schedule_id,
         is_recovery: false,
         digest: open[0].digest.clone(),
-        hashes: Hashes {
+        hashes: RunHashes {
             grants: Some("granted".to_owned()),
             context: Some("given".to_owned()),
         },
     };
-    runs::begin(&mut tx, host, &[new], at(11), at(41))
+    runs::start(&mut tx, host, &[new], at(11), at(41))
         .await
         .unwrap();
     tx.commit().await.unwrap();
 
     let mut tx = test.write().await;
-    assert_eq!(runs::open(&mut tx, host, at(99), 10).await.unwrap(), []);
+    assert_eq!(
+        runs::claimable(&mut tx, host, at(99), 10).await.unwrap(),
+        []
+    );
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
         (row.status, row.run_id),
@@ -150,25 +153,30 @@ async fn launches_are_taken_earliest_first_where_their_package_is(test: TestDb) 
     launches::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
         .await
         .unwrap();
-    let slots = |taken: &[runs::Taken]| {
+    let slots = |taken: &[runs::ClaimedLaunch]| {
         taken
             .iter()
             .map(|taken| taken.scheduled_time)
             .collect::<Vec<_>>()
     };
-    let open = runs::open(&mut tx, host_1, at(100), 10).await.unwrap();
+    let open = runs::claimable(&mut tx, host_1, at(100), 10).await.unwrap();
     assert_eq!(slots(&open), [at(20), at(30), at(10)], "by fire time");
-    let open = runs::open(&mut tx, host_1, at(100), 2).await.unwrap();
+    let open = runs::claimable(&mut tx, host_1, at(100), 2).await.unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = runs::open(&mut tx, host_1, at(39), 10).await.unwrap();
+    let open = runs::claimable(&mut tx, host_1, at(39), 10).await.unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = runs::open(&mut tx, host_2, at(100), 10).await.unwrap();
+    let open = runs::claimable(&mut tx, host_2, at(100), 10).await.unwrap();
     assert_eq!(slots(&open), [at(15)]);
     assert_eq!(
-        runs::open(&mut tx, host_id(3), at(100), 10).await.unwrap(),
+        runs::claimable(&mut tx, host_id(3), at(100), 10)
+            .await
+            .unwrap(),
         []
     );
-    assert_eq!(runs::open(&mut tx, host_1, at(100), 0).await.unwrap(), []);
+    assert_eq!(
+        runs::claimable(&mut tx, host_1, at(100), 0).await.unwrap(),
+        []
+    );
 }
 
 async fn many_takers_begin_each_launch_once(test: TestDb) {
@@ -197,7 +205,7 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
                 let mut begun: Vec<LaunchId> = Vec::new();
                 loop {
                     let mut tx = db.write().await.unwrap();
-                    let open = runs::open(&mut tx, host_id(number), at(1_000), 7)
+                    let open = runs::claimable(&mut tx, host_id(number), at(1_000), 7)
                         .await
                         .unwrap();
                     if open.is_empty() {
@@ -213,10 +221,10 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
                             schedule_id: taken.schedule_id,
                             is_recovery: false,
                             digest: digest(),
-                            hashes: Hashes::default(),
+                            hashes: RunHashes::default(),
                         })
                         .collect();
-                    runs::begin(&mut tx, host_id(number), &new, at(1_000), at(1_030))
+                    runs::start(&mut tx, host_id(number), &new, at(1_000), at(1_030))
                         .await
                         .unwrap();
                     tx.commit().await.unwrap();
@@ -317,7 +325,7 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         .await
         .unwrap();
     assert_eq!(
-        runs::take_waiting(&mut tx, host_2, at(20), at(50), 9)
+        runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
             .await
             .unwrap(),
         [],
@@ -325,18 +333,18 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
     );
     publish(&mut tx, host_2, PACKAGE, BYTES, at(0)).await;
     assert_eq!(
-        runs::take_waiting(&mut tx, host_2, at(19), at(50), 9)
+        runs::claim_retries(&mut tx, host_2, at(19), at(50), 9)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        runs::take_waiting(&mut tx, host_2, at(20), at(50), 0)
+        runs::claim_retries(&mut tx, host_2, at(20), at(50), 0)
             .await
             .unwrap(),
         []
     );
-    let taken = runs::take_waiting(&mut tx, host_2, at(20), at(50), 9)
+    let taken = runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
         .await
         .unwrap();
     assert_eq!(taken.len(), 1);
@@ -345,12 +353,12 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         (held.run_id, held.fence + 1)
     );
     assert_eq!(
-        (taken[0].taken.launch_id, taken[0].is_recovery),
+        (taken[0].launch.launch_id, taken[0].is_recovery),
         (held.launch_id, false)
     );
-    assert_eq!(taken[0].taken.scheduled_time, at(10));
+    assert_eq!(taken[0].launch.scheduled_time, at(10));
     assert_eq!(
-        runs::take_waiting(&mut tx, host_1, at(20), at(50), 9)
+        runs::claim_retries(&mut tx, host_1, at(20), at(50), 9)
             .await
             .unwrap(),
         [],
@@ -427,7 +435,7 @@ async fn renewing_gives_what_is_still_held(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.write().await;
     for (now, lost) in [(59, 0), (60, 1)] {
-        let strays = recovery::lost_runs(&mut tx, at(now), at(0), 9)
+        let strays = recovery::orphaned_runs(&mut tx, at(now), at(0), 9)
             .await
             .unwrap();
         assert_eq!(strays.len(), lost);
@@ -448,12 +456,12 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
             .await
             .unwrap()
     );
-    let verdict = recovery::Verdict {
+    let verdict = recovery::RecoveryDecision {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
-        fate: recovery::Fate::Again,
+        action: recovery::RecoveryAction::RunAgain,
     };
-    recovery::carry_out(&mut tx, host, &[verdict], "gone", at(11))
+    recovery::apply(&mut tx, host, &[verdict], "gone", at(11))
         .await
         .unwrap();
     assert!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use campanile::clock::Timestamp;
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::schedules::{self, Advance, Revision};
+use campanile::db::schedules::{self, CursorMove, Revision};
 use campanile::db::{Db, DbError, Origin};
 use campanile::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile::schedule::{RuleKind, RuleText};
@@ -113,7 +113,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
     let mut tx = test.read().await;
     assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
     let found = schedules::find(&mut tx, "angelus").await.unwrap().unwrap();
-    assert_eq!(found.says, second);
+    assert_eq!(found.definition, second);
     assert_eq!(
         (found.state.revision, found.state.origin),
         (2, Origin::Sidecar)
@@ -228,7 +228,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
             .await
             .unwrap()
     );
-    let step = Advance {
+    let step = CursorMove {
         id,
         revision: 1,
         from: at(0),
@@ -323,7 +323,7 @@ async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
         names.push(
             found
                 .iter()
-                .map(|found| found.says.name.clone())
+                .map(|found| found.definition.name.clone())
                 .collect::<Vec<_>>()
                 .join(" "),
         );
@@ -350,7 +350,7 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
     schedules::remove(&mut tx, schedule_id(5), at(5))
         .await
         .unwrap();
-    let step = |number: u128| Advance {
+    let step = |number: u128| CursorMove {
         id: schedule_id(number),
         revision: 1,
         from: at(0),
@@ -361,17 +361,17 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
     };
     let moves = [
         step(1),
-        Advance {
+        CursorMove {
             from: at(1),
             ..step(2)
         },
-        Advance {
+        CursorMove {
             revision: 2,
             ..step(3)
         },
         step(4),
         step(5),
-        Advance {
+        CursorMove {
             next_slot: None,
             ..step(6)
         },
@@ -405,8 +405,8 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
 
 async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
     small_tower(&test, 40).await;
-    let moves: Vec<Advance> = (1..=40)
-        .map(|number| Advance {
+    let moves: Vec<CursorMove> = (1..=40)
+        .map(|number| CursorMove {
             id: schedule_id(number),
             revision: 1,
             from: at(0),
@@ -443,9 +443,9 @@ async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
 async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
     let mut tx = db.write().await?;
     let due = schedules::due(&mut tx, now, 8).await?;
-    let moves: Vec<Advance> = due
+    let moves: Vec<CursorMove> = due
         .iter()
-        .map(|due| Advance {
+        .map(|due| CursorMove {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,

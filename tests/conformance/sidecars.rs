@@ -2,7 +2,7 @@
 
 use campanile::db::Tx;
 use campanile::db::hosts;
-use campanile::db::packages::{self, Loaded, PackageState, Settings};
+use campanile::db::packages::{self, LoadedPackage, PackageState, Settings};
 use campanile::db::sidecars::{self, KeptSidecar};
 use campanile::engine::schedules::{ScheduleError, known_package};
 use campanile::ids::HostId;
@@ -41,7 +41,7 @@ async fn register(tx: &mut Tx, number: u128, name: &str) -> HostId {
 }
 
 async fn publish(tx: &mut Tx, host: HostId, settings: Settings<'_>) {
-    let loaded = Loaded {
+    let loaded = LoadedPackage {
         name: PACKAGE,
         digest: &digest(),
         form: "typed_component",

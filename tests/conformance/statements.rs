@@ -1,7 +1,7 @@
 //! Every statement is understood by both databases.
 
-use campanile::db::recovery::{self, Fate, Verdict};
-use campanile::db::schedules::{self, Advance};
+use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile::db::schedules::{self, CursorMove};
 use campanile::db::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
@@ -36,12 +36,12 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
         let first_slot = 1_000 * (round + 1);
         let rounds = 1_000 * (u128::from(round) + 1);
         let mut tx = test.write().await;
-        let moves: Vec<Advance> = schedules::list(&mut tx, None, None)
+        let moves: Vec<CursorMove> = schedules::list(&mut tx, None, None)
             .await
             .unwrap()
             .into_iter()
             .take(size as usize)
-            .map(|schedule| Advance {
+            .map(|schedule| CursorMove {
                 id: schedule.state.id,
                 revision: 1,
                 from: schedule.state.cursor_at,
@@ -85,16 +85,19 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();
         let held = begin(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
-        for fate in [Fate::Again, Fate::Abandoned("recovery_age")] {
+        for fate in [
+            RecoveryAction::RunAgain,
+            RecoveryAction::Abandon("recovery_age"),
+        ] {
             let verdicts: Vec<_> = held
                 .iter()
-                .map(|run| Verdict {
+                .map(|run| RecoveryDecision {
                     launch_id: run.launch_id,
-                    run_id: Some(run.run_id).filter(|_| fate == Fate::Again),
-                    fate,
+                    run_id: Some(run.run_id).filter(|_| fate == RecoveryAction::RunAgain),
+                    action,
                 })
                 .collect();
-            recovery::carry_out(&mut tx, host, &verdicts, "gone", at(first_slot + 21))
+            recovery::apply(&mut tx, host, &verdicts, "gone", at(first_slot + 21))
                 .await
                 .unwrap();
         }

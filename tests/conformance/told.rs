@@ -1,7 +1,7 @@
 //! What the next launch of a schedule is told of those before it.
 
 use campanile::db::launches::{self, NewLaunch};
-use campanile::db::recovery::{self, Fate, Verdict};
+use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile::db::{Tx, runs};
 use campanile::ids::{HostId, RunId};
 use campanile_tests::{TestDb, on_both};
@@ -16,13 +16,19 @@ on_both!(
 );
 
 /// Carry out what recovery makes of a launch.
-async fn recover(tx: &mut Tx, host: HostId, held: &Held, run_id: Option<RunId>, fate: Fate) {
-    let verdict = Verdict {
+async fn recover(
+    tx: &mut Tx,
+    host: HostId,
+    held: &Held,
+    run_id: Option<RunId>,
+    action: RecoveryAction,
+) {
+    let verdict = RecoveryDecision {
         launch_id: held.launch_id,
         run_id,
-        fate,
+        action,
     };
-    recovery::carry_out(tx, host, &[verdict], "its host died", at(50))
+    recovery::apply(tx, host, &[verdict], "its host died", at(50))
         .await
         .unwrap();
 }
@@ -30,7 +36,7 @@ async fn recover(tx: &mut Tx, host: HostId, held: &Held, run_id: Option<RunId>, 
 /// The failure that the launch of the slot `at(70)` is told.
 async fn failure_told(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
     launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
-    let mut open = runs::open(tx, host, at(70), 100).await.unwrap();
+    let mut open = runs::claimable(tx, host, at(70), 100).await.unwrap();
     open.retain(|open| (open.schedule_id, open.scheduled_time) == (schedule_id(schedule), at(70)));
     let failure = open.remove(0).last_failure;
     failure.map(|json| serde_json::from_str(&json).unwrap())
@@ -80,7 +86,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
             launches::insert(&mut tx, &[launch(schedule, 70)])
                 .await
                 .unwrap();
-            let next = runs::open(&mut tx, host, at(70), 1)
+            let next = runs::claimable(&mut tx, host, at(70), 1)
                 .await
                 .unwrap()
                 .remove(0);
@@ -120,18 +126,28 @@ async fn what_is_given_up_is_a_failure_and_what_is_run_again_is_none(test: TestD
         "scheduled_time": at(10),
     });
     for (schedule, was_taken, fate, told) in [
-        (1, true, Fate::Unknown, Some(&lost)),
-        (2, true, Fate::Abandoned("recovery_age"), Some(&lost)),
-        (3, false, Fate::Abandoned("recovery_age"), Some(&lost)),
+        (1, true, RecoveryAction::MarkUnknown, Some(&lost)),
+        (
+            2,
+            true,
+            RecoveryAction::Abandon("recovery_age"),
+            Some(&lost),
+        ),
+        (
+            3,
+            false,
+            RecoveryAction::Abandon("recovery_age"),
+            Some(&lost),
+        ),
         // It ended as it had been asked to.
-        (4, true, Fate::Cancelled, None),
-        (5, true, Fate::Again, None),
+        (4, true, RecoveryAction::Cancel, None),
+        (5, true, RecoveryAction::RunAgain, None),
     ] {
         let held = begin(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
         let mut run = Some(held.run_id);
         if !was_taken {
             // It was opened again, and nobody took it then.
-            recover(&mut tx, host, &held, run, Fate::Again).await;
+            recover(&mut tx, host, &held, run, RecoveryAction::RunAgain).await;
             run = None;
         }
         recover(&mut tx, host, &held, run, fate).await;
@@ -149,6 +165,13 @@ async fn a_launch_that_is_given_up_late_does_not_count_after_a_later_success(tes
     runs::finish(&mut tx, &[held[1].succeeded("1", at(30))])
         .await
         .unwrap();
-    recover(&mut tx, host, &held[0], Some(held[0].run_id), Fate::Unknown).await;
+    recover(
+        &mut tx,
+        host,
+        &held[0],
+        Some(held[0].run_id),
+        RecoveryAction::MarkUnknown,
+    )
+    .await;
     assert_eq!(failure_told(&mut tx, host, 1).await, None);
 }

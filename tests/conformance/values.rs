@@ -3,7 +3,7 @@
 use campanile::clock::Timestamp;
 use campanile::db::events::{self, EventKind};
 use campanile::db::packages;
-use campanile::db::runs::{self, Hashes, NewRun};
+use campanile::db::runs::{self, NewRun, RunHashes};
 use campanile::db::schedules::{self, Revision};
 use campanile::db::task_runs::{self, TaskRun};
 use campanile::db::{FailureKind, Origin, launches};
@@ -154,7 +154,7 @@ async fn every_word_comes_back(test: TestDb) {
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(found.says.rule.kind, kind);
+        assert_eq!(found.definition.rule.kind, kind);
     }
 }
 
@@ -289,13 +289,13 @@ async fn a_revision_comes_back_whole(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let found = schedules::find(&mut tx, "bell-1").await.unwrap().unwrap();
-    assert!(found.says == full);
+    assert!(found.definition == full);
     assert_eq!(found.state.created_at, full.since);
     assert_eq!(found.state.cursor_at, full.since);
     assert_eq!(found.state.next_slot, None);
     assert!(found.state.enabled && found.state.deleted_at.is_none());
     let other = schedules::find(&mut tx, "bell-2").await.unwrap().unwrap();
-    assert_eq!(other.says, revision(2));
+    assert_eq!(other.definition, revision(2));
     assert_eq!(other.state.next_slot, Some(at(1)));
     let stored = schedules::revision(&mut tx, full.schedule_id, 1)
         .await
@@ -341,7 +341,7 @@ async fn a_launch_comes_back_whole(test: TestDb) {
         (None, &None, &None)
     );
 
-    let taken = &runs::open(&mut tx, host, at(13), 10).await.unwrap()[0];
+    let taken = &runs::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
     assert_eq!(taken.launch_id, full.id);
     assert_eq!(taken.schedule_id, full.schedule_id);
     assert_eq!((taken.schedule_revision, taken.kind), (1, full.kind));
@@ -381,10 +381,10 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
             schedule_id: launch.schedule_id,
             is_recovery: false,
             digest: digest(),
-            hashes: Hashes::default(),
+            hashes: RunHashes::default(),
         };
         launches::insert(&mut tx, &[launch]).await.unwrap();
-        runs::begin(&mut tx, host, &[new], at(20), at(50))
+        runs::start(&mut tx, host, &[new], at(20), at(50))
             .await
             .unwrap();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use campanile::clock::Timestamp;
 use campanile::db::package_versions::{self, VersionDecision};
-use campanile::db::packages::{self, Loaded, PackageState, Settings};
+use campanile::db::packages::{self, LoadedPackage, PackageState, Settings};
 use campanile::db::{Db, Tx, events, hosts};
 use campanile::engine::approval::{self, Decided, Entry, Order, PackageError};
 use campanile::ids::{ArtifactDigest, HostId};
@@ -69,13 +69,13 @@ fn of(bytes: &str) -> ArtifactDigest {
 /// What a host does with a file that it finds; gives whether it is in force.
 async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: Timestamp) -> bool {
     let package = file(bytes, granted);
-    packages::claim(tx, PACKAGE).await.unwrap();
+    packages::lock_or_create(tx, PACKAGE).await.unwrap();
     let row = packages::find(tx, PACKAGE).await.unwrap();
     let decision = package_versions::decision(tx, PACKAGE, &package.digest)
         .await
         .unwrap();
     let entry = approval::entry(row.as_ref(), decision, &package);
-    let loaded = Loaded {
+    let loaded = LoadedPackage {
         name: PACKAGE,
         digest: &package.digest,
         form: "typed_component",
@@ -89,7 +89,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
     };
     match entry {
         Entry::Taken => packages::publish(tx, host, &loaded, now).await.unwrap(),
-        _ => packages::hold(tx, &loaded, now).await.unwrap(),
+        _ => packages::set_pending(tx, &loaded, now).await.unwrap(),
     }
     entry == Entry::Taken
 }
@@ -288,7 +288,7 @@ async fn a_file_of_other_bytes_takes_the_place_of_one_that_is_kept_out(test: Tes
     drop_file(&test, "asks 4", 8).await;
     assert_eq!(state(&test).await.0, PackageState::PendingApproval);
     let mut tx = test.write().await;
-    packages::restore(&mut tx, PACKAGE).await.unwrap();
+    packages::clear_pending(&mut tx, PACKAGE).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(
         state(&test).await,
@@ -324,7 +324,7 @@ async fn every_host_follows_the_same_decision(test: TestDb) {
     );
 
     roll_back(&test, None, 5).await.unwrap();
-    let kept_out = package_versions::kept_out(&mut test.read().await).await;
+    let kept_out = package_versions::blocked(&mut test.read().await).await;
     assert_eq!(kept_out.unwrap(), [(PACKAGE.to_owned(), of("asks 2"))]);
     let mut tx = test.write().await;
     assert!(
@@ -332,7 +332,7 @@ async fn every_host_follows_the_same_decision(test: TestDb) {
         "a decision counts more than a grant"
     );
     drop(tx);
-    let decided = package_versions::decided_last(&mut test.read().await).await;
+    let decided = package_versions::last_decided_at(&mut test.read().await).await;
     assert_eq!(decided.unwrap(), Some(at(5)));
 }
 

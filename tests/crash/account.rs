@@ -149,15 +149,15 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
 pub fn check_slots(record: &Record) -> u64 {
     let mut slots = 0;
     for schedule in &record.schedules {
-        let name = &schedule.says.name;
+        let name = &schedule.definition.name;
         let rule =
-            Rule::parse(&schedule.says.rule, HashKey::of(schedule.state.id)).expect("a rule");
+            Rule::parse(&schedule.definition.rule, HashKey::of(schedule.state.id)).expect("a rule");
         let rows = record
             .launches
             .get(name)
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let mut expected = rule.next(schedule.says.since);
+        let mut expected = rule.next(schedule.definition.since);
         let mut last = None;
         for row in rows {
             assert_eq!(

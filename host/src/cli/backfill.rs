@@ -13,7 +13,7 @@ use super::Common;
 use super::output::{self, Failure};
 use super::schedule::By;
 use crate::clock::{Clock, Timestamp};
-use crate::db::backfills::{self, Ends};
+use crate::db::backfills::{self, LaunchTotals};
 use crate::db::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
 use crate::engine::backfill::{self, BackfillError};
 use crate::engine::schedules::{self as orders, ScheduleError};
@@ -70,14 +70,14 @@ impl Backfill {
 /// A backfill, and what has become of its launches.
 struct Seen {
     backfill: backfills::Backfill,
-    ends: Ends,
+    ends: LaunchTotals,
 }
 
 impl Seen {
     async fn of(tx: &mut Tx, id: BackfillId) -> Result<Seen, ScheduleError> {
         let found = backfills::find(tx, id).await?;
         let backfill = found.ok_or(BackfillError::Unknown(id))?;
-        let ends = backfills::ends(tx, id).await?;
+        let ends = backfills::launch_totals(tx, id).await?;
         Ok(Seen { backfill, ends })
     }
 
@@ -144,7 +144,7 @@ impl Seen {
 
     /// Every slot was launched with success, or left alone.
     fn has_succeeded(&self) -> bool {
-        let Ends {
+        let LaunchTotals {
             failed, cancelled, ..
         } = self.ends;
         self.backfill.status == BackfillStatus::Done && failed + cancelled == 0
@@ -251,7 +251,7 @@ async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
     let mut tx = db.read().await?;
     let mut all = Vec::new();
     for backfill in backfills::list(&mut tx, limit).await? {
-        let ends = backfills::ends(&mut tx, backfill.id).await?;
+        let ends = backfills::launch_totals(&mut tx, backfill.id).await?;
         all.push(Seen { backfill, ends });
     }
     if common.json {

@@ -87,7 +87,7 @@ fn outage(text: &str) -> Result<Outage, String> {
 /// A schedule that the file does not have any more.
 fn removed(schedule: Schedule) -> LeftOut {
     LeftOut {
-        name: schedule.says.name,
+        name: schedule.definition.name,
         why: "the file removes it".to_owned(),
     }
 }

@@ -270,7 +270,7 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     }
     output::line(&format!(
         "added {}: {}, next at {}",
-        row.says.name,
+        row.definition.name,
         shown::rule_text(&row),
         cell(&row.state.next_slot)
     ))?;
@@ -367,11 +367,11 @@ async fn list(common: &Common) -> Result<(), Failure> {
             let rule = shown::rule_text(&row);
             let state = shown::state(&row).to_owned();
             [
-                row.says.name,
-                row.says.package,
-                cell(&row.says.task),
+                row.definition.name,
+                row.definition.package,
+                cell(&row.definition.task),
                 rule,
-                row.says.rule.timezone,
+                row.definition.rule.timezone,
                 row.state.origin.to_string(),
                 state,
                 cell(&row.state.next_slot),

@@ -49,7 +49,7 @@ pub struct Backfill {
 
 /// How far the cursor of a backfill moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct BackfillStep {
     pub id: BackfillId,
     pub from: Timestamp,
     pub to: Timestamp,
@@ -60,7 +60,7 @@ pub struct Step {
 
 /// What has become of the launches of a backfill.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Ends {
+pub struct LaunchTotals {
     pub succeeded: i64,
     /// Failed for good, abandoned, or ended without anybody knowing how.
     pub failed: i64,
@@ -175,7 +175,7 @@ pub async fn running(tx: &mut Tx) -> Result<Vec<Backfill>, DbError> {
 }
 
 /// Move the cursor of one that runs. False when it was moved or ended meanwhile.
-pub async fn advance(tx: &mut Tx, step: &Step) -> Result<bool, DbError> {
+pub async fn advance(tx: &mut Tx, step: &BackfillStep) -> Result<bool, DbError> {
     let rows = on!(tx, |conn| sqlx::query(ADVANCE)
         .bind(step.id)
         .bind(step.from)
@@ -216,7 +216,7 @@ pub async fn unfinished(tx: &mut Tx, backfill: &Backfill) -> Result<i64, DbError
 }
 
 /// The slots from `first` to `last`, both included, of which a launch that was not by hand has succeeded or is not over.
-pub async fn cared_for(
+pub async fn covered_slots(
     tx: &mut Tx,
     schedule: ScheduleId,
     first: Timestamp,
@@ -231,12 +231,12 @@ pub async fn cared_for(
 }
 
 /// What has become of its launches.
-pub async fn ends(tx: &mut Tx, id: BackfillId) -> Result<Ends, DbError> {
+pub async fn launch_totals(tx: &mut Tx, id: BackfillId) -> Result<LaunchTotals, DbError> {
     let rows: Vec<(LaunchStatus, i64)> = on!(tx, |conn| sqlx::query_as(ENDS)
         .bind(id)
         .fetch_all(conn)
         .await)?;
-    let mut ends = Ends::default();
+    let mut ends = LaunchTotals::default();
     for (status, count) in rows {
         let counted = match status {
             LaunchStatus::Succeeded => &mut ends.succeeded,
@@ -255,7 +255,7 @@ pub async fn ends(tx: &mut Tx, id: BackfillId) -> Result<Ends, DbError> {
 }
 
 /// Skip its launches that have not begun; gives how many. What was begun goes on.
-pub async fn skip_not_begun(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
+pub async fn skip_unstarted(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
     Ok(on!(tx, |conn| sqlx::query(SKIP_NOT_BEGUN)
         .bind(id)
         .bind(now)

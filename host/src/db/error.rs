@@ -31,7 +31,7 @@ pub enum DbError {
 
 impl DbError {
     /// Whether the same call may succeed later without anybody changing the program.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(
             self,
             DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)

@@ -20,7 +20,7 @@ words! {
         PackageRejected => "package_rejected",
         PackageMissing => "package_missing",
         VersionPending => "version_pending",
-        VersionKeptOut => "version_kept_out",
+        VersionBlocked => "version_blocked",
         VersionApproved => "version_approved",
         VersionRejected => "version_rejected",
         PackageRolledBack => "package_rolled_back",

@@ -34,7 +34,7 @@ pub struct Host {
 
 /// A host that was found gone.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Buried {
+pub struct DeadHost {
     pub id: HostId,
     pub name: String,
 }
@@ -83,7 +83,7 @@ pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
 }
 
 /// Say that the host lives. False when somebody has buried it meanwhile.
-pub async fn beat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
+pub async fn heartbeat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
     Ok(touch(tx, BEAT, id, now).await? == 1)
 }
 
@@ -110,7 +110,11 @@ async fn touch(tx: &mut Tx, sql: &'static str, id: HostId, now: Timestamp) -> Re
 }
 
 /// Bury earlier lives of `name`. Only for the process that holds the lock of that name.
-pub async fn bury_name(tx: &mut Tx, name: &str, now: Timestamp) -> Result<Vec<Buried>, DbError> {
+pub async fn mark_predecessors_dead(
+    tx: &mut Tx,
+    name: &str,
+    now: Timestamp,
+) -> Result<Vec<DeadHost>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(BURY_NAME)
         .bind(name)
         .bind(now)
@@ -119,11 +123,11 @@ pub async fn bury_name(tx: &mut Tx, name: &str, now: Timestamp) -> Result<Vec<Bu
 }
 
 /// Bury hosts whose last heartbeat is before `silent_since`.
-pub async fn bury_silent(
+pub async fn mark_silent_dead(
     tx: &mut Tx,
     silent_since: Timestamp,
     now: Timestamp,
-) -> Result<Vec<Buried>, DbError> {
+) -> Result<Vec<DeadHost>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(BURY_SILENT)
         .bind(silent_since)
         .bind(now)

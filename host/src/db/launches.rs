@@ -167,7 +167,7 @@ pub async fn list(
 }
 
 /// When the launch of the newest slot of a schedule ended: none inside while it has not, none at all without a slot.
-pub async fn newest_end(
+pub async fn newest_finished_at(
     tx: &mut Tx,
     schedule: ScheduleId,
 ) -> Result<Option<Option<Timestamp>>, DbError> {
@@ -179,7 +179,7 @@ pub async fn newest_end(
 
 /// How the newest `limit` launches of a schedule ended that have, newest slot first, and when each was decided; those
 /// by hand and of backfills are not asked for.
-pub async fn newest_ends(
+pub async fn recent_outcomes(
     tx: &mut Tx,
     schedule: ScheduleId,
     limit: i64,

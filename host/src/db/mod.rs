@@ -28,6 +28,7 @@ pub mod backfills;
 pub mod buckets;
 pub mod changes;
 pub mod events;
+pub mod history;
 pub mod hosts;
 pub mod launches;
 pub mod overlap;
@@ -41,7 +42,6 @@ pub mod schedules;
 pub mod sidecars;
 pub mod stats;
 pub mod task_runs;
-pub mod trail;
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub const REASON: &str = "overlap";
 
 /// A launch that is not over.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Unfinished {
+pub struct UnfinishedLaunch {
     pub id: LaunchId,
     pub schedule_id: ScheduleId,
     pub kind: LaunchKind,
@@ -33,7 +33,7 @@ pub struct Unfinished {
 
 /// A schedule of which launches wait for their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
-pub struct Queue {
+pub struct QueuedSchedule {
     pub id: ScheduleId,
     pub revision: i64,
     /// How many of them were decided before their fire time, which has come.
@@ -131,11 +131,14 @@ const END_IDLE: Batch = Batch {
 pub const STATEMENTS: &[&str] = &[ANY_QUEUED, QUEUES, SKIP_QUEUE];
 
 /// The launches of schedules that are not over, in the order in which they were decided.
-pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unfinished>, DbError> {
-    let mut all: Vec<Unfinished> = Vec::new();
+pub async fn unfinished(
+    tx: &mut Tx,
+    schedules: &[ScheduleId],
+) -> Result<Vec<UnfinishedLaunch>, DbError> {
+    let mut all: Vec<UnfinishedLaunch> = Vec::new();
     for piece in pieces(schedules) {
         let sql = UNFINISHED.sql(tx, piece.len());
-        let rows: Vec<Unfinished> = on!(tx, |conn| {
+        let rows: Vec<UnfinishedLaunch> = on!(tx, |conn| {
             let mut query = sqlx::query_as(sql);
             for schedule in piece {
                 query = query.bind(*schedule);
@@ -158,7 +161,7 @@ pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Unf
 
 /// The schedules of which a launch whose fire time has come waits for its turn. Slots of one that is paused go on
 /// waiting.
-pub async fn queues(tx: &mut Tx, now: Timestamp) -> Result<Vec<Queue>, DbError> {
+pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedSchedule>, DbError> {
     let any: i64 = on!(tx, |conn| sqlx::query_scalar(ANY_QUEUED)
         .bind(now)
         .fetch_one(conn)
@@ -190,7 +193,7 @@ pub async fn going_on(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<Sched
 }
 
 /// Let launches go that waited for their turn, in the name of `host`.
-pub async fn open(
+pub async fn open_queued(
     tx: &mut Tx,
     host: HostId,
     launches: &[LaunchId],
@@ -215,7 +218,7 @@ pub async fn skip(tx: &mut Tx, skipped: &[Displaced], now: Timestamp) -> Result<
 }
 
 /// Skip every launch of a schedule that waits for its turn, or that nobody has taken yet, for `reason`.
-pub async fn skip_queue(
+pub async fn skip_unstarted(
     tx: &mut Tx,
     schedule: ScheduleId,
     reason: &'static str,

@@ -42,7 +42,7 @@ pub struct Version {
 
 /// A decision to put on the record.
 #[derive(Debug, Clone, Copy)]
-pub struct Verdict<'a> {
+pub struct VersionReview<'a> {
     pub decision: VersionDecision,
     pub by: &'a str,
     pub note: Option<&'a str>,
@@ -107,7 +107,7 @@ pub(super) async fn seen(
 }
 
 /// Note that a version comes in force, before it does; nothing when it is.
-pub(super) async fn came_in_force(
+pub(super) async fn record_activation(
     tx: &mut Tx,
     package: &str,
     digest: &ArtifactDigest,
@@ -128,7 +128,7 @@ pub async fn decide(
     tx: &mut Tx,
     package: &str,
     digest: &ArtifactDigest,
-    verdict: Verdict<'_>,
+    verdict: VersionReview<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
     set(tx, DECIDE, package, digest, verdict, now).await
@@ -138,11 +138,11 @@ pub async fn decide(
 ///
 /// A host whose folder still holds one of them must not put it in force when it comes back. What was
 /// rejected stays that.
-pub async fn keep_out_later(
+pub async fn block_newer(
     tx: &mut Tx,
     package: &str,
     digest: &ArtifactDigest,
-    verdict: Verdict<'_>,
+    verdict: VersionReview<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
     set(tx, KEEP_OUT_LATER, package, digest, verdict, now).await
@@ -153,7 +153,7 @@ async fn set(
     sql: &'static str,
     package: &str,
     digest: &ArtifactDigest,
-    verdict: Verdict<'_>,
+    verdict: VersionReview<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(sql)
@@ -192,14 +192,14 @@ pub async fn decision(
 }
 
 /// The versions that no host may go on with, each with its package's name.
-pub async fn kept_out(tx: &mut Tx) -> Result<Vec<(String, ArtifactDigest)>, DbError> {
+pub async fn blocked(tx: &mut Tx) -> Result<Vec<(String, ArtifactDigest)>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(KEPT_OUT)
         .fetch_all(conn)
         .await)?)
 }
 
 /// When anything was last decided about any version.
-pub async fn decided_last(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
+pub async fn last_decided_at(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_scalar(DECIDED_LAST)
         .fetch_one(conn)
         .await)?)

@@ -71,7 +71,7 @@ impl PackageRow {
 
 /// A package that a host has loaded.
 #[derive(Debug, Clone)]
-pub struct Loaded<'a> {
+pub struct LoadedPackage<'a> {
     pub name: &'a str,
     pub digest: &'a ArtifactDigest,
     pub form: &'a str,
@@ -178,7 +178,7 @@ pub const STATEMENTS: &[&str] = &[
 ];
 
 /// Make others wait who decide about the package of that name, which need not be known, until this transaction ends.
-pub async fn claim(tx: &mut Tx, name: &str) -> Result<(), DbError> {
+pub async fn lock_or_create(tx: &mut Tx, name: &str) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(CLAIM)
         .bind(name)
         .execute(conn)
@@ -188,7 +188,7 @@ pub async fn claim(tx: &mut Tx, name: &str) -> Result<(), DbError> {
 }
 
 /// The same for a package that is known; gives it.
-pub async fn locked(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
+pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
     on!(tx, |conn| sqlx::query(LOCK)
         .bind(name)
         .execute(conn)
@@ -201,12 +201,12 @@ pub async fn locked(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbErr
 pub async fn publish(
     tx: &mut Tx,
     host: HostId,
-    package: &Loaded<'_>,
+    package: &LoadedPackage<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    claim(tx, package.name).await?;
+    lock_or_create(tx, package.name).await?;
     keep(tx, package, now).await?;
-    package_versions::came_in_force(tx, package.name, package.digest, now).await?;
+    package_versions::record_activation(tx, package.name, package.digest, now).await?;
     on!(tx, |conn| sqlx::query(PUBLISH)
         .bind(package.name)
         .bind(package.digest.as_str())
@@ -219,7 +219,11 @@ pub async fn publish(
 }
 
 /// Put on the record that the newest file of a package is kept out, with its bytes: another version is in force.
-pub async fn hold(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(), DbError> {
+pub async fn set_pending(
+    tx: &mut Tx,
+    package: &LoadedPackage<'_>,
+    now: Timestamp,
+) -> Result<(), DbError> {
     keep(tx, package, now).await?;
     on!(tx, |conn| sqlx::query(HOLD)
         .bind(package.name)
@@ -231,7 +235,7 @@ pub async fn hold(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(
     Ok(())
 }
 
-async fn keep(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(), DbError> {
+async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(KEEP_ARTIFACT)
         .bind(package.digest.as_str())
         .bind(package.form)
@@ -244,14 +248,14 @@ async fn keep(tx: &mut Tx, package: &Loaded<'_>, now: Timestamp) -> Result<(), D
 }
 
 /// Put a version in force that is on the record, and keep out `held`, the version of the newest file, if it is another.
-pub async fn put_in_force(
+pub async fn activate(
     tx: &mut Tx,
     name: &str,
     digest: &ArtifactDigest,
     held: Option<&ArtifactDigest>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    package_versions::came_in_force(tx, name, digest, now).await?;
+    package_versions::record_activation(tx, name, digest, now).await?;
     on!(tx, |conn| sqlx::query(PUT_IN_FORCE)
         .bind(name)
         .bind(digest.as_str())
@@ -264,7 +268,7 @@ pub async fn put_in_force(
 }
 
 /// Put on the record that the newest file of a package is the version in force again.
-pub async fn restore(tx: &mut Tx, name: &str) -> Result<(), DbError> {
+pub async fn clear_pending(tx: &mut Tx, name: &str) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(RESTORE)
         .bind(name)
         .execute(conn)

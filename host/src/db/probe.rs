@@ -5,8 +5,8 @@
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::{
-    DbError, Tx, backfills, buckets, changes, events, hosts, launches, on, overlap,
-    package_versions, packages, recovery, runs, schedules, sidecars, stats, task_runs, trail,
+    DbError, Tx, backfills, buckets, changes, events, history, hosts, launches, on, overlap,
+    package_versions, packages, recovery, runs, schedules, sidecars, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -53,7 +53,7 @@ pub fn statements(tx: &Tx) -> Vec<&'static str> {
         sidecars::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
-        trail::STATEMENTS,
+        history::STATEMENTS,
     ];
     let locking = [
         recovery::LOCKING_STATEMENTS,

@@ -11,7 +11,7 @@ use crate::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 
 /// A launch that nobody carries out any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Stray {
+pub struct OrphanedLaunch {
     pub launch_id: LaunchId,
     /// The run that was lost, or none when the launch was never taken.
     pub run_id: Option<RunId>,
@@ -35,15 +35,15 @@ pub struct Stray {
 
 /// What recovery makes of a stray launch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct RecoveryDecision {
     pub launch_id: LaunchId,
     pub run_id: Option<RunId>,
-    pub fate: Fate,
+    pub action: RecoveryAction,
 }
 
 /// The end of a stray launch, or its new beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum RecoveryAction {
     /// It is run again.
     Again,
     /// It is given up, for this reason.
@@ -54,14 +54,14 @@ pub enum Fate {
     Cancelled,
 }
 
-impl Fate {
+impl RecoveryAction {
     /// The status and the reason of a launch that has come to its end.
     fn end(self) -> Option<(LaunchStatus, Option<&'static str>)> {
         match self {
-            Fate::Again => None,
-            Fate::Abandoned(reason) => Some((LaunchStatus::Abandoned, Some(reason))),
-            Fate::Unknown => Some((LaunchStatus::Unknown, None)),
-            Fate::Cancelled => Some((LaunchStatus::Cancelled, Some(overlap::REASON))),
+            RecoveryAction::RunAgain => None,
+            RecoveryAction::Abandon(reason) => Some((LaunchStatus::Abandoned, Some(reason))),
+            RecoveryAction::MarkUnknown => Some((LaunchStatus::Unknown, None)),
+            RecoveryAction::Cancel => Some((LaunchStatus::Cancelled, Some(overlap::REASON))),
         }
     }
 }
@@ -133,12 +133,12 @@ pub const LOCKING_STATEMENTS: &[&str] = &[LOST_RUNS_LOCKED, LOST_LAUNCHES_LOCKED
 
 /// Runs whose lease has expired or whose host's life is over, and runs whose retry has been due
 /// since `retry_before` without any host that could take it; for this transaction to recover.
-pub async fn lost_runs(
+pub async fn orphaned_runs(
     tx: &mut Tx,
     now: Timestamp,
     retry_before: Timestamp,
     limit: i64,
-) -> Result<Vec<Stray>, DbError> {
+) -> Result<Vec<OrphanedLaunch>, DbError> {
     let sql = tx.lock_rows(LOST_RUNS, LOST_RUNS_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(now)
@@ -149,12 +149,12 @@ pub async fn lost_runs(
 }
 
 /// Launches without a run whose host died, or that `host` could have taken since before `untouched_since`.
-pub async fn lost_launches(
+pub async fn orphaned_launches(
     tx: &mut Tx,
     host: HostId,
     untouched_since: Timestamp,
     limit: i64,
-) -> Result<Vec<Stray>, DbError> {
+) -> Result<Vec<OrphanedLaunch>, DbError> {
     let sql = tx.lock_rows(LOST_LAUNCHES, LOST_LAUNCHES_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(untouched_since)
@@ -166,7 +166,7 @@ pub async fn lost_launches(
 
 /// The launches of earlier starts that `host` has taken up, and that nobody runs yet: each with its schedule's name
 /// and its slot.
-pub async fn unfinished_starts(
+pub async fn unclaimed_startups(
     tx: &mut Tx,
     host: HostId,
 ) -> Result<Vec<(LaunchId, String, Timestamp)>, DbError> {
@@ -178,10 +178,10 @@ pub async fn unfinished_starts(
 
 /// Carry verdicts out: lose the runs, then open their launches again in the name of `host`, or give them up, which the
 /// next launches of their schedules are told.
-pub async fn carry_out(
+pub async fn apply(
     tx: &mut Tx,
     host: HostId,
-    verdicts: &[Verdict],
+    verdicts: &[RecoveryDecision],
     why: &str,
     now: Timestamp,
 ) -> Result<(), DbError> {
@@ -199,9 +199,9 @@ pub async fn carry_out(
             query.execute(conn).await.map(|_| ())
         })?;
     }
-    let (again, ended): (Vec<&Verdict>, Vec<&Verdict>) = verdicts
+    let (again, ended): (Vec<&RecoveryDecision>, Vec<&RecoveryDecision>) = verdicts
         .iter()
-        .partition(|verdict| verdict.fate == Fate::Again);
+        .partition(|verdict| verdict.action == RecoveryAction::RunAgain);
     for piece in pieces(&again) {
         let reopen_sql = REOPEN.sql(tx, piece.len());
         on!(tx, |conn| {
@@ -218,7 +218,7 @@ pub async fn carry_out(
         let rows: Vec<(ScheduleId, Timestamp, LaunchStatus)> = on!(tx, |conn| {
             let mut query = sqlx::query_as(end_sql);
             for verdict in piece {
-                let end = verdict.fate.end();
+                let end = verdict.action.end();
                 query = query
                     .bind(verdict.launch_id)
                     .bind(end.map(|(status, _)| status))

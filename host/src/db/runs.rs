@@ -13,7 +13,7 @@ use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId
 
 /// A launch that a host is about to run, with what the run is told.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Taken {
+pub struct ClaimedLaunch {
     #[sqlx(rename = "id")]
     pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
@@ -37,13 +37,13 @@ pub struct Taken {
 
 /// A waiting run that a host continues.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Continued {
+pub struct ClaimedRetry {
     pub run_id: RunId,
     /// The fence of this taking.
     pub fence: i64,
     pub is_recovery: bool,
     #[sqlx(flatten)]
-    pub taken: Taken,
+    pub launch: ClaimedLaunch,
 }
 
 /// A run to begin.
@@ -54,12 +54,12 @@ pub struct NewRun {
     pub schedule_id: ScheduleId,
     pub is_recovery: bool,
     pub digest: ArtifactDigest,
-    pub hashes: Hashes,
+    pub hashes: RunHashes,
 }
 
 /// The SHA-256, in lower-case hexadecimal, of what a run goes by besides its code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hashes {
+pub struct RunHashes {
     /// Of what its host's sidecar grants.
     pub grants: Option<String>,
     /// Of the context without what the host adds.
@@ -268,12 +268,12 @@ pub const STATEMENTS: &[&str] = &[
 pub const LOCKING_STATEMENTS: &[&str] = &[TAKE_LOCKED, WAITING_LOCKED];
 
 /// Up to `limit` open launches whose time has come and that `host` can run, the earliest first, for this transaction to begin.
-pub async fn open(
+pub async fn claimable(
     tx: &mut Tx,
     host: HostId,
     now: Timestamp,
     limit: i64,
-) -> Result<Vec<Taken>, DbError> {
+) -> Result<Vec<ClaimedLaunch>, DbError> {
     let sql = tx.lock_rows(TAKE, TAKE_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(now)
@@ -287,7 +287,7 @@ pub async fn open(
 pub const FIRST_FENCE: i64 = 1;
 
 /// Insert runs, leased to `host` until `lease_until`, and link them to their launches.
-pub async fn begin(
+pub async fn start(
     tx: &mut Tx,
     host: HostId,
     runs: &[NewRun],
@@ -324,15 +324,15 @@ pub async fn begin(
 }
 
 /// Take up to `limit` waiting runs whose retry is due.
-pub async fn take_waiting(
+pub async fn claim_retries(
     tx: &mut Tx,
     host: HostId,
     now: Timestamp,
     lease_until: Timestamp,
     limit: i64,
-) -> Result<Vec<Continued>, DbError> {
+) -> Result<Vec<ClaimedRetry>, DbError> {
     let sql = tx.lock_rows(WAITING, WAITING_LOCKED);
-    let waiting: Vec<Continued> = on!(tx, |conn| sqlx::query_as(sql)
+    let waiting: Vec<ClaimedRetry> = on!(tx, |conn| sqlx::query_as(sql)
         .bind(now)
         .bind(host)
         .bind(limit)
@@ -348,7 +348,7 @@ pub async fn take_waiting(
                 .execute(&mut *conn)
                 .await?;
             sqlx::query(CONTINUE_LAUNCH)
-                .bind(run.taken.launch_id)
+                .bind(run.launch.launch_id)
                 .execute(&mut *conn)
                 .await?;
         });
@@ -357,7 +357,7 @@ pub async fn take_waiting(
 }
 
 /// Put on the record what a run that was taken again goes by now.
-pub async fn go_by(tx: &mut Tx, run: RunId, hashes: &Hashes) -> Result<(), DbError> {
+pub async fn set_run_hashes(tx: &mut Tx, run: RunId, hashes: &RunHashes) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(GO_BY)
         .bind(run)
         .bind(hashes.grants.as_deref())
@@ -459,7 +459,7 @@ pub async fn record_tasks(
     fence: i64,
     tasks: &[TaskRun],
 ) -> Result<bool, DbError> {
-    let held = hold(tx, run, fence).await?;
+    let held = lock_if_current(tx, run, fence).await?;
     if held {
         let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
         task_runs::insert(tx, &tasks).await?;
@@ -468,7 +468,7 @@ pub async fn record_tasks(
 }
 
 /// Whether `fence` is the fence of a run that goes on; nobody takes it until the end of the transaction.
-pub async fn hold(tx: &mut Tx, run: RunId, fence: i64) -> Result<bool, DbError> {
+pub async fn lock_if_current(tx: &mut Tx, run: RunId, fence: i64) -> Result<bool, DbError> {
     let held = on!(tx, |conn| sqlx::query(HOLD)
         .bind(run)
         .bind(fence)

@@ -51,7 +51,7 @@ impl Revision {
 
 /// Where a schedule stands.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct State {
+pub struct ScheduleState {
     pub id: ScheduleId,
     pub origin: Origin,
     pub revision: i64,
@@ -98,14 +98,14 @@ pub struct Pause<'a> {
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct Schedule {
     #[sqlx(flatten)]
-    pub state: State,
+    pub state: ScheduleState,
     #[sqlx(flatten)]
-    pub says: Revision,
+    pub definition: Revision,
 }
 
 /// A schedule that has a slot to decide.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Due {
+pub struct DueSchedule {
     pub id: ScheduleId,
     pub revision: i64,
     pub cursor_at: Timestamp,
@@ -119,7 +119,7 @@ pub struct Due {
 
 /// A compare-and-set of a schedule's cursor.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Advance {
+pub struct CursorMove {
     pub id: ScheduleId,
     pub revision: i64,
     pub from: Timestamp,
@@ -388,7 +388,7 @@ pub async fn set_skips(
 }
 
 /// Count so many launches less: they were skipped after all.
-pub async fn uncount(tx: &mut Tx, id: ScheduleId, launches: i64) -> Result<(), DbError> {
+pub async fn decrement_launches(tx: &mut Tx, id: ScheduleId, launches: i64) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(UNCOUNT)
         .bind(id)
         .bind(launches)
@@ -400,7 +400,7 @@ pub async fn uncount(tx: &mut Tx, id: ScheduleId, launches: i64) -> Result<(), D
 
 /// A schedule whose pause is over, for this transaction to resume; one at a time, since there may be many slots to
 /// settle.
-pub async fn pauses_over(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn expired_pause(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
     let sql = tx.lock_rows(PAUSES_OVER, PAUSES_OVER_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_scalar(sql)
         .bind(now)
@@ -409,7 +409,7 @@ pub async fn pauses_over(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>,
 }
 
 /// Those of `ids` that nobody else is changing, which nobody else changes until this transaction ends.
-pub async fn hold(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn lock_available(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
     let mut held = Vec::with_capacity(ids.len());
     for piece in pieces(ids) {
         let sql = tx.lock_rows(&HOLD, &HOLD_LOCKED).sql(tx, piece.len());
@@ -483,7 +483,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>, DbError> 
 }
 
 /// Where a schedule stands, also when it is deleted.
-pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<State>, DbError> {
+pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(STATE)
         .bind(id)
         .fetch_optional(conn)
@@ -491,7 +491,7 @@ pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<State>, DbError
 }
 
 /// The schedules whose next slot is made when a launch ends.
-pub async fn counting_from_ends(tx: &mut Tx) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn after_completion(tx: &mut Tx) -> Result<Vec<ScheduleId>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_scalar(COUNTING_FROM_ENDS)
         .fetch_all(conn)
         .await)?)
@@ -538,7 +538,7 @@ pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
 }
 
 /// Up to `limit` schedules whose next slot has come, the earliest first, for this transaction to decide.
-pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due>, DbError> {
+pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueSchedule>, DbError> {
     let sql = tx.lock_rows(DUE, DUE_LOCKED);
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(now)
@@ -548,7 +548,7 @@ pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<Due>, Db
 }
 
 /// Move cursors; gives the schedules whose cursor and revision were still as read.
-pub async fn advance(tx: &mut Tx, moves: &[Advance]) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId>, DbError> {
     let mut won = Vec::with_capacity(moves.len());
     for piece in pieces(moves) {
         let advance_sql = ADVANCE.sql(tx, piece.len());

@@ -35,7 +35,7 @@ pub struct Counts {
 
 /// What health is judged by, at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
-pub struct Signs {
+pub struct HealthSigns {
     /// Enabled schedules whose next slot is overdue: nobody decides.
     pub overdue_schedules: i64,
     /// Open launches that nobody has taken for too long, and runs whose lease has expired.
@@ -96,7 +96,7 @@ pub const STATEMENTS: &[&str] = &[
 
 /// A run that is not over.
 #[derive(Debug, Clone, Copy, PartialEq, FromRow)]
-pub struct RunGoingOn {
+pub struct ActiveRun {
     pub launch_id: LaunchId,
     pub started_at: Timestamp,
     /// When a task is to be called again, while the run waits for that.
@@ -125,11 +125,11 @@ pub async fn lags(
 }
 
 /// Look for signs of ill health: what should have happened before `overdue_since`, and cursors after `ahead_of`.
-pub async fn signs(
+pub async fn health_signs(
     tx: &mut Tx,
     overdue_since: Timestamp,
     ahead_of: Timestamp,
-) -> Result<Signs, DbError> {
+) -> Result<HealthSigns, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(SIGNS)
         .bind(overdue_since)
         .bind(ahead_of)
@@ -170,7 +170,7 @@ pub async fn durations(
 }
 
 /// The runs that are not over, of all schedules.
-pub async fn going_on(tx: &mut Tx) -> Result<Vec<RunGoingOn>, DbError> {
+pub async fn active_runs(tx: &mut Tx) -> Result<Vec<ActiveRun>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(GOING_ON)
         .fetch_all(conn)
         .await)?)

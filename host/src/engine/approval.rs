@@ -17,7 +17,7 @@ pub use error::PackageError;
 
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
-use crate::db::package_versions::{self, Verdict, Version, VersionDecision};
+use crate::db::package_versions::{self, Version, VersionDecision, VersionReview};
 use crate::db::packages::{self, PackageRow};
 use crate::db::{DbError, Tx, changes};
 use crate::ids::ArtifactDigest;
@@ -84,8 +84,8 @@ pub struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    fn verdict(self, decision: VersionDecision) -> Verdict<'a> {
-        Verdict {
+    fn verdict(self, decision: VersionDecision) -> VersionReview<'a> {
+        VersionReview {
             decision,
             by: self.by,
             note: self.note,
@@ -134,7 +134,7 @@ pub async fn approve(
     check_pins(tx, name, &held).await?;
     let verdict = order.verdict(VersionDecision::Approved);
     package_versions::decide(tx, name, &held, verdict, now).await?;
-    packages::put_in_force(tx, name, &held, None, now).await?;
+    packages::activate(tx, name, &held, None, now).await?;
     let what = format!("{} in place of {}", held.short(), before.short());
     record(tx, now, EventKind::VersionApproved, name, &what, order).await?;
     decided(tx, row, held, before).await
@@ -193,7 +193,7 @@ pub async fn roll_back(
     }
     check_pins(tx, &name, &digest).await?;
     let against = order.verdict(VersionDecision::RolledBack);
-    package_versions::keep_out_later(tx, &name, &digest, against, now).await?;
+    package_versions::block_newer(tx, &name, &digest, against, now).await?;
     let chosen = order.verdict(VersionDecision::Approved);
     package_versions::decide(tx, &name, &digest, chosen, now).await?;
     // A file that cannot be used is still the newest one, and holds neither version.
@@ -202,7 +202,7 @@ pub async fn roll_back(
         None => row.pending_digest.as_ref().or(Some(&before)),
     };
     let held = newest.filter(|newest| **newest != digest);
-    packages::put_in_force(tx, &name, &digest, held, now).await?;
+    packages::activate(tx, &name, &digest, held, now).await?;
     let what = format!("from {} to {}", before.short(), digest.short());
     record(tx, now, EventKind::PackageRolledBack, &name, &what, order).await?;
     decided(tx, row, digest, before).await
@@ -224,7 +224,7 @@ async fn record(
 
 /// The package, whose row nobody else changes until the transaction ends, and its version in force.
 async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), PackageError> {
-    match packages::locked(tx, name).await? {
+    match packages::lock(tx, name).await? {
         Some(row) => match row.digest.clone() {
             Some(digest) => Ok((row, digest)),
             None => Err(PackageError::NeverTaken {
@@ -394,7 +394,7 @@ async fn left_over(
 ) -> Result<Vec<(String, String)>, DbError> {
     let all = crate::db::schedules::list(tx, None, Some(name)).await?;
     let tasks = all.into_iter().filter_map(|schedule| {
-        let says = schedule.says;
+        let says = schedule.definition;
         says.task.map(|task| (says.name, task))
     });
     Ok(tasks

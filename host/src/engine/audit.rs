@@ -9,7 +9,7 @@ use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
-use crate::db::stats::{self, Counts, Signs};
+use crate::db::stats::{self, Counts, HealthSigns};
 use crate::db::{DbError, Tx, schedules};
 use crate::schedule::tzdata_version;
 use crate::telemetry::printable_line;
@@ -76,11 +76,11 @@ pub struct Health {
     /// What a person should look at, though the tower is well: one sentence each.
     pub notes: Vec<String>,
     #[serde(flatten)]
-    pub signs: Signs,
+    pub signs: HealthSigns,
 }
 
 /// Pure: judge health by its signs and by the clock's offset from the database's, in microseconds.
-pub fn judge(signs: Signs, offset_us: i64) -> Health {
+pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
     let mut issues = Vec::new();
     if signs.live_hosts == 0 && signs.schedules > 0 {
         issues.push(format!(
@@ -136,7 +136,7 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
 
 /// The health of the tower at `now`.
 pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Health, DbError> {
-    let signs = stats::signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
+    let signs = stats::health_signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
     let rejections = stats::rejections(tx).await?.into_iter();
     let notes = rejections.map(|(name, why)| {
         let why = printable_line(&why);
@@ -239,7 +239,7 @@ impl Engine {
                     shown(next)
                 );
                 let kind = EventKind::ScheduleReconciled;
-                events::record(&mut tx, now, kind, &schedule.says.name, &detail).await?;
+                events::record(&mut tx, now, kind, &schedule.definition.name, &detail).await?;
             }
         }
         tx.commit().await?;
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn each_sign_beyond_its_bound_is_an_issue() {
-        let well = Signs {
+        let well = HealthSigns {
             live_hosts: 1,
             schedules: 3,
             overdue_schedules: MISSED_MAX,
@@ -277,22 +277,22 @@ mod tests {
         assert!(judge(well, 0).healthy);
         for (ill, word) in [
             (
-                Signs {
+                HealthSigns {
                     live_hosts: 0,
                     ..well
                 },
                 "stopped",
             ),
             (
-                Signs {
+                HealthSigns {
                     overdue_schedules: 11,
                     ..well
                 },
                 "nobody has decided",
             ),
-            (Signs { stalled: 6, ..well }, "stood still"),
+            (HealthSigns { stalled: 6, ..well }, "stood still"),
             (
-                Signs {
+                HealthSigns {
                     cursors_ahead: 1,
                     ..well
                 },
@@ -308,6 +308,6 @@ mod tests {
 
     #[test]
     fn nobody_serving_nothing_is_well() {
-        assert!(judge(Signs::default(), 0).healthy);
+        assert!(judge(HealthSigns::default(), 0).healthy);
     }
 }

@@ -22,7 +22,7 @@ use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::backfills::{self, Backfill, Step};
+use crate::db::backfills::{self, Backfill, BackfillStep};
 use crate::db::events::{self, EventKind};
 use crate::db::launches::NewLaunch;
 use crate::db::schedules::{self, Schedule};
@@ -66,7 +66,7 @@ pub(super) async fn end_with(
         if backfill.schedule_id == schedule.state.id {
             let id = backfill.id;
             let detail = format!("{id}, as its schedule was removed");
-            end_cancelled(tx, id, &schedule.says.name, &detail, now).await?;
+            end_cancelled(tx, id, &schedule.definition.name, &detail, now).await?;
         }
     }
     Ok(())
@@ -108,7 +108,7 @@ impl Engine {
     ) -> Result<FilledBack, EngineError> {
         let mut tx = self.db.write().await?;
         // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
-        let held = schedules::hold(&mut tx, &[backfill.schedule_id]).await?;
+        let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
         if held.is_empty() {
             return Ok(WAITS);
         }
@@ -165,7 +165,7 @@ impl Engine {
             end_done(tx, &backfill, now).await?;
             return Ok(FilledBack::default());
         };
-        let package = packages::find(tx, &spec.says.package).await?;
+        let package = packages::find(tx, &spec.definition.package).await?;
         let present = package.filter(|package| package.missing_since.is_none());
         // One that is missing is waited for.
         let Some(digest) = present.and_then(|package| package.digest) else {
@@ -173,7 +173,7 @@ impl Engine {
         };
         let cared_for: BTreeSet<Timestamp> = match backfill.forced {
             true => BTreeSet::new(),
-            false => backfills::cared_for(tx, state.id, first, last)
+            false => backfills::covered_slots(tx, state.id, first, last)
                 .await?
                 .into_iter()
                 .collect(),
@@ -212,7 +212,7 @@ impl Engine {
 struct Portion {
     /// Each slot to be launched, and when.
     fire_times: Vec<(Timestamp, Timestamp)>,
-    step: Step,
+    step: BackfillStep,
 }
 
 /// Pure: what to launch of `slots`, which follow the cursor: `room` of them at most, and not those that are
@@ -225,7 +225,7 @@ fn portion(
     now: Timestamp,
 ) -> Portion {
     let spread = Duration::from_millis(u64::try_from(backfill.spread_ms).unwrap_or_default());
-    let mut step = Step {
+    let mut step = BackfillStep {
         id: backfill.id,
         from: backfill.cursor_at,
         to: backfill.cursor_at,
@@ -288,7 +288,7 @@ impl Maker<'_> {
             decision: Decision::Launched,
             reason: None,
             overlaps: None,
-            package: self.spec.says.package.clone(),
+            package: self.spec.definition.package.clone(),
             digest: Some(self.digest.clone()),
             context: backfill.context.clone(),
             overlap: None,
@@ -303,7 +303,7 @@ impl Maker<'_> {
 
 async fn end_done(tx: &mut Tx, backfill: &Backfill, now: Timestamp) -> Result<(), DbError> {
     backfills::finish(tx, backfill.id, BackfillStatus::Done, now).await?;
-    let ends = backfills::ends(tx, backfill.id).await?;
+    let ends = backfills::launch_totals(tx, backfill.id).await?;
     let detail = format!(
         "{}: {} succeeded, {} failed, {} cancelled, {} left alone",
         backfill.id, ends.succeeded, ends.failed, ends.cancelled, backfill.slots_skipped

@@ -129,7 +129,7 @@ impl RunBuckets {
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
         buckets::resize(tx, namespace, after).await?;
         // Last, because the renewal of the run's lease waits for whoever holds its row.
-        match runs::hold(tx, self.run, self.fence).await? {
+        match runs::lock_if_current(tx, self.run, self.fence).await? {
             true => Ok(bytes),
             false => Err(BucketError::NotHeld.into()),
         }

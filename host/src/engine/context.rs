@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::spec::Spec;
 use super::take::Work;
 use crate::clock::Timestamp;
-use crate::db::runs::Taken;
+use crate::db::runs::ClaimedLaunch;
 use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
 use crate::package::Package;
 use crate::wasm::RunFacts;
@@ -66,8 +66,8 @@ impl Facts {
     }
 
     pub(super) fn of(work: &Work, attempt: i64) -> Facts {
-        let taken = &work.taken;
-        let says = &work.spec.says;
+        let taken = &work.launch;
+        let says = &work.spec.definition;
         let stored = |text: &Option<String>| -> Value {
             text.as_deref()
                 .and_then(|text| serde_json::from_str(text).ok())
@@ -97,7 +97,11 @@ impl Facts {
 
 /// The user's part: the sidecar's as it is now, the schedule's over it as it was when the launch was decided, the
 /// trigger's on top.
-pub(super) fn of_user(package: Option<&Package>, spec: &Spec, taken: &Taken) -> Map<String, Value> {
+pub(super) fn of_user(
+    package: Option<&Package>,
+    spec: &Spec,
+    taken: &ClaimedLaunch,
+) -> Map<String, Value> {
     let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
     context.extend(spec.context.clone());
     if let Some(Ok(Value::Object(own))) = taken.context.as_deref().map(serde_json::from_str) {

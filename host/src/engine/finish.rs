@@ -70,7 +70,7 @@ impl Engine {
                 };
                 let spec = self.specs.get(&mut tx, id, state.revision).await?;
                 if spec.policies.pause_on_failure.is_some() && state.enabled {
-                    to_count.push((id, spec.says.name.clone()));
+                    to_count.push((id, spec.definition.name.clone()));
                 }
             }
         }
@@ -98,8 +98,11 @@ impl Engine {
             return Ok(());
         };
         // Those before a person looked are not held against it again.
-        let since = state.resumed_at.max(Some(spec.says.since)).unwrap_or(now);
-        let ends = launches::newest_ends(tx, id, i64::from(most)).await?;
+        let since = state
+            .resumed_at
+            .max(Some(spec.definition.since))
+            .unwrap_or(now);
+        let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
         let in_a_row = ends.iter().take_while(|(status, claimed_at)| {
             *status != LaunchStatus::Succeeded && *claimed_at >= since
         });
@@ -114,7 +117,7 @@ impl Engine {
             until: None,
         };
         if schedules::pause(tx, id, pause, now).await? {
-            let name = &spec.says.name;
+            let name = &spec.definition.name;
             tracing::error!(schedule = %name, "paused: {note}");
             let detail = format!("by {PAUSER}: {note}");
             events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;

@@ -97,7 +97,7 @@ impl Engine {
     async fn restore(&self, live: &Package, change: &Change) -> Result<(), EngineError> {
         let now = self.clock.now();
         let mut tx = self.db.write().await?;
-        packages::restore(&mut tx, &live.name).await?;
+        packages::clear_pending(&mut tx, &live.name).await?;
         let said = change.to_string();
         events::record(&mut tx, now, EventKind::PackageLoaded, &live.name, &said).await?;
         tx.commit().await?;
@@ -334,7 +334,7 @@ impl Engine {
         let (name, digest) = (&package.name, &package.digest);
         let settings = settings_of(package);
         // From here on nobody else decides about this package.
-        packages::claim(tx, name).await?;
+        packages::lock_or_create(tx, name).await?;
         let row = packages::find(tx, name).await?;
         let Some(News { bytes, said }) = news else {
             if row.and_then(|row| row.digest).as_ref() != Some(digest) {
@@ -436,7 +436,7 @@ async fn end_others(
     for schedule in schedules::list(tx, None, Some(package)).await? {
         let is_wanted = wanted
             .iter()
-            .any(|wanted| wanted.name == schedule.says.name);
+            .any(|wanted| wanted.name == schedule.definition.name);
         if is_of_package(schedule.state.origin) && !is_wanted {
             orders::end(tx, &schedule, now).await?;
         }
@@ -464,10 +464,10 @@ async fn follow(
         orders::add(tx, wanted, origin, now).await?;
         return Ok(());
     };
-    if !is_of_package(schedule.state.origin) || schedule.says.package != wanted.package {
+    if !is_of_package(schedule.state.origin) || schedule.definition.package != wanted.package {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let says = &schedule.says;
+    let says = &schedule.definition;
     let context: serde_json::Value = serde_json::from_str(&says.context).unwrap_or_default();
     let policies = serde_json::to_string(&wanted.policies).unwrap_or_default();
     let same = says.rule == wanted.rule

@@ -35,8 +35,8 @@ use serde::Serialize;
 use super::RecoveryLimits;
 use super::plan::Says;
 use crate::clock::Timestamp;
-use crate::db::overlap::Unfinished;
-use crate::db::schedules::Due;
+use crate::db::overlap::UnfinishedLaunch;
+use crate::db::schedules::DueSchedule;
 use crate::db::{Decision, LaunchStatus};
 use crate::ids::{LaunchId, LaunchKind};
 use crate::policy::{Defaults, Policies};
@@ -66,7 +66,7 @@ pub struct Tower {
 pub struct Scheduled {
     pub name: String,
     /// Where it stands; whether there is a next slot is said by `next_slot`.
-    pub due: Due,
+    pub due: DueSchedule,
     pub next_slot: Option<Timestamp>,
     /// While it is not, nothing of it is decided, but what runs, runs on.
     pub enabled: bool,
@@ -87,7 +87,7 @@ pub struct Takes {
 /// A launch that is not over.
 #[derive(Debug, Clone)]
 pub struct GoingOn {
-    pub launch: Unfinished,
+    pub launch: UnfinishedLaunch,
     /// When its run began, if it has one.
     pub started_at: Option<Timestamp>,
     /// When a task of it is to be called again, if it waits for that.

@@ -12,7 +12,7 @@ use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::package_versions;
-use crate::db::packages::{self, Loaded};
+use crate::db::packages::{self, LoadedPackage};
 use crate::db::{DbError, Tx};
 use crate::ids::ArtifactDigest;
 use crate::package::requests::list_requests;
@@ -87,7 +87,7 @@ impl Engine {
     /// Go on with the versions in force where a person decided against those that are live here.
     pub(super) async fn follow_decisions(&self, folder: &PluginsFolder) -> Result<(), EngineError> {
         let mut tx = self.db.read().await?;
-        let kept_out = package_versions::kept_out(&mut tx).await?;
+        let kept_out = package_versions::blocked(&mut tx).await?;
         drop(tx);
         for (name, digest) in kept_out {
             let live = self.packages.get(&name);
@@ -102,12 +102,12 @@ impl Engine {
 /// Put on the record that the file in the folder is kept out, as an event if it is news; gives the sentence that says so.
 pub(super) async fn keep_out(
     tx: &mut Tx,
-    loaded: &Loaded<'_>,
+    loaded: &LoadedPackage<'_>,
     entry: &Entry,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
     let row = packages::find(tx, loaded.name).await?;
-    packages::hold(tx, loaded, now).await?;
+    packages::set_pending(tx, loaded, now).await?;
     let Some(row) = row else { return Ok(None) };
     let name = loaded.name;
     let in_force = row.digest.as_ref().map_or("none", ArtifactDigest::short);
@@ -124,7 +124,7 @@ pub(super) async fn keep_out(
             ),
         ),
         Entry::KeptOut(decision) => (
-            EventKind::VersionKeptOut,
+            EventKind::VersionBlocked,
             format!(
                 "{digest} is kept out and {in_force} stays in force: it was {}; \
                  `{}` lets it in",

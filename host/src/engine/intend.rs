@@ -10,8 +10,8 @@ use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::launches::{self, NewLaunch};
-use crate::db::overlap::{self, Unfinished};
-use crate::db::schedules::{self, Advance, Due};
+use crate::db::overlap::{self, UnfinishedLaunch};
+use crate::db::schedules::{self, CursorMove, DueSchedule};
 use crate::db::{Tx, changes};
 use crate::ids::ScheduleId;
 use crate::policy::Beside;
@@ -70,7 +70,7 @@ impl Engine {
             None => plan::stand_still(due),
         });
         let mut plans: Vec<Plan> = plans.collect();
-        let moves: Vec<Advance> = plans.iter().map(|plan| plan.advance.clone()).collect();
+        let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
         let won: HashSet<ScheduleId> = schedules::advance(&mut tx, &moves)
             .await?
             .into_iter()
@@ -106,7 +106,11 @@ impl Engine {
         })
     }
 
-    async fn specs_of(&self, tx: &mut Tx, due: &[Due]) -> Result<Vec<Arc<Spec>>, EngineError> {
+    async fn specs_of(
+        &self,
+        tx: &mut Tx,
+        due: &[DueSchedule],
+    ) -> Result<Vec<Arc<Spec>>, EngineError> {
         let mut specs = Vec::with_capacity(due.len());
         for due in due {
             specs.push(self.specs.get(tx, due.id, due.revision).await?);
@@ -118,14 +122,14 @@ impl Engine {
     async fn beside(
         &self,
         tx: &mut Tx,
-        due: &[Due],
+        due: &[DueSchedule],
         specs: &[Arc<Spec>],
         now: Timestamp,
     ) -> Result<HashMap<ScheduleId, Beside>, EngineError> {
         let matters = due.iter().zip(specs);
         let matters = matters.filter(|(_, spec)| spec.policies.has_limit_at_once());
         let ids: Vec<ScheduleId> = matters.map(|(due, _)| due.id).collect();
-        let mut of_each: HashMap<ScheduleId, Vec<Unfinished>> = HashMap::new();
+        let mut of_each: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
         for launch in overlap::unfinished(tx, &ids).await? {
             of_each.entry(launch.schedule_id).or_default().push(launch);
         }

@@ -200,7 +200,7 @@ impl Engine {
         let proven_until = Instant::now() + self.settings.lease;
         let before = self.holding.to_renew();
         let mut tx = self.db.write().await?;
-        let was_buried = !hosts::beat(&mut tx, self.host, now).await?;
+        let was_buried = !hosts::heartbeat(&mut tx, self.host, now).await?;
         if was_buried {
             hosts::revive(&mut tx, self.host, now).await?;
             self.publish_all(&mut tx).await?;

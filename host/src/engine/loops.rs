@@ -435,9 +435,9 @@ impl Engine {
                 let mut tx = self.db.read().await?;
                 let counter = changes::counter(&mut tx).await?;
                 if last != Some(counter) {
-                    let counting = schedules::counting_from_ends(&mut tx).await?;
+                    let counting = schedules::after_completion(&mut tx).await?;
                     self.specs.note_counting_from_ends(counting);
-                    let decided = package_versions::decided_last(&mut tx).await?;
+                    let decided = package_versions::last_decided_at(&mut tx).await?;
                     if decided_last.replace(decided) != Some(decided) {
                         self.wake.folder();
                     }

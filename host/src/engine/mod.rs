@@ -208,16 +208,16 @@ pub enum EngineError {
 
 impl EngineError {
     /// Whether the same step may succeed later without anybody changing the program.
-    fn is_passing(&self) -> bool {
+    fn is_transient(&self) -> bool {
         match self {
-            EngineError::Db(error) => error.is_passing(),
+            EngineError::Db(error) => error.is_transient(),
             EngineError::NameLost(_) | EngineError::Bug(_) => false,
         }
     }
 
     /// Whether the database may take the same later, if only because somebody lets this host in again.
     fn may_pass(&self) -> bool {
-        self.is_passing() || matches!(self, EngineError::Db(DbError::Refused(_)))
+        self.is_transient() || matches!(self, EngineError::Db(DbError::Refused(_)))
     }
 }
 
@@ -281,7 +281,7 @@ impl Trouble {
         let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = outages.now.is_none();
         let is_aftermath = outages.over.is_some_and(|over| over.elapsed() < AFTERMATH);
-        if begins && is_aftermath && error.is_passing() {
+        if begins && is_aftermath && error.is_transient() {
             tracing::debug!("{doing}: {error}");
             return;
         }
@@ -289,7 +289,7 @@ impl Trouble {
             since: Instant::now(),
             said: HashSet::new(),
         });
-        if error.is_passing() {
+        if error.is_transient() {
             if begins {
                 tracing::error!("{doing}: {error}; trying again until it works");
             } else {

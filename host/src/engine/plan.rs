@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::db::launches::NewLaunch;
-use crate::db::overlap::{REASON, Unfinished};
-use crate::db::schedules::{Advance, Due, History};
+use crate::db::overlap::{REASON, UnfinishedLaunch};
+use crate::db::schedules::{CursorMove, DueSchedule, History};
 use crate::db::{Decision, LaunchStatus};
 use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use crate::policy::{
@@ -26,7 +26,7 @@ pub struct Plan {
     pub made_way: MadeWay,
     /// How long those may take that are asked to end.
     pub cancel_grace: Duration,
-    pub advance: Advance,
+    pub advance: CursorMove,
 }
 
 /// What a schedule says, and its host where it says nothing.
@@ -43,7 +43,7 @@ pub struct Says<'a> {
 /// When none has come although the schedule was found due, its next slot was wrong, for example from
 /// before a change of its zone's rules; then only that is corrected.
 pub fn plan(
-    due: &Due,
+    due: &DueSchedule,
     says: Says<'_>,
     beside: Beside,
     host: HostId,
@@ -133,7 +133,7 @@ pub fn plan(
         launches,
         made_way: beside.made_way,
         cancel_grace: says.policies.cancel_grace(),
-        advance: Advance {
+        advance: CursorMove {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,
@@ -198,11 +198,11 @@ pub fn taken_out(skips: Option<&str>) -> BTreeSet<Timestamp> {
 /// What of a schedule is not over, at `now`, in the order of `unfinished`.
 ///
 /// While it is paused, those of its slots that wait for their turn go on waiting, in nobody's way.
-pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<Active> {
-    let stands_aside = |launch: &&Unfinished| {
+pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) -> Vec<Active> {
+    let stands_aside = |launch: &&UnfinishedLaunch| {
         launch.status == LaunchStatus::Queued && !(enabled || launch.kind.is_by_hand())
     };
-    let stage = |launch: &Unfinished| match launch.status {
+    let stage = |launch: &UnfinishedLaunch| match launch.status {
         LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
         // It was early when it was decided; what is caught up or filled back is only spread.
         LaunchStatus::Queued
@@ -233,12 +233,12 @@ pub fn active(unfinished: &[Unfinished], enabled: bool, now: Timestamp) -> Vec<A
 }
 
 /// Decide nothing more about a schedule, leaving its cursor where it is.
-pub fn stand_still(due: &Due) -> Plan {
+pub fn stand_still(due: &DueSchedule) -> Plan {
     Plan {
         launches: Vec::new(),
         made_way: MadeWay::default(),
         cancel_grace: Duration::ZERO,
-        advance: Advance {
+        advance: CursorMove {
             id: due.id,
             revision: due.revision,
             from: due.cursor_at,
@@ -260,7 +260,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn planned(rule: (RuleKind, &str), due: &Due, now: &str) -> Plan {
+    fn planned(rule: (RuleKind, &str), due: &DueSchedule, now: &str) -> Plan {
         let text = RuleText::new(rule.0, rule.1, "UTC");
         let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
         let now = time(now);
@@ -279,8 +279,8 @@ mod tests {
         )
     }
 
-    fn due(next_slot: &str) -> Due {
-        Due {
+    fn due(next_slot: &str) -> DueSchedule {
+        DueSchedule {
             id: ScheduleId(uuid::Uuid::nil()),
             revision: 1,
             cursor_at: time("2026-01-01T00:00:00Z"),
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_counts_from_ends_goes_on_where_nothing_is_launched() {
-        let missing = Due {
+        let missing = DueSchedule {
             missing_since: Some(time("2026-01-01T00:00:00Z")),
             ..due("2026-01-01T00:30:00Z")
         };

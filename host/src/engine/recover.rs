@@ -7,8 +7,8 @@ use super::{Engine, EngineError};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::events::{self, EventKind};
-use crate::db::hosts::{self, Buried};
-use crate::db::recovery::{self, Fate, Stray, Verdict};
+use crate::db::hosts::{self, DeadHost};
+use crate::db::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use crate::db::{Tx, packages, schedules};
 use crate::ids::{RunId, ScheduleId};
 use crate::policy::Delivery;
@@ -39,42 +39,42 @@ pub struct Recovered {
 
 /// Pure: what becomes of a stray launch at `now`. `None` leaves it alone until something changes.
 pub fn verdict(
-    stray: &Stray,
+    stray: &OrphanedLaunch,
     delivery: Delivery,
     limits: &RecoveryLimits,
     now: Timestamp,
-) -> Option<Verdict> {
+) -> Option<RecoveryDecision> {
     let too_old = now.since(stray.claimed_at) > limits.age_max;
     // It may have done its work already, all of it or a part.
     let was_begun = stray.run_id.is_some();
     let fate = if was_begun && delivery == Delivery::AtMostOnce {
-        Fate::Unknown
+        RecoveryAction::MarkUnknown
     } else if stray.cancel_deadline.is_some() {
-        Fate::Cancelled
+        RecoveryAction::Cancel
     } else if stray.deleted_at.is_some() {
-        Fate::Abandoned("schedule_deleted")
+        RecoveryAction::Abandon("schedule_deleted")
     } else if !stray.enabled && !stray.kind.is_by_hand() {
         // What a person asked for goes on while the schedule is paused.
-        Fate::Abandoned("schedule_disabled")
+        RecoveryAction::Abandon("schedule_disabled")
     } else if stray.missing_since.is_some() {
         // It is recovered when its package comes back within the age limit.
         match too_old {
-            true => Fate::Abandoned("package_missing"),
-            false => Fate::Again,
+            true => RecoveryAction::Abandon("package_missing"),
+            false => RecoveryAction::RunAgain,
         }
     } else if too_old {
-        Fate::Abandoned("recovery_age")
+        RecoveryAction::Abandon("recovery_age")
     } else if stray.recoveries >= limits.attempts_max {
-        Fate::Abandoned("recovery_attempts")
+        RecoveryAction::Abandon("recovery_attempts")
     } else {
-        Fate::Again
+        RecoveryAction::RunAgain
     };
     // A run is lost in any case. Its launch opens again, and then waits for the package as others do.
-    let waits = fate == Fate::Again && stray.missing_since.is_some() && !was_begun;
-    (!waits).then_some(Verdict {
+    let waits = fate == RecoveryAction::RunAgain && stray.missing_since.is_some() && !was_begun;
+    (!waits).then_some(RecoveryDecision {
         launch_id: stray.launch_id,
         run_id: stray.run_id,
-        fate,
+        action,
     })
 }
 
@@ -85,12 +85,12 @@ impl Engine {
         let mut tx = self.db.write().await?;
         let lease = self.settings.lease;
         if self.pulse.is_witness(now, lease) {
-            let buried = hosts::bury_silent(&mut tx, now.minus(lease), now).await?;
+            let buried = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
             record_deaths(&mut tx, &buried, now).await?;
         }
 
         let retry_before = now.minus(limits.age_max);
-        let runs = recovery::lost_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
+        let runs = recovery::orphaned_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
         // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
         let untouched_since = if self.room.has_lasted(limits.lost_threshold, now) {
             now.minus(limits.lost_threshold)
@@ -98,7 +98,7 @@ impl Engine {
             Timestamp::EPOCH
         };
         let launches =
-            recovery::lost_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
+            recovery::orphaned_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
         let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
 
         let mut done = Recovered::default();
@@ -129,12 +129,12 @@ impl Engine {
     async fn take_up(
         &self,
         tx: &mut Tx,
-        strays: &[Stray],
+        strays: &[OrphanedLaunch],
         now: Timestamp,
     ) -> Result<Recovered, EngineError> {
         let limits = &self.settings.recovery;
         let mut done = Recovered::default();
-        let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
+        let mut verdicts: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
         for stray in strays {
             let spec = self
                 .specs
@@ -144,26 +144,26 @@ impl Engine {
                 continue;
             };
             let slot = stray.scheduled_time;
-            let (kind, detail) = match verdict.fate {
-                Fate::Abandoned(reason) => (
+            let (kind, detail) = match verdict.action {
+                RecoveryAction::Abandon(reason) => (
                     EventKind::LaunchAbandoned,
                     format!("slot {slot} was given up: {reason}"),
                 ),
-                Fate::Unknown => (
+                RecoveryAction::MarkUnknown => (
                     EventKind::LaunchUnknown,
                     format!(
                         "slot {slot} was to be run at most once and its run was lost: {}; look whether it did its work",
                         stray.why
                     ),
                 ),
-                Fate::Cancelled => (
+                RecoveryAction::Cancel => (
                     EventKind::LaunchCancelled,
                     format!(
                         "slot {slot} was asked to end, and then its run was lost: {}",
                         stray.why
                     ),
                 ),
-                Fate::Again => (
+                RecoveryAction::RunAgain => (
                     EventKind::LaunchRecovered,
                     format!(
                         "slot {slot} is run again, recovery {} of {}: {}",
@@ -173,22 +173,22 @@ impl Engine {
                     ),
                 ),
             };
-            if verdict.fate == Fate::Unknown {
+            if verdict.action == RecoveryAction::MarkUnknown {
                 tracing::error!(schedule = %stray.schedule, "{detail}");
             }
             events::record(tx, now, kind, &stray.schedule, &detail).await?;
-            match verdict.fate {
-                Fate::Again => done.again += 1,
+            match verdict.action {
+                RecoveryAction::RunAgain => done.again += 1,
                 _ => done.ended += 1,
             }
             verdicts.entry(&stray.why).or_default().push(verdict);
         }
         for (why, verdicts) in verdicts {
-            recovery::carry_out(tx, self.host, &verdicts, why, now).await?;
+            recovery::apply(tx, self.host, &verdicts, why, now).await?;
         }
         if done.ended > 0 {
             // A schedule that counts from ends goes on after this end too.
-            for schedule in schedules::counting_from_ends(tx).await? {
+            for schedule in schedules::after_completion(tx).await? {
                 self.set_next_slot(tx, schedule, now).await?;
             }
         }
@@ -205,7 +205,7 @@ impl Engine {
         // The life ends first: that makes its runs strays.
         hosts::end(&mut tx, self.host, now).await?;
         let retry_before = now.minus(self.settings.recovery.age_max);
-        let mut strays = recovery::lost_runs(&mut tx, now, retry_before, i64::MAX).await?;
+        let mut strays = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
         strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
         let done = self.take_up(&mut tx, &strays, now).await?;
         if hosts::live(&mut tx).await?.is_empty() {
@@ -222,7 +222,7 @@ impl Engine {
 /// Record that hosts were found gone.
 pub(super) async fn record_deaths(
     tx: &mut Tx,
-    buried: &[Buried],
+    buried: &[DeadHost],
     now: Timestamp,
 ) -> Result<(), EngineError> {
     if buried.is_empty() {
@@ -264,8 +264,8 @@ mod tests {
         attempts_max: 3,
     };
 
-    fn stray() -> Stray {
-        Stray {
+    fn stray() -> OrphanedLaunch {
+        OrphanedLaunch {
             launch_id: LaunchId(uuid::Uuid::nil()),
             run_id: None,
             schedule_id: ScheduleId(uuid::Uuid::nil()),
@@ -283,119 +283,130 @@ mod tests {
         }
     }
 
-    fn taken() -> Stray {
-        Stray {
+    fn taken() -> OrphanedLaunch {
+        OrphanedLaunch {
             run_id: Some(RunId::new(Timestamp::EPOCH)),
             ..stray()
         }
     }
 
-    fn after(stray: Stray, seconds: u64) -> Option<Fate> {
+    fn after(stray: OrphanedLaunch, seconds: u64) -> Option<RecoveryAction> {
         delivered(Delivery::AtLeastOnce, &stray, seconds)
     }
 
-    fn delivered(delivery: Delivery, stray: &Stray, seconds: u64) -> Option<Fate> {
+    fn delivered(
+        delivery: Delivery,
+        stray: &OrphanedLaunch,
+        seconds: u64,
+    ) -> Option<RecoveryAction> {
         let now = Timestamp::EPOCH.plus(Duration::from_secs(seconds));
-        verdict(stray, delivery, &LIMITS, now).map(|verdict| verdict.fate)
+        verdict(stray, delivery, &LIMITS, now).map(|verdict| verdict.action)
     }
 
     #[test]
     fn what_was_to_be_run_at_most_once_is_not_run_again_once_it_was_begun() {
-        let delivered = |stray: &Stray| delivered(Delivery::AtMostOnce, stray, 10);
-        assert_eq!(delivered(&stray()), Some(Fate::Again));
-        assert_eq!(delivered(&taken()), Some(Fate::Unknown));
+        let delivered = |stray: &OrphanedLaunch| delivered(Delivery::AtMostOnce, stray, 10);
+        assert_eq!(delivered(&stray()), Some(RecoveryAction::RunAgain));
+        assert_eq!(delivered(&taken()), Some(RecoveryAction::MarkUnknown));
         // Unknown also where it would be given up: nobody knows what it did.
         for stray in [
-            Stray {
+            OrphanedLaunch {
                 enabled: false,
                 ..taken()
             },
-            Stray {
+            OrphanedLaunch {
                 recoveries: 3,
                 ..taken()
             },
         ] {
-            assert_eq!(delivered(&stray), Some(Fate::Unknown));
+            assert_eq!(delivered(&stray), Some(RecoveryAction::MarkUnknown));
         }
     }
 
     #[test]
     fn what_was_asked_to_end_is_not_run_again() {
-        let asked = Stray {
+        let asked = OrphanedLaunch {
             cancel_deadline: Some(Timestamp::EPOCH),
             ..taken()
         };
-        assert_eq!(after(asked.clone(), 10), Some(Fate::Cancelled));
+        assert_eq!(after(asked.clone(), 10), Some(RecoveryAction::Cancel));
         let once = delivered(Delivery::AtMostOnce, &asked, 10);
-        assert_eq!(once, Some(Fate::Unknown), "nobody knows what it did");
+        assert_eq!(
+            once,
+            Some(RecoveryAction::MarkUnknown),
+            "nobody knows what it did"
+        );
     }
 
     #[test]
     fn a_young_stray_of_a_live_schedule_is_run_again() {
-        assert_eq!(after(stray(), 10), Some(Fate::Again));
-        let tried = Stray {
+        assert_eq!(after(stray(), 10), Some(RecoveryAction::RunAgain));
+        let tried = OrphanedLaunch {
             recoveries: 2,
             ..stray()
         };
-        assert_eq!(after(tried, 10), Some(Fate::Again));
+        assert_eq!(after(tried, 10), Some(RecoveryAction::RunAgain));
     }
 
     #[test]
     fn limits_give_it_up_with_their_name() {
-        let tried = Stray {
+        let tried = OrphanedLaunch {
             recoveries: 3,
             ..stray()
         };
-        assert_eq!(after(tried, 10), Some(Fate::Abandoned("recovery_attempts")));
+        assert_eq!(
+            after(tried, 10),
+            Some(RecoveryAction::Abandon("recovery_attempts"))
+        );
         assert_eq!(
             after(stray(), 86_401),
-            Some(Fate::Abandoned("recovery_age"))
+            Some(RecoveryAction::Abandon("recovery_age"))
         );
-        assert_eq!(after(stray(), 86_400), Some(Fate::Again));
+        assert_eq!(after(stray(), 86_400), Some(RecoveryAction::RunAgain));
     }
 
     #[test]
     fn a_paused_or_deleted_schedule_is_not_recovered() {
-        let paused = Stray {
+        let paused = OrphanedLaunch {
             enabled: false,
             ..stray()
         };
         assert_eq!(
             after(paused.clone(), 10),
-            Some(Fate::Abandoned("schedule_disabled"))
+            Some(RecoveryAction::Abandon("schedule_disabled"))
         );
         for kind in [LaunchKind::Manual, LaunchKind::Backfill] {
-            let by_hand = Stray {
+            let by_hand = OrphanedLaunch {
                 kind,
                 ..paused.clone()
             };
-            assert_eq!(after(by_hand, 10), Some(Fate::Again));
+            assert_eq!(after(by_hand, 10), Some(RecoveryAction::RunAgain));
         }
-        let deleted = Stray {
+        let deleted = OrphanedLaunch {
             deleted_at: Some(Timestamp::EPOCH),
             ..stray()
         };
         assert_eq!(
             after(deleted, 10),
-            Some(Fate::Abandoned("schedule_deleted"))
+            Some(RecoveryAction::Abandon("schedule_deleted"))
         );
     }
 
     #[test]
     fn a_missing_package_is_waited_for_up_to_the_age_limit() {
-        let missing = Stray {
+        let missing = OrphanedLaunch {
             missing_since: Some(Timestamp::EPOCH),
             ..stray()
         };
         assert_eq!(after(missing.clone(), 10), None);
-        let taken = Stray {
+        let taken = OrphanedLaunch {
             missing_since: missing.missing_since,
             ..taken()
         };
-        assert_eq!(after(taken, 10), Some(Fate::Again));
+        assert_eq!(after(taken, 10), Some(RecoveryAction::RunAgain));
         assert_eq!(
             after(missing, 86_401),
-            Some(Fate::Abandoned("package_missing"))
+            Some(RecoveryAction::Abandon("package_missing"))
         );
     }
 }

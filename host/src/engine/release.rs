@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use super::schedules as orders;
 use super::{Engine, EngineError, plan};
 use crate::clock::Timestamp;
-use crate::db::overlap::{self, Queue, Unfinished};
+use crate::db::overlap::{self, QueuedSchedule, UnfinishedLaunch};
 use crate::db::{changes, schedules};
 use crate::ids::{LaunchId, ScheduleId};
 use crate::policy;
@@ -22,8 +22,8 @@ impl Engine {
         }
         let mut tx = self.db.write().await?;
         // Whoever decides about a schedule's launches holds its row; those that another host holds, it looks after.
-        let held = schedules::hold(&mut tx, &with_room).await?;
-        let mut of_each: HashMap<ScheduleId, Vec<Unfinished>> = HashMap::new();
+        let held = schedules::lock_available(&mut tx, &with_room).await?;
+        let mut of_each: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
         for launch in overlap::unfinished(&mut tx, &held).await? {
             of_each.entry(launch.schedule_id).or_default().push(launch);
         }
@@ -46,7 +46,7 @@ impl Engine {
                 }
             }
         }
-        overlap::open(&mut tx, self.host, &opened, now).await?;
+        overlap::open_queued(&mut tx, self.host, &opened, now).await?;
         if tell {
             changes::bump(&mut tx).await?;
         }
@@ -58,14 +58,14 @@ impl Engine {
     /// holding anybody up: a thousand schedules may have a hundred launches waiting behind one that runs.
     async fn queues_with_room(&self, now: Timestamp) -> Result<Vec<ScheduleId>, EngineError> {
         let mut tx = self.db.read().await?;
-        let queues = overlap::queues(&mut tx, now).await?;
+        let queues = overlap::queued_schedules(&mut tx, now).await?;
         let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();
         let mut going_on: HashMap<ScheduleId, usize> = HashMap::new();
         for id in overlap::going_on(&mut tx, &ids).await? {
             *going_on.entry(id).or_default() += 1;
         }
         let mut with_room = Vec::new();
-        for Queue {
+        for QueuedSchedule {
             id,
             revision,
             arriving,

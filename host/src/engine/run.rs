@@ -56,9 +56,9 @@ impl Engine {
         };
         let mut flow = Workflow::new(version.steps.clone());
         let mut failed = None;
-        if work.taken.attempts > 0 {
+        if work.launch.attempts > 0 {
             // A launch can be lost before it is taken; then no run was lost with it.
-            let lost_runs = work.taken.recoveries.min(work.taken.attempts);
+            let lost_runs = work.launch.recoveries.min(work.launch.attempts);
             let calls = self.earlier_calls(work, stop).await?;
             failed = flow.replay(&calls, lost_runs).map(|call| {
                 let message = call.message.as_deref().unwrap_or_default();
@@ -182,7 +182,7 @@ impl Engine {
             .run(Call {
                 artifact: Arc::clone(&version.artifact),
                 context: context::of_call(user, &facts),
-                facts: facts.of_run(work.taken.fire_time),
+                facts: facts.of_run(work.launch.fire_time),
                 grants,
                 secrets,
                 limits: step.limits.clone(),
@@ -202,8 +202,8 @@ impl Engine {
 
     /// The version of the package that the launch was decided with.
     async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
-        let taken = &work.taken;
-        let only = work.spec.says.task.as_deref();
+        let taken = &work.launch;
+        let only = work.spec.definition.task.as_deref();
         let Some(package) = &work.package else {
             return Err(CannotBegin::Failed {
                 kind: FailureKind::Refused,
@@ -225,7 +225,7 @@ impl Engine {
     async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<TaskRun>> {
         self.until_stopped(stop, || async {
             let mut tx = self.db.read().await?;
-            Ok(task_runs::of_launch(&mut tx, work.taken.launch_id).await?)
+            Ok(task_runs::of_launch(&mut tx, work.launch.launch_id).await?)
         })
         .await
     }
@@ -277,9 +277,9 @@ impl Engine {
         Finish {
             run_id: work.run_id,
             fence: work.fence,
-            launch_id: work.taken.launch_id,
-            schedule_id: work.taken.schedule_id,
-            scheduled_time: work.taken.scheduled_time,
+            launch_id: work.launch.launch_id,
+            schedule_id: work.launch.schedule_id,
+            scheduled_time: work.launch.scheduled_time,
             at: self.clock.now(),
             end,
             tasks,

@@ -19,7 +19,7 @@ use crate::clock::Timestamp;
 use crate::db::events::{self, EventKind};
 use crate::db::launches::{self, NewLaunch};
 use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Revision, Schedule, State};
+use crate::db::schedules::{self, Revision, Schedule, ScheduleState};
 use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 use crate::ids::{LaunchId, LaunchKind, ScheduleId};
 use crate::package::context;
@@ -102,8 +102,8 @@ pub async fn revise(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let rule = check(tx, wanted, schedule.state.id).await?;
-    let said: Option<Policies> = serde_json::from_str(&schedule.says.policies).ok();
-    let same_timing = schedule.says.rule == wanted.rule
+    let said: Option<Policies> = serde_json::from_str(&schedule.definition.policies).ok();
+    let same_timing = schedule.definition.rule == wanted.rule
         && said.is_some_and(|said| said.same_timing(&wanted.policies));
     let cursor_at = if same_timing {
         schedule.state.cursor_at
@@ -151,9 +151,9 @@ pub(super) async fn end(
     schedule: &Schedule,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    let name = &schedule.says.name;
+    let name = &schedule.definition.name;
     drop_past_slots(tx, schedule, REMOVED, now).await?;
-    overlap::skip_queue(tx, schedule.state.id, REMOVED, now).await?;
+    overlap::skip_unstarted(tx, schedule.state.id, REMOVED, now).await?;
     backfill::end_with(tx, schedule, now).await?;
     if !schedules::remove(tx, schedule.state.id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
@@ -182,7 +182,7 @@ pub async fn trigger(
     if let Some(own) = trigger.context {
         context::check(own)?;
     }
-    let package = known_package(tx, &schedule.says.package).await?;
+    let package = known_package(tx, &schedule.definition.package).await?;
     if package.missing_since.is_some() {
         return Err(ScheduleError::PackageMissing(package.name));
     }
@@ -224,7 +224,7 @@ pub(super) async fn launch_beside(
 /// each. The caller holds the schedule's row.
 pub(super) async fn launch_each_beside(
     tx: &mut Tx,
-    state: &State,
+    state: &ScheduleState,
     policies: &Policies,
     mut launches: Vec<NewLaunch>,
     now: Timestamp,
@@ -284,7 +284,7 @@ pub(super) async fn make_way(
     let mut skipped = overlap::skip(tx, &made_way.skipped, now).await?;
     skipped += overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
     skipped += overlap::terminate(tx, &made_way.terminated, now).await?;
-    schedules::uncount(tx, id, skipped).await?;
+    schedules::decrement_launches(tx, id, skipped).await?;
     Ok(WayMade {
         are_to_be_told: !made_way.cancelled.is_empty() || !made_way.terminated.is_empty(),
         may_go_on: true,
@@ -339,7 +339,7 @@ pub(super) fn at_once(
         decision,
         reason,
         overlaps: None,
-        package: schedule.says.package.clone(),
+        package: schedule.definition.package.clone(),
         digest,
         context: None,
         overlap: None,
@@ -369,7 +369,7 @@ pub(super) async fn next_slot(
         return Ok(policies.next_slot(rule, cursor_at, made));
     };
     let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
-    let slot = match launches::newest_end(tx, id).await? {
+    let slot = match launches::newest_finished_at(tx, id).await? {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
             Some(Timestamp::from_micros(second * SECOND_US))
@@ -415,7 +415,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
         return Ok(schedule);
     }
     let all = schedules::list(tx, None, None).await?;
-    let names = all.iter().map(|schedule| schedule.says.name.as_str());
+    let names = all.iter().map(|schedule| schedule.definition.name.as_str());
     Err(ScheduleError::Unknown {
         name: name.to_owned(),
         nearest: crate::strict::nearest(name, names).map(str::to_owned),
@@ -496,10 +496,10 @@ fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
     let unreadable = |why| ScheduleError::Unreadable {
-        name: schedule.says.name.clone(),
+        name: schedule.definition.name.clone(),
         why,
     };
-    schedule.says.parse().map_err(unreadable)
+    schedule.definition.parse().map_err(unreadable)
 }
 
 fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {

@@ -294,7 +294,10 @@ async fn carry_out(tx: &mut Tx, diff: &Diff, now: Timestamp) -> Result<Applied, 
         }
         applied.ended = diff.removed.len();
     } else {
-        let kept = diff.removed.iter().map(|schedule| &schedule.says.name);
+        let kept = diff
+            .removed
+            .iter()
+            .map(|schedule| &schedule.definition.name);
         let refused = applied.refusals.iter().map(|(name, _)| name);
         applied.left = refused.chain(kept).cloned().collect();
     }

@@ -14,7 +14,7 @@ use crate::schedule::Rule;
 
 /// A revision of a schedule with its rule, policies and context parsed.
 pub struct Spec {
-    pub says: Revision,
+    pub definition: Revision,
     /// None when this version cannot read it, or the policies: only a different version can have stored them.
     pub rule: Option<Rule>,
     pub policies: Policies,
@@ -46,26 +46,26 @@ impl Specs {
         if let Some(spec) = lock(&self.revisions).get(&(id, revision)) {
             return Ok(Arc::clone(spec));
         }
-        let Some(says) = schedules::revision(tx, id, revision).await? else {
+        let Some(definition) = schedules::revision(tx, id, revision).await? else {
             return Err(EngineError::Bug(format!(
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let rule = match says.parse() {
+        let rule = match definition.parse() {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
-                tracing::error!(schedule = %says.name, "the schedule stands still, it cannot be read by this version: {error}");
+                tracing::error!(schedule = %definition.name, "the schedule stands still, it cannot be read by this version: {error}");
                 None
             }
         };
-        let policies = says.policies().ok();
+        let policies = definition.policies().ok();
         let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
         if rule.as_ref().is_some_and(counts_from_ends) {
             lock(&self.counting_from_ends).insert(id);
         }
-        let context = serde_json::from_str(&says.context).unwrap_or_default();
+        let context = serde_json::from_str(&definition.context).unwrap_or_default();
         let spec = Arc::new(Spec {
-            says,
+            definition,
             rule,
             knows_policies: policies.is_some(),
             policies: policies.unwrap_or_else(cautious),

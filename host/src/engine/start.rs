@@ -12,7 +12,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::db::events::{self, EventKind};
 use crate::db::hosts::{self, Host};
 use crate::db::launches::NewLaunch;
-use crate::db::recovery::{self, Fate, Verdict};
+use crate::db::recovery::{self, RecoveryAction, RecoveryDecision};
 use crate::db::{Db, DbError, HostLock, Tx, packages, schedules};
 use crate::ids::{HostId, LaunchKind, RunId};
 use crate::package::Packages;
@@ -92,7 +92,7 @@ impl Engine {
 
     async fn register(&self, now: Timestamp) -> Result<(), EngineError> {
         let mut tx = self.db.write().await?;
-        let buried = hosts::bury_name(&mut tx, &self.name, now).await?;
+        let buried = hosts::mark_predecessors_dead(&mut tx, &self.name, now).await?;
         for earlier in &buried {
             let detail = format!("incarnation {} ended without stopping", earlier.id);
             events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
@@ -150,17 +150,17 @@ impl Engine {
     pub(super) async fn launch_at_start(&self, now: Timestamp) -> Result<(), EngineError> {
         let mut tx = self.db.write().await?;
         let mut superseded = Vec::new();
-        for (launch_id, schedule, slot) in recovery::unfinished_starts(&mut tx, self.host).await? {
+        for (launch_id, schedule, slot) in recovery::unclaimed_startups(&mut tx, self.host).await? {
             let detail = format!("slot {slot} was given up: {SUPERSEDED}");
             events::record(&mut tx, now, EventKind::LaunchAbandoned, &schedule, &detail).await?;
-            superseded.push(Verdict {
+            superseded.push(RecoveryDecision {
                 launch_id,
                 run_id: None,
-                fate: Fate::Abandoned(SUPERSEDED),
+                action: RecoveryAction::Abandon(SUPERSEDED),
             });
         }
         let why = "a later start took its place";
-        recovery::carry_out(&mut tx, self.host, &superseded, why, now).await?;
+        recovery::apply(&mut tx, self.host, &superseded, why, now).await?;
         // In one order with whoever else holds these rows.
         let mut all = schedules::list(&mut tx, None, None).await?;
         all.sort_unstable_by_key(|schedule| schedule.state.id);
@@ -168,7 +168,8 @@ impl Engine {
             let state = &schedule.state;
             let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
             if spec.rule.as_ref().is_some_and(Rule::at_host_start) {
-                self.launch_now(&mut tx, &schedule.says.name, now).await?;
+                self.launch_now(&mut tx, &schedule.definition.name, now)
+                    .await?;
             }
         }
         tx.commit().await?;
@@ -186,7 +187,7 @@ impl Engine {
         let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
             return Ok(());
         };
-        let package = packages::find(tx, &schedule.says.package).await?;
+        let package = packages::find(tx, &schedule.definition.package).await?;
         let launch = NewLaunch {
             decided_by: Some(self.host),
             ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)

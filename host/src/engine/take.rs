@@ -9,7 +9,7 @@ use super::spec::Spec;
 use super::{Engine, EngineError, context};
 use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::runs::{self, Hashes, NewRun, Taken};
+use crate::db::runs::{self, ClaimedLaunch, NewRun, RunHashes};
 use crate::ids::RunId;
 use crate::package::Package;
 
@@ -23,7 +23,7 @@ pub struct Work {
     /// The same on the monotonic clock, which no correction of the other moves.
     pub proven_until: Instant,
     pub is_recovery: bool,
-    pub taken: Taken,
+    pub launch: ClaimedLaunch,
     /// What the schedule said when the launch was decided.
     pub spec: Arc<Spec>,
     /// Whose grants and limits hold for it; none when it has just left this host's folder.
@@ -46,8 +46,8 @@ impl Engine {
         let mut tx = self.db.write().await?;
         // Before the record is read: a package that goes meanwhile goes there first.
         let live = self.packages.all();
-        let continued = runs::take_waiting(&mut tx, self.host, now, lease_until, free).await?;
-        let open = runs::open(&mut tx, self.host, now, free - continued.len() as i64).await?;
+        let continued = runs::claim_retries(&mut tx, self.host, now, lease_until, free).await?;
+        let open = runs::claimable(&mut tx, self.host, now, free - continued.len() as i64).await?;
         if continued.is_empty() && open.is_empty() {
             return Ok(Vec::new());
         }
@@ -57,7 +57,7 @@ impl Engine {
         let again = continued.len();
         let continued = continued
             .into_iter()
-            .map(|run| (run.run_id, run.fence, run.is_recovery, run.taken));
+            .map(|run| (run.run_id, run.fence, run.is_recovery, run.launch));
         let begun = open.into_iter().map(|taken| {
             let is_recovery = taken.recoveries > 0;
             (RunId::new(now), runs::FIRST_FENCE, is_recovery, taken)
@@ -76,17 +76,17 @@ impl Engine {
                 lease_until,
                 proven_until,
                 is_recovery,
-                taken,
+                launch: taken,
                 spec,
                 package,
                 user,
             });
         }
         for work in &work[..again] {
-            runs::go_by(&mut tx, work.run_id, &work.hashes()).await?;
+            runs::set_run_hashes(&mut tx, work.run_id, &work.hashes()).await?;
         }
         let fresh: Vec<NewRun> = work[again..].iter().map(Work::to_begin).collect();
-        runs::begin(&mut tx, self.host, &fresh, now, lease_until).await?;
+        runs::start(&mut tx, self.host, &fresh, now, lease_until).await?;
         tx.commit().await?;
         crash::point("after_take_commit");
         Ok(work)
@@ -97,17 +97,17 @@ impl Work {
     fn to_begin(&self) -> NewRun {
         NewRun {
             id: self.run_id,
-            launch_id: self.taken.launch_id,
-            schedule_id: self.taken.schedule_id,
+            launch_id: self.launch.launch_id,
+            schedule_id: self.launch.schedule_id,
             is_recovery: self.is_recovery,
-            digest: self.taken.digest.clone(),
+            digest: self.launch.digest.clone(),
             hashes: self.hashes(),
         }
     }
 
-    fn hashes(&self) -> Hashes {
+    fn hashes(&self) -> RunHashes {
         let package = self.package.as_ref();
-        Hashes {
+        RunHashes {
             grants: package.map(|package| package.grant_record.hash.clone()),
             context: Some(context::hash(&self.user)),
         }

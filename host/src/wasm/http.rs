@@ -371,7 +371,7 @@ mod tests {
         let request = Request::builder()
             .method(method)
             .uri(uri)
-            .header("host", "as.the.guest.says")
+            .header("host", "as.the.guest.definition")
             .body(body)
             .unwrap();
         let sent = gate.send_request(request, options, Box::new(async { Ok(()) }));

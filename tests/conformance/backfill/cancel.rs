@@ -37,10 +37,10 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
     }
     let (cancelled, ends) = tower.seen(id(1)).await;
     assert_eq!(cancelled.status, BackfillStatus::Cancelled);
-    let expected = Ends {
+    let expected = LaunchTotals {
         succeeded: 1,
         cancelled: 99,
-        ..Ends::default()
+        ..LaunchTotals::default()
     };
     assert_eq!(ends, expected);
     let rows = tower.rows().await;

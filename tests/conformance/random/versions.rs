@@ -2,7 +2,7 @@
 
 use campanile::clock::Timestamp;
 use campanile::db::Tx;
-use campanile::db::packages::{self, Loaded, Settings};
+use campanile::db::packages::{self, LoadedPackage, Settings};
 use campanile::engine::approval::{self, Decided, Order, PackageError};
 use campanile::ids::ArtifactDigest;
 use rand::Rng as _;
@@ -49,7 +49,7 @@ async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
     if in_force.is_none_or(|in_force| in_force == digest) {
         return "nothing to keep out".to_owned();
     }
-    let loaded = Loaded {
+    let loaded = LoadedPackage {
         name,
         digest: &digest,
         form: "typed_component",
@@ -57,5 +57,5 @@ async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
         manifest: "{}",
         settings: Settings::default(),
     };
-    text(&packages::hold(tx, &loaded, now).await)
+    text(&packages::set_pending(tx, &loaded, now).await)
 }

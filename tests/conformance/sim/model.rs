@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile::clock::Timestamp;
 use campanile::db::launches::{self, LaunchRow};
 use campanile::db::runs::{self, RunRow};
-use campanile::db::schedules::{self, State};
+use campanile::db::schedules::{self, ScheduleState};
 use campanile::db::{Decision, LaunchStatus, RunStatus, Tx};
 use campanile::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile::policy::{Catchup, Delivery, Overlap};
@@ -195,7 +195,7 @@ impl Model {
     fn check_slots(
         &self,
         known: &Known,
-        state: &State,
+        state: &ScheduleState,
         rows: &[&LaunchRow],
         now: Timestamp,
         case: &str,

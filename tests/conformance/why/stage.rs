@@ -99,9 +99,9 @@ impl Stage {
         let finish = Finish {
             run_id: work.run_id,
             fence: work.fence,
-            launch_id: work.taken.launch_id,
-            schedule_id: work.taken.schedule_id,
-            scheduled_time: work.taken.scheduled_time,
+            launch_id: work.launch.launch_id,
+            schedule_id: work.launch.schedule_id,
+            scheduled_time: work.launch.scheduled_time,
             at: time(text),
             end: RunEnd::Succeeded { output: None },
             tasks: Vec::new(),

@@ -101,7 +101,10 @@ fn version_value(row: &PackageRow, version: &Version) -> Value {
 
 pub(super) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Result<(), Failure> {
     let own = schedules::list(tx, None, Some(&row.name)).await?;
-    let own: Vec<String> = own.into_iter().map(|schedule| schedule.says.name).collect();
+    let own: Vec<String> = own
+        .into_iter()
+        .map(|schedule| schedule.definition.name)
+        .collect();
     let versions = package_versions::of_package(tx, &row.name).await?;
     let bytes = versions
         .iter()

@@ -57,7 +57,10 @@ fn value(diff: &Diff, refusals: &[Refusal]) -> Value {
     let changed = diff.changed.iter().map(
         |changed| json!({ "schedule": changed.wanted.name, "differences": changed.differences }),
     );
-    let removed = diff.removed.iter().map(|schedule| &schedule.says.name);
+    let removed = diff
+        .removed
+        .iter()
+        .map(|schedule| &schedule.definition.name);
     let refused = refusals.iter();
     let refused = refused.map(|(name, why)| json!({ "schedule": name, "error": why }));
     json!({
@@ -83,7 +86,7 @@ fn print(diff: &Diff, refusals: &[Refusal]) -> Result<(), Failure> {
         lines.extend(differences.iter().map(|line| format!("  {line}")));
     }
     for schedule in &diff.removed {
-        lines.push(format!("removed {}", schedule.says.name));
+        lines.push(format!("removed {}", schedule.definition.name));
     }
     for (name, why) in refusals {
         lines.push(format!("refused {name}: {why}"));

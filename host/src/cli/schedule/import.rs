@@ -124,7 +124,7 @@ impl Crontab {
         }
         let rows = schedules::list(tx, None, None).await?;
         let mut target = Target {
-            taken: rows.iter().map(|row| row.says.name.clone()).collect(),
+            taken: rows.iter().map(|row| row.definition.name.clone()).collect(),
             rows,
             now,
         };
@@ -318,8 +318,8 @@ impl Target {
             let row = self.rows.swap_remove(place);
             return Ok(Put {
                 became: Became::Exists,
-                name: row.says.name,
-                package: row.says.package,
+                name: row.definition.name,
+                package: row.definition.package,
                 next_slot: row.state.next_slot,
                 notes,
             });
@@ -329,7 +329,7 @@ impl Target {
             ..wanted
         };
         orders::add(tx, &wanted, Origin::Operator, self.now).await?;
-        self.taken.insert(wanted.name.clone());
+        self.launch.insert(wanted.name.clone());
         let row = orders::find(tx, &wanted.name).await?;
         Ok(Put {
             became: Became::Added,
@@ -344,16 +344,16 @@ impl Target {
         let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
         std::iter::once(name.to_owned())
             .chain(numbered)
-            .find(|name| !self.taken.contains(name))
+            .find(|name| !self.launch.contains(name))
             .unwrap_or_default()
     }
 }
 
 /// Whether a schedule says what is wanted, whatever its name is.
 fn is(row: &Schedule, wanted: &Wanted) -> bool {
-    let context = || serde_json::from_str::<Value>(&row.says.context).ok();
-    row.says.rule == wanted.rule
-        && row.says.package == wanted.package
-        && row.says.task == wanted.task
+    let context = || serde_json::from_str::<Value>(&row.definition.context).ok();
+    row.definition.rule == wanted.rule
+        && row.definition.package == wanted.package
+        && row.definition.task == wanted.task
         && context().is_some_and(|context| context.as_object() == Some(&wanted.context))
 }

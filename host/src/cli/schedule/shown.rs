@@ -24,19 +24,22 @@ const MINUTE_US: i64 = 60_000_000;
 
 /// The rule of a schedule.
 pub(super) fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
-    Ok(Rule::parse(&row.says.rule, HashKey::of(row.state.id))?)
+    Ok(Rule::parse(
+        &row.definition.rule,
+        HashKey::of(row.state.id),
+    )?)
 }
 
 /// What all commands that show schedules give of one as JSON.
 pub(super) fn value(row: &Schedule) -> Value {
-    let context: Value = serde_json::from_str(&row.says.context).unwrap_or_default();
-    let text = &row.says.rule;
+    let context: Value = serde_json::from_str(&row.definition.context).unwrap_or_default();
+    let text = &row.definition.rule;
     let policies = policies(row).ok();
     json!({
         "id": row.state.id,
-        "name": row.says.name,
-        "package": row.says.package,
-        "task": row.says.task,
+        "name": row.definition.name,
+        "package": row.definition.package,
+        "task": row.definition.task,
         "kind": text.kind,
         "expression": text.expression,
         "resolved": rule(row).ok().map(|rule| rule.resolved_form()),
@@ -67,7 +70,7 @@ pub(super) fn value(row: &Schedule) -> Value {
 
 /// What a schedule says besides its rule.
 pub(super) fn policies(row: &Schedule) -> Result<Policies, serde_json::Error> {
-    serde_json::from_str(&row.says.policies)
+    serde_json::from_str(&row.definition.policies)
 }
 
 /// The policies of which something is said.
@@ -183,7 +186,10 @@ fn pause_text(row: &Schedule) -> Option<String> {
 
 /// `cron H 3 * * * = 17 3 * * *`: the rule as written, and what hashed values are.
 pub(super) fn rule_text(row: &Schedule) -> String {
-    let written = format!("{} {}", row.says.rule.kind, row.says.rule.expression);
+    let written = format!(
+        "{} {}",
+        row.definition.rule.kind, row.definition.rule.expression
+    );
     match rule(row) {
         Ok(rule) if is_hashed(&rule) => format!("{written} = {}", rule.resolved_form()),
         _ => written,
@@ -192,12 +198,12 @@ pub(super) fn rule_text(row: &Schedule) -> String {
 
 /// A schedule as lines of a key and a value; choices about its rule only where they were made.
 pub(super) fn rows(row: &Schedule) -> Vec<(&'static str, String)> {
-    let text = &row.says.rule;
+    let text = &row.definition.rule;
     let mut rows = vec![
-        ("schedule", row.says.name.clone()),
+        ("schedule", row.definition.name.clone()),
         ("id", row.state.id.to_string()),
-        ("package", row.says.package.clone()),
-        ("task", cell(&row.says.task)),
+        ("package", row.definition.package.clone()),
+        ("task", cell(&row.definition.task)),
         ("rule", rule_text(row)),
         ("anchor", cell(&text.anchor)),
         ("timezone", text.timezone.clone()),
@@ -219,10 +225,10 @@ pub(super) fn rows(row: &Schedule) -> Vec<(&'static str, String)> {
             let said = policies.said();
             rows.extend(said.map(|(policy, text)| (policy.as_str(), text)));
         }
-        Err(_) => rows.push(("policies", row.says.policies.clone())),
+        Err(_) => rows.push(("policies", row.definition.policies.clone())),
     }
     rows.extend([
-        ("context", row.says.context.clone()),
+        ("context", row.definition.context.clone()),
         ("from", row.state.origin.to_string()),
         ("state", state(row).to_owned()),
     ]);

@@ -136,7 +136,7 @@ pub async fn survey(
     let slots_skipped = match asked.forced {
         true => 0,
         false => {
-            let cared_for = backfills::cared_for(tx, schedule.state.id, first, last).await?;
+            let cared_for = backfills::covered_slots(tx, schedule.state.id, first, last).await?;
             // A rule that was edited has had other slots.
             let own = cared_for.into_iter().filter(|slot| rule.matches(*slot));
             own.count() as u64
@@ -182,7 +182,7 @@ pub async fn begin(
     asked: &Asked<'_>,
     now: Timestamp,
 ) -> Result<Backfill, ScheduleError> {
-    let name = &survey.schedule.says.name;
+    let name = &survey.schedule.definition.name;
     schedules::lock(tx, Some(name), None).await?;
     let schedule = orders::find(tx, name).await?;
     let (state, surveyed) = (&schedule.state, &survey.schedule.state);
@@ -245,7 +245,7 @@ pub async fn cancel(
     if status != BackfillStatus::Running {
         return Err(BackfillError::Over { id, status }.into());
     }
-    let skipped = backfills::skip_not_begun(tx, id, now).await?;
+    let skipped = backfills::skip_unstarted(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");
     end_cancelled(tx, id, &name, &detail, now).await?;
     changes::bump(tx).await?;

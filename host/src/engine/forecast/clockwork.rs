@@ -10,8 +10,8 @@ use super::ledger::{Flight, Ledger};
 use super::{Forecast, GoingOn, Outage, Question, Scheduled, Totals, Tower, outage};
 use crate::clock::Timestamp;
 use crate::db::launches::NewLaunch;
-use crate::db::overlap::{REASON, Unfinished};
-use crate::db::schedules::Due;
+use crate::db::overlap::{REASON, UnfinishedLaunch};
+use crate::db::schedules::DueSchedule;
 use crate::db::{Decision, LaunchStatus};
 use crate::engine::intend::SLOTS_MAX;
 use crate::engine::plan::{self, Plan};
@@ -43,7 +43,7 @@ enum Entry {
 
 /// A schedule as it moves.
 struct State {
-    due: Due,
+    due: DueSchedule,
     next_slot: Option<Timestamp>,
 }
 
@@ -213,7 +213,7 @@ impl<'a> Clockwork<'a> {
                 true => Beside::new(self.active(schedule)),
                 false => Beside::default(),
             };
-            let due = Due {
+            let due = DueSchedule {
                 next_slot,
                 ..self.states[schedule].due.clone()
             };
@@ -254,7 +254,7 @@ impl<'a> Clockwork<'a> {
         }
         self.ledger.add(Flight {
             schedule,
-            launch: Unfinished {
+            launch: UnfinishedLaunch {
                 id: launch.id,
                 schedule_id: launch.schedule_id,
                 kind: launch.kind,

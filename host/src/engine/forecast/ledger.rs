@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::Row;
 use crate::clock::Timestamp;
 use crate::db::launches::NewLaunch;
-use crate::db::overlap::Unfinished;
+use crate::db::overlap::UnfinishedLaunch;
 use crate::db::{Decision, LaunchStatus};
 use crate::engine::plan;
 use crate::ids::LaunchId;
@@ -14,7 +14,7 @@ use crate::policy::Active;
 /// A launch that is not over.
 pub(super) struct Flight {
     pub schedule: usize,
-    pub launch: Unfinished,
+    pub launch: UnfinishedLaunch,
     /// Its row, if that is told.
     pub row: Option<usize>,
     pub scheduled_time: Option<Timestamp>,
@@ -151,7 +151,7 @@ impl Ledger {
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
         let order = self.schedules[schedule].unfinished.iter();
         let flights = order.filter_map(|(.., id)| self.flights.get(id));
-        let launches: Vec<Unfinished> = flights.map(|flight| flight.launch.clone()).collect();
+        let launches: Vec<UnfinishedLaunch> = flights.map(|flight| flight.launch.clone()).collect();
         plan::active(&launches, enabled, now)
     }
 

@@ -8,7 +8,7 @@ use super::Outage;
 use super::clockwork::Clockwork;
 use crate::db::LaunchStatus;
 use crate::db::overlap::REASON;
-use crate::db::recovery::{Fate, Stray};
+use crate::db::recovery::{OrphanedLaunch, RecoveryAction};
 use crate::engine::verdict;
 use crate::ids::{LaunchId, RunId};
 
@@ -47,7 +47,7 @@ impl Clockwork<'_> {
         flight.ends += 1;
         let scheduled = &self.tower.schedules[flight.schedule];
         let launch = &flight.launch;
-        let stray = Stray {
+        let stray = OrphanedLaunch {
             launch_id: id,
             run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
             schedule_id: launch.schedule_id,
@@ -65,12 +65,14 @@ impl Clockwork<'_> {
         };
         let delivery = scheduled.policies.delivery;
         let found = verdict(&stray, delivery, &self.tower.recovery, self.now);
-        match found.map(|found| found.fate) {
+        match found.map(|found| found.action) {
             None => {}
-            Some(Fate::Again) => self.run_again(id),
-            Some(Fate::Abandoned(reason)) => self.over(id, LaunchStatus::Abandoned, Some(reason)),
-            Some(Fate::Unknown) => self.over(id, LaunchStatus::Unknown, None),
-            Some(Fate::Cancelled) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
+            Some(RecoveryAction::RunAgain) => self.run_again(id),
+            Some(RecoveryAction::Abandon(reason)) => {
+                self.over(id, LaunchStatus::Abandoned, Some(reason))
+            }
+            Some(RecoveryAction::MarkUnknown) => self.over(id, LaunchStatus::Unknown, None),
+            Some(RecoveryAction::Cancel) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
         }
     }
 

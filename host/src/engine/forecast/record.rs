@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{DURATION_GUESSED, GoingOn, Scheduled, Takes, Tower};
 use crate::clock::Timestamp;
-use crate::db::overlap::Unfinished;
+use crate::db::overlap::UnfinishedLaunch;
 use crate::db::packages::PackageRow;
-use crate::db::schedules::{Due, Schedule};
-use crate::db::stats::{self, RunGoingOn};
+use crate::db::schedules::{DueSchedule, Schedule};
+use crate::db::stats::{self, ActiveRun};
 use crate::db::{DbError, Tx, hosts, overlap, packages, schedules};
 use crate::engine::Settings;
 use crate::ids::{LaunchId, ScheduleId};
@@ -67,8 +67,8 @@ pub async fn read(
     let mut left_out = Vec::new();
     for schedule in listed {
         let going_on = going_on.remove(&schedule.state.id).unwrap_or_default();
-        let package = packages.get(&schedule.says.package);
-        let name = schedule.says.name.clone();
+        let package = packages.get(&schedule.definition.package);
+        let name = schedule.definition.name.clone();
         let why = match scheduled(&schedule, package, going_on) {
             Ok(mut scheduled) => {
                 let why = silence(&schedule, &scheduled);
@@ -106,12 +106,12 @@ async fn going_on(
     schedules: &[Schedule],
 ) -> Result<HashMap<ScheduleId, Vec<GoingOn>>, DbError> {
     let ids: Vec<ScheduleId> = schedules.iter().map(|schedule| schedule.state.id).collect();
-    let runs = stats::going_on(tx).await?;
-    let runs: HashMap<LaunchId, RunGoingOn> =
+    let runs = stats::active_runs(tx).await?;
+    let runs: HashMap<LaunchId, ActiveRun> =
         runs.into_iter().map(|run| (run.launch_id, run)).collect();
     let mut going_on: HashMap<ScheduleId, Vec<GoingOn>> = HashMap::new();
     for launch in overlap::unfinished(tx, &ids).await? {
-        let Unfinished {
+        let UnfinishedLaunch {
             id, schedule_id, ..
         } = launch;
         let run = runs.get(&id);
@@ -130,17 +130,17 @@ fn scheduled(
     package: Option<&PackageRow>,
     going_on: Vec<GoingOn>,
 ) -> Result<Scheduled, String> {
-    let (rule, policies) = schedule.says.parse()?;
+    let (rule, policies) = schedule.definition.parse()?;
     let state = &schedule.state;
     Ok(Scheduled {
-        name: schedule.says.name.clone(),
-        due: Due {
+        name: schedule.definition.name.clone(),
+        due: DueSchedule {
             id: state.id,
             revision: state.revision,
             cursor_at: state.cursor_at,
             next_slot: state.next_slot.unwrap_or(state.cursor_at),
             history: state.history.clone(),
-            package: schedule.says.package.clone(),
+            package: schedule.definition.package.clone(),
             digest: package.and_then(|package| package.digest.clone()),
             missing_since: package.and_then(|package| package.missing_since),
         },

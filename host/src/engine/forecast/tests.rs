@@ -42,7 +42,7 @@ fn schedule(number: u128, rule: (RuleKind, &str), policies: &str, seconds: u64) 
     };
     Scheduled {
         name: format!("bell-{number}"),
-        due: Due {
+        due: DueSchedule {
             id,
             revision: 1,
             cursor_at: at("07:59"),
@@ -336,7 +336,7 @@ fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
 #[test]
 fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_others() {
     let mut schedule = schedule(1, EVERY_FIVE, "{}", 10 * 60);
-    let launch = Unfinished {
+    let launch = UnfinishedLaunch {
         id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
         schedule_id: schedule.due.id,
         kind: LaunchKind::Schedule,

@@ -55,7 +55,10 @@ impl Diff {
             .iter()
             .chain(self.held.iter().map(|(wanted, _)| wanted));
         let wanted = wanted.chain(self.changed.iter().map(|changed| &changed.wanted));
-        let removed = self.removed.iter().map(|schedule| &schedule.says.name);
+        let removed = self
+            .removed
+            .iter()
+            .map(|schedule| &schedule.definition.name);
         let names = wanted.map(|wanted| &wanted.name).chain(removed);
         names.map(String::as_str)
     }
@@ -67,7 +70,7 @@ impl Diff {
 pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
     let current: BTreeMap<&str, &Schedule> = current
         .iter()
-        .map(|schedule| (schedule.says.name.as_str(), schedule))
+        .map(|schedule| (schedule.definition.name.as_str(), schedule))
         .collect();
     let wanted: BTreeMap<&str, &Wanted> = wanted
         .iter()
@@ -82,7 +85,7 @@ pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
                 diff.held.push((wanted, other.state.origin));
             }
             Some(schedule) => {
-                let said = Wanted::of(&schedule.says).ok();
+                let said = Wanted::of(&schedule.definition).ok();
                 if said.as_ref() != Some(&wanted) {
                     let differences = said.map(|said| differences(&said, &wanted));
                     diff.changed.push(Changed {
@@ -208,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Timestamp;
-    use crate::db::schedules::{History, State};
+    use crate::db::schedules::{History, ScheduleState};
     use crate::ids::ScheduleId;
     use crate::policy::Policy;
     use crate::schedule::RuleKind;
@@ -229,7 +232,7 @@ mod tests {
         let id = ScheduleId::new();
         let at = Timestamp::from_micros(0);
         Schedule {
-            state: State {
+            state: ScheduleState {
                 id,
                 origin,
                 revision: 1,
@@ -246,7 +249,7 @@ mod tests {
                 updated_at: at,
                 deleted_at: None,
             },
-            says: Revision {
+            definition: Revision {
                 schedule_id: id,
                 revision: 1,
                 name: wanted.name.clone(),
@@ -292,7 +295,7 @@ mod tests {
         let removed: Vec<&str> = found
             .removed
             .iter()
-            .map(|schedule| schedule.says.name.as_str())
+            .map(|schedule| schedule.definition.name.as_str())
             .collect();
         assert_eq!(removed, ["gone"]);
         let held = found.held.iter();

@@ -41,7 +41,7 @@ pub async fn edit(
     now: Timestamp,
 ) -> Result<i64, ScheduleError> {
     let schedule = own(tx, name).await?;
-    let said = Wanted::of(&schedule.says)?;
+    let said = Wanted::of(&schedule.definition)?;
     if let Some(revision) = revision.filter(|revision| *revision != schedule.state.revision) {
         return Err(outdated(tx, &schedule, &said, revision).await?);
     }
@@ -73,7 +73,7 @@ pub async fn rename(
         revision: state.revision + 1,
         name: new.to_owned(),
         since: now,
-        ..schedule.says.clone()
+        ..schedule.definition.clone()
     };
     let (cursor_at, next) = (state.cursor_at, state.next_slot);
     if !schedules::revise(tx, &says, state.enabled, state.origin, cursor_at, next).await? {
@@ -104,7 +104,7 @@ pub async fn skip(
         .into_iter()
         .filter(|slot| *slot > state.cursor_at)
         .collect();
-    let name = || schedule.says.name.clone();
+    let name = || schedule.definition.name.clone();
     if slot <= now {
         return Err(ScheduleError::SlotPast(slot));
     }
@@ -126,7 +126,7 @@ pub async fn skip(
     let list = (!skips.is_empty()).then(|| json!(skips).to_string());
     schedules::set_skips(tx, state.id, list.as_deref(), now).await?;
     let detail = format!("by {by}: the slot {slot} {done}");
-    events::record(tx, now, kind, &schedule.says.name, &detail).await?;
+    events::record(tx, now, kind, &schedule.definition.name, &detail).await?;
     changes::bump(tx).await?;
     Ok(())
 }
@@ -139,8 +139,8 @@ pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleErr
         return Ok(schedule);
     }
     Err(ScheduleError::NotTheOperators {
-        name: schedule.says.name,
-        package: schedule.says.package,
+        name: schedule.definition.name,
+        package: schedule.definition.package,
         origin: schedule.state.origin,
     })
 }
@@ -197,7 +197,7 @@ fn refuse_no_slot(
     let ends = policies.end_at.map_or(slot, |end| end.min(slot));
     let before = rule.prev(ends).filter(|before| *before >= begins);
     Err(ScheduleError::NoSlot {
-        name: schedule.says.name.clone(),
+        name: schedule.definition.name.clone(),
         slot,
         near: [before, policies.next_slot(rule, slot, made)]
             .into_iter()

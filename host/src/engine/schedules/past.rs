@@ -46,7 +46,7 @@ pub(super) async fn drop_past_slots(
 ) -> Result<Timestamp, ScheduleError> {
     let state = &schedule.state;
     // A rule that this version cannot read has no slots that it could count.
-    let Ok((rule, policies)) = schedule.says.parse() else {
+    let Ok((rule, policies)) = schedule.definition.parse() else {
         return Ok(state.cursor_at);
     };
     let launches = state.history.launches;
@@ -111,7 +111,7 @@ impl Range<'_> {
             return Ok(self.interval_start);
         };
         let (last, count) = slots.fold((first, 1), |(_, count), slot| (slot, count + 1));
-        let (state, says) = (&self.schedule.state, &self.schedule.says);
+        let (state, says) = (&self.schedule.state, &self.schedule.definition);
         let range = NewLaunch {
             id: LaunchId::of(state.id, first, LaunchKind::Schedule),
             schedule_id: state.id,

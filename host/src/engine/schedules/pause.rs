@@ -70,7 +70,7 @@ pub(in crate::engine) async fn end_pauses(
     now: Timestamp,
 ) -> Result<usize, EngineError> {
     let mut ended = 0;
-    for id in schedules::pauses_over(tx, now).await? {
+    for id in schedules::expired_pause(tx, now).await? {
         let Some(name) = schedules::name(tx, id).await? else {
             continue;
         };
@@ -101,7 +101,7 @@ async fn resume_from(
     let state = &schedule.state;
     // One that this version cannot read stands still until another one does.
     let cursor_at = drop_past_slots(tx, schedule, PAUSED, owed_from).await?;
-    let next = match schedule.says.parse() {
+    let next = match schedule.definition.parse() {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
             next_slot(
@@ -117,7 +117,7 @@ async fn resume_from(
         Err(_) => None,
     };
     if !schedules::resume(tx, state.id, now, cursor_at, next).await? {
-        return Err(ScheduleError::NotPaused(schedule.says.name.clone()));
+        return Err(ScheduleError::NotPaused(schedule.definition.name.clone()));
     }
     Ok(())
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::super::schedules::{self as orders, ScheduleError};
 use crate::clock::Timestamp;
 use crate::db::events::{Event, EventKind};
+use crate::db::history::{self, DecidedLaunch};
 use crate::db::hosts::{self, Host};
 use crate::db::packages::{self, PackageRow};
 use crate::db::runs::RunRow;
-use crate::db::schedules::{self, Revision, State};
+use crate::db::schedules::{self, Revision, ScheduleState};
 use crate::db::task_runs::{self, TaskRun};
-use crate::db::trail::{self, Decided};
 use crate::db::{Decision, Tx};
 use crate::ids::{LaunchId, LaunchKind};
 use crate::policy::{Catchup, DropReason, Policies};
@@ -19,14 +19,14 @@ use crate::schedule::Rule;
 
 /// A revision, with its rule and its policies if this version can read them.
 pub(super) struct Said {
-    pub says: Revision,
+    pub definition: Revision,
     pub parsed: Result<(Rule, Policies), String>,
 }
 
 /// A schedule, and what happened to it and around it.
 pub(super) struct Dossier {
     pub now: Timestamp,
-    pub state: State,
+    pub state: ScheduleState,
     /// What it says, or said at last.
     pub newest: Said,
     /// What it said before, the oldest first.
@@ -39,24 +39,24 @@ pub(super) struct Dossier {
 
 /// A launch, and what has to do with it.
 pub(super) struct Traced {
-    pub decided: Decided,
+    pub decided: DecidedLaunch,
     /// What the schedule said when it was decided.
     pub said: Said,
     /// The launch that it was skipped or cancelled for.
-    pub overlaps: Option<Decided>,
+    pub overlaps: Option<DecidedLaunch>,
     /// The launch that stands for it.
-    pub stands_for_it: Option<Decided>,
+    pub stands_for_it: Option<DecidedLaunch>,
     /// What was going on when it was decided.
-    pub beside: Vec<Decided>,
+    pub beside: Vec<DecidedLaunch>,
     pub runs: Vec<(RunRow, Vec<TaskRun>)>,
     /// What happened to launches of its schedule while it was not over.
     pub events: Vec<Event>,
 }
 
 impl Said {
-    pub fn new(says: Revision) -> Said {
-        let parsed = says.parse();
-        Said { says, parsed }
+    pub fn new(definition: Revision) -> Said {
+        let parsed = definition.parse();
+        Said { definition, parsed }
     }
 }
 
@@ -68,8 +68,8 @@ impl Dossier {
         about: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Dossier, ScheduleError> {
-        let bearers = trail::bearers(tx, name).await?;
-        let was_there = |bearer: &&trail::Bearer| {
+        let bearers = history::schedules_named(tx, name).await?;
+        let was_there = |bearer: &&history::NamedSchedule| {
             let gone = |at| bearer.deleted_at.is_some_and(|deleted| deleted <= at);
             about.is_none_or(|at| bearer.created_at <= at && !gone(at))
         };
@@ -81,9 +81,9 @@ impl Dossier {
         let Some(state) = state else {
             // It was never there: this names what is near.
             let schedule = orders::find(tx, name).await?;
-            return Err(ScheduleError::Raced(schedule.says.name));
+            return Err(ScheduleError::Raced(schedule.definition.name));
         };
-        let mut said = trail::revisions(tx, state.id).await?;
+        let mut said = history::revisions(tx, state.id).await?;
         let until = state.deleted_at.unwrap_or(now);
         let events = events_of(tx, &said, until).await?;
         let Some(newest) = said.pop() else {
@@ -103,12 +103,12 @@ impl Dossier {
 
     /// What it said at `instant`, or at first.
     pub fn in_force(&self, instant: Timestamp) -> &Said {
-        if self.newest.says.since <= instant {
+        if self.newest.definition.since <= instant {
             return &self.newest;
         }
         let later = self
             .earlier
-            .partition_point(|said| said.says.since <= instant);
+            .partition_point(|said| said.definition.since <= instant);
         let said = self.earlier.get(later.saturating_sub(1));
         said.unwrap_or(&self.newest)
     }
@@ -147,7 +147,7 @@ async fn events_of(
         let next = said.get(number + 1).map(|next| next.since);
         let until = next.map_or(until, |next| next.minus(Duration::from_micros(1)));
         for subject in BTreeSet::from([&says.name, &says.package]) {
-            events.extend(trail::events(tx, subject, says.since, until).await?);
+            events.extend(history::events(tx, subject, says.since, until).await?);
         }
     }
     events.sort_by_key(|event| event.at);
@@ -162,10 +162,10 @@ impl Traced {
         instant: Timestamp,
     ) -> Result<Vec<Traced>, ScheduleError> {
         let id = dossier.state.id;
-        let slot = trail::of_slot(tx, id, instant).await?;
+        let slot = history::of_slot(tx, id, instant).await?;
         let by_hand = LaunchId::of(id, instant, LaunchKind::Manual);
-        let by_hand = trail::launch(tx, by_hand).await?;
-        let backfills = trail::backfills(tx, id, instant).await?;
+        let by_hand = history::launch(tx, by_hand).await?;
+        let backfills = history::backfills(tx, id, instant).await?;
         let mut traces = Vec::new();
         for decided in slot.into_iter().chain(by_hand).chain(backfills) {
             traces.push(Traced::read(tx, dossier, decided).await?);
@@ -177,23 +177,23 @@ impl Traced {
     pub async fn read(
         tx: &mut Tx,
         dossier: &Dossier,
-        decided: Decided,
+        decided: DecidedLaunch,
     ) -> Result<Traced, ScheduleError> {
         let id = dossier.state.id;
         let launch = &decided.launch;
         let mut earlier = dossier.earlier.iter();
-        let said = earlier.find(|said| said.says.revision == decided.schedule_revision);
-        let said = Said::new(said.unwrap_or(&dossier.newest).says.clone());
+        let said = earlier.find(|said| said.definition.revision == decided.schedule_revision);
+        let said = Said::new(said.unwrap_or(&dossier.newest).definition.clone());
         let overlaps = match launch.overlaps {
-            Some(other) => trail::launch(tx, other).await?,
+            Some(other) => history::launch(tx, other).await?,
             None => None,
         };
         let coalesced = launch.reason.as_deref() == Some(DropReason::Coalesced.as_str());
         let stands_for_it = match (&said.parsed, coalesced) {
             (Ok((_, policies)), true) if policies.catchup == Catchup::Earliest => {
-                trail::caught_up_before(tx, id, launch.scheduled_time).await?
+                history::caught_up_before(tx, id, launch.scheduled_time).await?
             }
-            (_, true) => trail::caught_up_after(tx, id, launch.last_scheduled_time).await?,
+            (_, true) => history::caught_up_after(tx, id, launch.last_scheduled_time).await?,
             (_, false) => None,
         };
         let waited = launch.decision == Decision::Queued || decided.opened_at.is_some();
@@ -202,11 +202,11 @@ impl Traced {
                 .finished_at
                 .is_some_and(|end| end > launch.claimed_at);
         let beside = match waited || displaced {
-            true => trail::beside(tx, id, launch).await?,
+            true => history::concurrent(tx, id, launch).await?,
             false => Vec::new(),
         };
         let mut runs = Vec::new();
-        for run in trail::runs(tx, launch.id).await? {
+        for run in history::runs(tx, launch.id).await? {
             let calls = task_runs::of_run(tx, run.id).await?;
             runs.push((run, calls));
         }

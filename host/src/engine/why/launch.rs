@@ -6,8 +6,8 @@ use super::dossier::{Dossier, Traced};
 use super::{Finding, FindingKind, moment, path, rule_of, span};
 use crate::clock::Timestamp;
 use crate::db::events::EventKind;
+use crate::db::history::DecidedLaunch;
 use crate::db::overlap::REASON as OVERLAP;
-use crate::db::trail::Decided;
 use crate::db::{Decision, LaunchStatus};
 use crate::engine::plan::PACKAGE_MISSING;
 use crate::engine::schedules::{OVERDUE, PAUSED};
@@ -109,7 +109,7 @@ fn launched(traced: &Traced) -> Finding {
 
 /// ` by `tower` with tzdata 2026a`, where that is on the record: whoever opens a launch again signs it too.
 pub(super) fn decided_by(traced: &Traced) -> String {
-    let Decided { launch, host, .. } = &traced.decided;
+    let DecidedLaunch { launch, host, .. } = &traced.decided;
     match (host, &launch.tzdata_version) {
         (Some(host), Some(version)) if launch.recoveries == 0 => {
             format!(" by `{host}` with tzdata {version}")
@@ -272,7 +272,7 @@ fn paused(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
 }
 
 /// A launch of the schedule by its slot, and what became of it.
-pub(super) fn named(other: &Decided) -> String {
+pub(super) fn named(other: &DecidedLaunch) -> String {
     let launch = &other.launch;
     let run = launch.run_id;
     let run = run.map_or_else(String::new, |run| format!(", run {run}"));

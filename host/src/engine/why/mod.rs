@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::schedules::ScheduleError;
 use crate::clock::Timestamp;
-use crate::db::{Tx, trail};
+use crate::db::{Tx, history};
 use crate::ids::ScheduleId;
 use crate::schedule::{Fate, Fit, Rule, Shown, clock_text};
 use crate::strict;
@@ -240,9 +240,9 @@ pub async fn why(
         }
     }
     Ok(Answer {
-        schedule: dossier.newest.says.name.clone(),
+        schedule: dossier.newest.definition.name.clone(),
         schedule_id: dossier.state.id,
-        timezone: said.says.rule.timezone.clone(),
+        timezone: said.definition.rule.timezone.clone(),
         findings,
     })
 }
@@ -250,7 +250,7 @@ pub async fn why(
 /// The decision made last, and how the schedule stands.
 async fn newest(tx: &mut Tx, dossier: &Dossier) -> Result<Vec<Finding>, ScheduleError> {
     let mut findings = Vec::new();
-    if let Some(decided) = trail::newest(tx, dossier.state.id).await? {
+    if let Some(decided) = history::newest(tx, dossier.state.id).await? {
         let traced = Traced::read(tx, dossier, decided).await?;
         findings = launch::chain(dossier, &traced, None);
     }
@@ -286,7 +286,7 @@ async fn shown(
         Ok((rule, _)) => rule,
         Err(why) => {
             return Err(ScheduleError::Unreadable {
-                name: said.says.name.clone(),
+                name: said.definition.name.clone(),
                 why: why.clone(),
             });
         }
@@ -319,7 +319,7 @@ async fn shown(
 
 /// A rule as it was written: `cron `30 2 * * *` (revision 1)`.
 fn rule_of(said: &dossier::Said) -> String {
-    let says = &said.says;
+    let says = &said.definition;
     format!(
         "{} `{}` (revision {})",
         says.rule.kind, says.rule.expression, says.revision

@@ -26,16 +26,16 @@ const SILENT: Duration = Duration::from_secs(60);
 
 /// That the schedule has another name than the one asked for.
 pub(super) fn renamed(dossier: &Dossier, name: &str) -> Option<Finding> {
-    let newest = &dossier.newest.says;
+    let newest = &dossier.newest.definition;
     if newest.name == name {
         return None;
     }
     let mut later = dossier
         .earlier
         .iter()
-        .skip_while(|said| said.says.name != name);
-    let next = later.find(|said| said.says.name != name);
-    let next = next.map_or(newest, |said| &said.says);
+        .skip_while(|said| said.definition.name != name);
+    let next = later.find(|said| said.definition.name != name);
+    let next = next.map_or(newest, |said| &said.definition);
     let text = format!(
         "what was called `{name}` is called `{}` from then on",
         next.name
@@ -342,7 +342,7 @@ fn hindrances(dossier: &Dossier) -> Vec<Finding> {
 /// That no host has its package now.
 fn package_missing(dossier: &Dossier) -> Option<Finding> {
     let package = dossier.package.as_ref();
-    let name = &dossier.newest.says.package;
+    let name = &dossier.newest.definition.package;
     let text = format!("no live host has the package `{name}` since then");
     match package.map(|package| package.missing_since) {
         Some(None) => None,
@@ -365,7 +365,7 @@ fn removed(deleted_at: Timestamp) -> Finding {
 fn unreadable(said: &Said, why: &str) -> Finding {
     let text = format!(
         "this version cannot read revision {}: {why}",
-        said.says.revision
+        said.definition.revision
     );
     Finding::new(FindingKind::Unreadable, text)
 }

@@ -3,7 +3,7 @@
 use super::dossier::Said;
 use super::*;
 use crate::db::Origin;
-use crate::db::schedules::{History, Revision, State};
+use crate::db::schedules::{History, Revision, ScheduleState};
 use crate::policy::Policies;
 use crate::schedule::{RuleKind, RuleText};
 
@@ -27,7 +27,7 @@ fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
 
 /// A schedule that was made at midnight, is decided up to 02:00, and is looked at at 02:30.
 fn dossier(newest: Revision, earlier: Vec<Revision>) -> Dossier {
-    let state = State {
+    let state = ScheduleState {
         id: newest.schedule_id,
         origin: Origin::Operator,
         revision: newest.revision,
@@ -158,7 +158,7 @@ fn a_moment_is_judged_by_what_the_schedule_said_then() {
         ("2027-01-01T00:00:00Z", 2),
     ] {
         assert_eq!(
-            dossier.in_force(time(instant)).says.revision,
+            dossier.in_force(time(instant)).definition.revision,
             revision,
             "{instant}"
         );

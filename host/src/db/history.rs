@@ -14,7 +14,7 @@ use crate::ids::{LaunchId, ScheduleId};
 
 /// A launch with all that was noted about its decision.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Decided {
+pub struct DecidedLaunch {
     #[sqlx(flatten)]
     pub launch: LaunchRow,
     pub schedule_revision: i64,
@@ -26,7 +26,7 @@ pub struct Decided {
 
 /// A schedule that bears a name, or did.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct Bearer {
+pub struct NamedSchedule {
     pub id: ScheduleId,
     pub created_at: Timestamp,
     pub deleted_at: Option<Timestamp>,
@@ -102,7 +102,7 @@ pub const STATEMENTS: &[&str] = &[
 
 /// The schedules that are called `name`, or were: the one that is comes first, then those removed, the newest first,
 /// then those that have another name now.
-pub async fn bearers(tx: &mut Tx, name: &str) -> Result<Vec<Bearer>, DbError> {
+pub async fn schedules_named(tx: &mut Tx, name: &str) -> Result<Vec<NamedSchedule>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(BEARERS)
         .bind(name)
         .fetch_all(conn)
@@ -118,7 +118,7 @@ pub async fn revisions(tx: &mut Tx, schedule: ScheduleId) -> Result<Vec<Revision
 }
 
 /// The launch of that id.
-pub async fn launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Decided>, DbError> {
+pub async fn launch(tx: &mut Tx, id: LaunchId) -> Result<Option<DecidedLaunch>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(LAUNCH)
         .bind(id)
         .fetch_optional(conn)
@@ -126,7 +126,7 @@ pub async fn launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Decided>, DbErro
 }
 
 /// The launch of a schedule that was decided last.
-pub async fn newest(tx: &mut Tx, schedule: ScheduleId) -> Result<Option<Decided>, DbError> {
+pub async fn newest(tx: &mut Tx, schedule: ScheduleId) -> Result<Option<DecidedLaunch>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(NEWEST)
         .bind(schedule)
         .fetch_optional(conn)
@@ -138,7 +138,7 @@ pub async fn of_slot(
     tx: &mut Tx,
     schedule: ScheduleId,
     slot: Timestamp,
-) -> Result<Option<Decided>, DbError> {
+) -> Result<Option<DecidedLaunch>, DbError> {
     let found = one(tx, SLOT, schedule, slot).await?;
     Ok(found.filter(|decided| slot <= decided.launch.last_scheduled_time))
 }
@@ -148,7 +148,7 @@ pub async fn backfills(
     tx: &mut Tx,
     schedule: ScheduleId,
     slot: Timestamp,
-) -> Result<Vec<Decided>, DbError> {
+) -> Result<Vec<DecidedLaunch>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(BACKFILLS)
         .bind(schedule)
         .bind(slot)
@@ -161,7 +161,7 @@ pub async fn caught_up_after(
     tx: &mut Tx,
     schedule: ScheduleId,
     slot: Timestamp,
-) -> Result<Option<Decided>, DbError> {
+) -> Result<Option<DecidedLaunch>, DbError> {
     one(tx, CAUGHT_UP_AFTER, schedule, slot).await
 }
 
@@ -170,7 +170,7 @@ pub async fn caught_up_before(
     tx: &mut Tx,
     schedule: ScheduleId,
     slot: Timestamp,
-) -> Result<Option<Decided>, DbError> {
+) -> Result<Option<DecidedLaunch>, DbError> {
     one(tx, CAUGHT_UP_BEFORE, schedule, slot).await
 }
 
@@ -179,7 +179,7 @@ async fn one(
     sql: &'static str,
     schedule: ScheduleId,
     slot: Timestamp,
-) -> Result<Option<Decided>, DbError> {
+) -> Result<Option<DecidedLaunch>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(sql)
         .bind(schedule)
         .bind(slot)
@@ -188,11 +188,11 @@ async fn one(
 }
 
 /// The newest launches of the same schedule that were decided before `decided`, and were not over when it was.
-pub async fn beside(
+pub async fn concurrent(
     tx: &mut Tx,
     schedule: ScheduleId,
     decided: &LaunchRow,
-) -> Result<Vec<Decided>, DbError> {
+) -> Result<Vec<DecidedLaunch>, DbError> {
     Ok(on!(tx, |conn| sqlx::query_as(BESIDE)
         .bind(schedule)
         .bind(decided.id)
