@@ -450,14 +450,14 @@ async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             if stray.missing_since.is_some() && !caller.one_in(3) {
                 continue;
             }
-            let fate = match stray.recoveries {
+            let action = match stray.recoveries {
                 _ if stray.cancel_deadline.is_some() => RecoveryAction::Cancel,
                 _ if !stray.enabled => RecoveryAction::Abandon("schedule_disabled"),
                 2.. => RecoveryAction::MarkUnknown,
                 _ => RecoveryAction::RunAgain,
             };
             caller.did(
-                match fate {
+                match action {
                     RecoveryAction::RunAgain => "recovered",
                     _ => "given up",
                 },

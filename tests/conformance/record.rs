@@ -76,7 +76,7 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
     let slots: Vec<_> = (10..17).map(|slot| launch(1, slot)).collect();
     let held = begin(&mut tx, host, &slots, 1, at(20)).await;
     // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was given up, 14 waits, 15 and 16 run.
-    let verdict = |held: &crate::fixtures::Held, fate| RecoveryDecision {
+    let verdict = |held: &crate::fixtures::Held, action| RecoveryDecision {
         launch_id: held.launch_id,
         run_id: Some(held.run_id),
         action,

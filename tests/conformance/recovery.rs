@@ -458,7 +458,7 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
                 RecoveryAction::RunAgain,
                 RecoveryAction::Abandon("schedule_disabled"),
             ]
-            .map(|fate| RecoveryDecision {
+            .map(|action| RecoveryDecision {
                 action,
                 ..again(held)
             })

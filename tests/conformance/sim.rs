@@ -416,7 +416,7 @@ impl Tower {
             return "no slot to skip";
         };
         let skip = Skip {
-            scheduled_time: slot,
+            slot,
             by: "the sequence",
             undo: false,
         };

@@ -85,7 +85,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();
         let held = begin(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
-        for fate in [
+        for action in [
             RecoveryAction::RunAgain,
             RecoveryAction::Abandon("recovery_age"),
         ] {
@@ -93,7 +93,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
                 .iter()
                 .map(|run| RecoveryDecision {
                     launch_id: run.launch_id,
-                    run_id: Some(run.run_id).filter(|_| fate == RecoveryAction::RunAgain),
+                    run_id: Some(run.run_id).filter(|_| action == RecoveryAction::RunAgain),
                     action,
                 })
                 .collect();

@@ -11,7 +11,7 @@ use super::run::made_by;
 use crate::clock::Timestamp;
 use crate::db::launches::{self, LaunchRow};
 use crate::db::runs::RunRow;
-use crate::db::{Tx, trail};
+use crate::db::{Tx, history};
 use crate::engine::schedules as orders;
 use crate::ids::{ArtifactDigest, LaunchId};
 use crate::telemetry::printable_lines;
@@ -98,7 +98,7 @@ impl Launch {
 }
 
 async fn show(common: &Common, tx: &mut Tx, id: LaunchId) -> Result<(), Failure> {
-    let Some(decided) = trail::launch(tx, id).await? else {
+    let Some(decided) = history::launch(tx, id).await? else {
         return Err(Failure::refused(format!("there is no launch {id}"))
             .hint("`campanile launch list` shows the ids"));
     };
@@ -107,7 +107,7 @@ async fn show(common: &Common, tx: &mut Tx, id: LaunchId) -> Result<(), Failure>
         schedule_revision: decided.schedule_revision,
         decided_by: decided.host,
         opened_at: decided.opened_at,
-        runs: trail::runs(tx, id).await?,
+        runs: history::runs(tx, id).await?,
     };
     if common.json {
         return output::json_out(&detail);

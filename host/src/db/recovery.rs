@@ -45,13 +45,13 @@ pub struct RecoveryDecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryAction {
     /// It is run again.
-    Again,
+    RunAgain,
     /// It is given up, for this reason.
-    Abandoned(&'static str),
+    Abandon(&'static str),
     /// It was to be run at most once.
-    Unknown,
+    MarkUnknown,
     /// It had been asked to end.
-    Cancelled,
+    Cancel,
 }
 
 impl RecoveryAction {

@@ -527,12 +527,12 @@ pub async fn waiting(
 
 /// When there is next something to decide: the earliest slot that any schedule waits for, or end of a pause.
 pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
-    let (scheduled_time, pause_over): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
+    let (slot, pause_over): (Option<Timestamp>, Option<Timestamp>) = on!(tx, |conn| {
         let slot = sqlx::query_scalar(NEXT_DUE).fetch_one(&mut *conn).await?;
         let over = sqlx::query_scalar(NEXT_PAUSE_OVER)
             .fetch_one(&mut *conn)
             .await?;
-        (scheduled_time, over)
+        (slot, over)
     });
     Ok(slot.into_iter().chain(pause_over).min())
 }

@@ -8,7 +8,7 @@ use super::{Engine, EngineError, held, recover};
 use crate::clock::Timestamp;
 use crate::crash;
 use crate::db::events::{self, EventKind};
-use crate::db::packages::{self, Loaded, Settings};
+use crate::db::packages::{self, LoadedPackage, Settings};
 use crate::db::{Origin, Tx, package_versions, schedules, sidecars};
 use crate::package::{Change, Package, PluginsFolder, RecordedSidecar};
 use crate::schedule::{HashKey, Rule};
@@ -344,7 +344,7 @@ impl Engine {
             let refusals = follow_schedules(tx, package, now).await?;
             return Ok(Recorded::Taken(refusals));
         };
-        let loaded = Loaded {
+        let loaded = LoadedPackage {
             name,
             digest,
             form: package.artifact.form.as_str(),

@@ -47,7 +47,7 @@ pub fn verdict(
     let too_old = now.since(stray.claimed_at) > limits.age_max;
     // It may have done its work already, all of it or a part.
     let was_begun = stray.run_id.is_some();
-    let fate = if was_begun && delivery == Delivery::AtMostOnce {
+    let action = if was_begun && delivery == Delivery::AtMostOnce {
         RecoveryAction::MarkUnknown
     } else if stray.cancel_deadline.is_some() {
         RecoveryAction::Cancel
@@ -70,7 +70,7 @@ pub fn verdict(
         RecoveryAction::RunAgain
     };
     // A run is lost in any case. Its launch opens again, and then waits for the package as others do.
-    let waits = fate == RecoveryAction::RunAgain && stray.missing_since.is_some() && !was_begun;
+    let waits = action == RecoveryAction::RunAgain && stray.missing_since.is_some() && !was_begun;
     (!waits).then_some(RecoveryDecision {
         launch_id: stray.launch_id,
         run_id: stray.run_id,
@@ -271,7 +271,7 @@ mod tests {
             schedule_id: ScheduleId(uuid::Uuid::nil()),
             schedule_revision: 1,
             schedule: "s".to_owned(),
-            slot: Timestamp::EPOCH,
+            scheduled_time: Timestamp::EPOCH,
             kind: LaunchKind::Schedule,
             claimed_at: Timestamp::EPOCH,
             recoveries: 0,

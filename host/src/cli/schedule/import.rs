@@ -329,7 +329,7 @@ impl Target {
             ..wanted
         };
         orders::add(tx, &wanted, Origin::Operator, self.now).await?;
-        self.launch.insert(wanted.name.clone());
+        self.taken.insert(wanted.name.clone());
         let row = orders::find(tx, &wanted.name).await?;
         Ok(Put {
             became: Became::Added,
@@ -344,7 +344,7 @@ impl Target {
         let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
         std::iter::once(name.to_owned())
             .chain(numbered)
-            .find(|name| !self.launch.contains(name))
+            .find(|name| !self.taken.contains(name))
             .unwrap_or_default()
     }
 }
