@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile::crash::BACKFILL_POINTS;
+use campanile_engine::crash::BACKFILL_POINTS;
 use campanile_tests::{HostProcess, Place, on_both_empty};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -235,7 +235,7 @@ warning: both day fields are restricted, so that a day which matches either one 
 ";
     assert_eq!(
         said,
-        expected.replace("VERSION", campanile::schedule::tzdata_version())
+        expected.replace("VERSION", campanile_schedule::rule::tzdata_version())
     );
 }
 
@@ -313,7 +313,7 @@ fn a_rule_is_explained_in_json() {
         "normal_form": "30 2 * * 0",
         "resolved": "30 2 * * 0",
         "timezone": "Europe/Paris",
-        "tzdata_version": campanile::schedule::tzdata_version(),
+        "tzdata_version": campanile_schedule::rule::tzdata_version(),
         "explanation": "At 02:30 on Sunday, in Europe/Paris.",
         "notes": ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"],
         "next": [{"utc": "2027-03-21T01:30:00Z", "local": "2027-03-21T02:30:00+01:00[Europe/Paris]"}],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 

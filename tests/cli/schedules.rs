@@ -237,7 +237,7 @@ async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
     let first = millis(&next(&tower, "grid", 1)[0]);
     let now = millis(&add("now", &["--every", "1h"])["created_at"]);
     assert!(first > now, "only slots to come");
-    let soon = campanile::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
+    let soon = campanile_model::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
     let once = add("once", &["--at", &soon]);
     assert_eq!(once["next_slot"], soon.as_str());
     let rung = tower.launch_where("once", |row| row["status"] == "succeeded");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use campanile::db::{Db, probe};
+use campanile_store::{Db, probe};
 use campanile_tests::{HostProcess, Place, campanile_binary};
 use serde_json::Value;
 
@@ -279,7 +279,7 @@ pub fn text(value: &Value) -> String {
 /// An instant, in milliseconds since 1970.
 #[track_caller]
 pub fn millis(value: &Value) -> i64 {
-    let instant: campanile::clock::Timestamp = text(value).parse().expect("an instant");
+    let instant: campanile_model::clock::Timestamp = text(value).parse().expect("an instant");
     instant.micros() / 1000
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use campanile::crash::PACKAGE_POINTS;
+use campanile_engine::crash::PACKAGE_POINTS;
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ fn put(folder: &Path, description: &Value) {
 }
 
 fn digest_of(description: &Value) -> String {
-    campanile::ids::ArtifactDigest::of(&described(description)).to_string()
+    campanile_model::ids::ArtifactDigest::of(&described(description)).to_string()
 }
 
 /// A tower that serves the first version.
@@ -518,7 +518,10 @@ async fn a_run_records_what_it_goes_by(place: Place) {
             "{plain:#}"
         );
     }
-    assert_eq!(plain["wasmtime_version"], campanile::wasm::WASMTIME_VERSION);
+    assert_eq!(
+        plain["wasmtime_version"],
+        campanile_sandbox::WASMTIME_VERSION
+    );
     assert_eq!(plain["schedule_revision"], 1);
     // The SHA-256 of nothing: no line of grants.
     let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

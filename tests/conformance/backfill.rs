@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::backfills::{self, Backfill, LaunchTotals};
-use campanile::db::launches::{self, LaunchRow};
-use campanile::db::schedules::{self, Pause, Schedule};
-use campanile::db::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
-use campanile::engine::Engine;
-use campanile::engine::backfill::{self, Asked, BackfillError, Survey, UNFINISHED_MAX};
-use campanile::engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
-use campanile::ids::{BackfillId, LaunchId, LaunchKind};
-use campanile::policy::{Overlap, Policies};
-use campanile::schedule::{RuleKind, RuleText};
+use campanile_engine::Engine;
+use campanile_engine::backfill::{self, Asked, BackfillError, Survey, UNFINISHED_MAX};
+use campanile_engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{BackfillId, LaunchId, LaunchKind};
+use campanile_schedule::policy::{Overlap, Policies};
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::backfills::{self, Backfill, LaunchTotals};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::schedules::{self, Pause, Schedule};
+use campanile_store::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
 use campanile_tests::{Backend, TestDb, on_both};
 use futures_util::future::join_all;
 use serde_json::Map;
@@ -148,7 +148,7 @@ impl Tower {
     }
 
     /// One turn of the host, a second later.
-    async fn tick(&self) -> campanile::engine::Tick {
+    async fn tick(&self) -> campanile_engine::Tick {
         let now = self.clock.now().plus(Duration::from_secs(1));
         self.clock.advance_to(now);
         self.engine().tick(now).await.unwrap()

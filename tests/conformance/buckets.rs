@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use campanile::db::{buckets as db_buckets, runs};
-use campanile::engine::buckets::{RunBuckets, Turns};
-use campanile::ids::RunId;
-use campanile::wasm::{BucketError, Buckets, MemoryBuckets, entry_bytes};
+use campanile_engine::buckets::{RunBuckets, Turns};
+use campanile_model::ids::RunId;
+use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
+use campanile_store::{buckets as db_buckets, runs};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{at, begin, launch, run_id, small_tower};

@@ -1,6 +1,6 @@
 //! The tables themselves refuse states that cannot be, whoever writes them.
 
-use campanile::db::{DbError, probe};
+use campanile_store::{DbError, probe};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{at, begin, launch, skipped, small_tower};
@@ -14,7 +14,7 @@ async fn prepare(test: &TestDb) {
     let host = small_tower(test, 2).await;
     let mut tx = test.write().await;
     begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
-    campanile::db::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
+    campanile_store::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
         .await
         .unwrap();
     tx.commit().await.unwrap();

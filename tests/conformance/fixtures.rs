@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::db::hosts::{self, Host};
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages::{self, LoadedPackage, Settings};
-use campanile::db::runs::{self, Finish, NewRun, RunEnd, RunHashes};
-use campanile::db::schedules::{self, Pause, Revision};
-use campanile::db::task_runs::TaskRun;
-use campanile::db::{Decision, Origin, Tx};
-use campanile::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile::schedule::{RuleKind, RuleText};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::hosts::{self, Host};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::packages::{self, LoadedPackage, Settings};
+use campanile_store::runs::{self, Finish, NewRun, RunEnd, RunHashes};
+use campanile_store::schedules::{self, Pause, Revision};
+use campanile_store::task_runs::TaskRun;
+use campanile_store::{Decision, Origin, Tx};
 use campanile_tests::TestDb;
 use uuid::Uuid;
 
@@ -187,7 +187,7 @@ impl Held {
 
     pub fn failed(self, message: &str, now: Timestamp) -> Finish {
         let end = RunEnd::Failed {
-            kind: campanile::db::FailureKind::Failed,
+            kind: campanile_store::FailureKind::Failed,
             message: message.to_owned(),
         };
         self.finish(end, now)

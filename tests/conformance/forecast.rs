@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::launches::{self, LaunchRow};
-use campanile::db::runs::{self, RunEnd};
-use campanile::db::schedules::{self, Revision};
-use campanile::db::{LaunchStatus, Origin, stats};
-use campanile::engine::forecast::{Outage, Question, Row, Takes, Tower, record};
-use campanile::engine::{Engine, RecoveryLimits, Settings};
-use campanile::ids::ScheduleId;
-use campanile::schedule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_engine::definition;
+use campanile_engine::forecast::{Outage, Question, Row, Takes, Tower, record};
+use campanile_engine::{Engine, RecoveryLimits, Settings};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::ScheduleId;
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::runs::{self, RunEnd};
+use campanile_store::schedules::{self, Revision};
+use campanile_store::{LaunchStatus, Origin, stats};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{self, Held, schedule_id};
@@ -187,8 +188,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
         context: "{}".to_owned(),
         since: now,
     };
-    says.parse()
-        .unwrap_or_else(|error| panic!("{policies}: {error}"));
+    definition::parse(&says).unwrap_or_else(|error| panic!("{policies}: {error}"));
     let mut tx = test.write().await;
     schedules::insert(&mut tx, &says, Origin::Operator, next)
         .await

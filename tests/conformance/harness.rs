@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use campanile::db::Db;
+use campanile_store::Db;
 use campanile_tests::{Cluster, HostProcess};
 
 fn shell(script: &str) -> HostProcess {

@@ -1,9 +1,9 @@
 //! Hosts' lives, the packages in their folders, and the lock that each of them holds.
 
-use campanile::db::hosts::{self, DeadHost, EndReason};
-use campanile::db::packages::{self, LoadedPackage, PackageRow, Settings};
-use campanile::db::{Db, DbError, schedules};
-use campanile::ids::ArtifactDigest;
+use campanile_model::ids::ArtifactDigest;
+use campanile_store::hosts::{self, DeadHost, EndReason};
+use campanile_store::packages::{self, LoadedPackage, PackageRow, Settings};
+use campanile_store::{Db, DbError, schedules};
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};

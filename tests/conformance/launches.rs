@@ -1,8 +1,8 @@
 //! Launches: one decision per slot, and how they are read back.
 
-use campanile::db::launches;
-use campanile::db::{Decision, LaunchStatus};
-use campanile::ids::{ArtifactDigest, LaunchId, LaunchKind};
+use campanile_model::ids::{ArtifactDigest, LaunchId, LaunchKind};
+use campanile_store::launches;
+use campanile_store::{Decision, LaunchStatus};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
@@ -149,7 +149,7 @@ async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
         "it is over when it is decided"
     );
     assert_eq!(row.digest, None);
-    let taken = campanile::db::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
+    let taken = campanile_store::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
         .await
         .unwrap();
     assert_eq!(taken, [], "nobody takes it");
@@ -159,7 +159,7 @@ async fn a_removed_schedules_launches_stay_on_the_record(test: TestDb) {
     small_tower(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
-    campanile::db::schedules::remove(&mut tx, schedule_id(1), at(11))
+    campanile_store::schedules::remove(&mut tx, schedule_id(1), at(11))
         .await
         .unwrap();
     let rows = launches::list(&mut tx, Some("bell-1"), 10).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use campanile::db::{Db, DbError};
+use campanile_store::{Db, DbError};
 use campanile_tests::dump::{columns, dump, tables};
 use campanile_tests::{Backend, Place, TestDb, fresh_db, on_both, on_both_empty};
 

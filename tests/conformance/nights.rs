@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::launches::{self, LaunchRow};
-use campanile::db::schedules::{self, Revision};
-use campanile::db::{Decision, LaunchStatus, Origin};
-use campanile::schedule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_schedule::rule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::schedules::{self, Revision};
+use campanile_store::{Decision, LaunchStatus, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::schedule_id;

@@ -1,6 +1,6 @@
 //! The statements of every tick find their rows through the partial indexes made for them.
 
-use campanile::db::probe;
+use campanile_store::probe;
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::small_tower;

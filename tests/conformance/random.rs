@@ -6,16 +6,16 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::db::events::{self, EventKind};
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::packages;
-use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile::db::runs::{self, NewRun, RunEnd, RunHashes};
-use campanile::db::schedules::{self, CursorMove, Revision};
-use campanile::db::task_runs::TaskRun;
-use campanile::db::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
-use campanile::ids::{HostId, LaunchKind, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{HostId, LaunchKind, ScheduleId};
+use campanile_store::events::{self, EventKind};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::packages;
+use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::runs::{self, NewRun, RunEnd, RunHashes};
+use campanile_store::schedules::{self, CursorMove, Revision};
+use campanile_store::task_runs::TaskRun;
+use campanile_store::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
 use campanile_tests::dump::dump;
 use campanile_tests::{Backend, TestDb, fresh_db};
 use rand::rngs::StdRng;
@@ -256,7 +256,7 @@ async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             LaunchKind::Schedule
         };
         decided.push(NewLaunch {
-            id: campanile::ids::LaunchId::of(due.id, due.next_slot, kind),
+            id: campanile_model::ids::LaunchId::of(due.id, due.next_slot, kind),
             kind,
             scheduled_time: due.next_slot,
             last_scheduled_time: due.next_slot,
@@ -290,7 +290,7 @@ async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         return ("trigger", "no package".to_owned(), false);
     };
     let launch = NewLaunch {
-        id: campanile::ids::LaunchId::of(id, now, LaunchKind::Manual),
+        id: campanile_model::ids::LaunchId::of(id, now, LaunchKind::Manual),
         scheduled_time: now,
         last_scheduled_time: now,
         fire_time: now,

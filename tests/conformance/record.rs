@@ -1,10 +1,10 @@
 //! Events, the counter of changes, and the numbers that are counted from the record.
 
-use campanile::db::events::{self, EventKind};
-use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile::db::runs::{self, RunEnd};
-use campanile::db::stats::{self, Counts, HealthSigns};
-use campanile::db::{Db, changes, hosts, launches, schedules};
+use campanile_store::events::{self, EventKind};
+use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::runs::{self, RunEnd};
+use campanile_store::stats::{self, Counts, HealthSigns};
+use campanile_store::{Db, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{PAUSE, at, begin, launch, manual, schedule_id, skipped, small_tower};
@@ -143,7 +143,7 @@ async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
     let host = small_tower(&test, 1).await;
     let mut tx = test.write().await;
     let caught_up = launches::NewLaunch {
-        kind: campanile::ids::LaunchKind::Catchup,
+        kind: campanile_model::ids::LaunchKind::Catchup,
         ..launch(1, 11)
     };
     begin(

@@ -1,10 +1,10 @@
 //! Recovery: what is lost is found, counted and run again or given up; what is over stays as it is.
 
-use campanile::db::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
-use campanile::db::runs::{self, RunEnd};
-use campanile::db::task_runs;
-use campanile::db::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
-use campanile::ids::{LaunchId, LaunchKind};
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::runs::{self, RunEnd};
+use campanile_store::task_runs;
+use campanile_store::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
@@ -522,7 +522,7 @@ async fn two_who_recover_at_once_take_each_stray_once(test: TestDb) {
     tx.commit().await.unwrap();
     let mut recovering = Vec::new();
     for number in 2..=5 {
-        let db = campanile::db::Db::open(&test.place.url).await.unwrap();
+        let db = campanile_store::Db::open(&test.place.url).await.unwrap();
         recovering.push(tokio::spawn(async move {
             loop {
                 let mut tx = db.write().await.unwrap();

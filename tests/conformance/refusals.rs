@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use campanile::db::{DatabaseUrl, Db, DbError};
+use campanile_store::{DatabaseUrl, Db, DbError};
 use campanile_tests::cluster::free_port;
 use campanile_tests::{Backend, TestDb, fresh_db, fresh_place, on_both};
 use uuid::Uuid;

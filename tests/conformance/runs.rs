@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use campanile::db::hosts;
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::recovery;
-use campanile::db::runs::{self, NewRun, RunEnd, RunHashes};
-use campanile::db::task_runs;
-use campanile::db::{Db, FailureKind, LaunchStatus, RunStatus};
-use campanile::ids::{LaunchId, RunId};
+use campanile_model::ids::{LaunchId, RunId};
+use campanile_store::hosts;
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::recovery;
+use campanile_store::runs::{self, NewRun, RunEnd, RunHashes};
+use campanile_store::task_runs;
+use campanile_store::{Db, FailureKind, LaunchStatus, RunStatus};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 

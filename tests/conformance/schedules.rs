@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::schedules::{self, CursorMove, Revision};
-use campanile::db::{Db, DbError, Origin};
-use campanile::ids::{LaunchId, LaunchKind, ScheduleId};
-use campanile::schedule::{RuleKind, RuleText};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::schedules::{self, CursorMove, Revision};
+use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{

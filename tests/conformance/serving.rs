@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile::clock::Clock;
-use campanile::db::HostLock;
-use campanile::engine::{Engine, RecoveryLimits, Settings};
-use campanile::package::{HostRules, Packages, PluginsFolder};
-use campanile::policy::Defaults;
-use campanile::wasm::{Limits, Sandbox, SandboxSettings};
+use campanile_engine::{Engine, RecoveryLimits, Settings};
+use campanile_model::clock::Clock;
+use campanile_package::{HostRules, Packages, PluginsFolder};
+use campanile_sandbox::{Limits, Sandbox, SandboxSettings};
+use campanile_schedule::policy::Defaults;
+use campanile_store::HostLock;
 use campanile_tests::TestDb;
 
 /// A package: its name and its bytes.

@@ -1,11 +1,11 @@
 //! What is kept of sidecars, and what is forgotten of files that are gone.
 
-use campanile::db::Tx;
-use campanile::db::hosts;
-use campanile::db::packages::{self, LoadedPackage, PackageState, Settings};
-use campanile::db::sidecars::{self, KeptSidecar};
-use campanile::engine::schedules::{ScheduleError, known_package};
-use campanile::ids::HostId;
+use campanile_engine::schedules::{ScheduleError, known_package};
+use campanile_model::ids::HostId;
+use campanile_store::Tx;
+use campanile_store::hosts;
+use campanile_store::packages::{self, LoadedPackage, PackageState, Settings};
+use campanile_store::sidecars::{self, KeptSidecar};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};

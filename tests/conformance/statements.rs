@@ -1,8 +1,8 @@
 //! Every statement is understood by both databases.
 
-use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile::db::schedules::{self, CursorMove};
-use campanile::db::{probe, runs};
+use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::schedules::{self, CursorMove};
+use campanile_store::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{at, begin, launch, small_tower, task_run};

@@ -1,9 +1,9 @@
 //! What the next launch of a schedule is told of those before it.
 
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile::db::{Tx, runs};
-use campanile::ids::{HostId, RunId};
+use campanile_model::ids::{HostId, RunId};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::{Tx, runs};
 use campanile_tests::{TestDb, on_both};
 use serde_json::{Value, json};
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::launches::{self, LaunchRow};
-use campanile::db::runs::RunEnd;
-use campanile::db::schedules::{self, Revision};
-use campanile::db::{Origin, Tx};
-use campanile::engine::schedules::{self as orders, Trigger};
-use campanile::policy::{Keep, Overlap, Policies, Turn};
-use campanile::schedule::{RuleKind, RuleText};
+use campanile_engine::schedules::{self as orders, Trigger};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_schedule::policy::{Keep, Overlap, Policies, Turn};
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::runs::RunEnd;
+use campanile_store::schedules::{self, Revision};
+use campanile_store::{Origin, Tx};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{at, revision, schedule_id};

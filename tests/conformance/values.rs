@@ -1,14 +1,14 @@
 //! What goes in comes out, to the edges of every type.
 
-use campanile::clock::Timestamp;
-use campanile::db::events::{self, EventKind};
-use campanile::db::packages;
-use campanile::db::runs::{self, NewRun, RunHashes};
-use campanile::db::schedules::{self, Revision};
-use campanile::db::task_runs::{self, TaskRun};
-use campanile::db::{FailureKind, Origin, launches};
-use campanile::ids::{ArtifactDigest, LaunchKind, RunId};
-use campanile::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, LaunchKind, RunId};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use campanile_store::events::{self, EventKind};
+use campanile_store::packages;
+use campanile_store::runs::{self, NewRun, RunHashes};
+use campanile_store::schedules::{self, Revision};
+use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::{FailureKind, Origin, launches};
 use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use campanile::clock::Timestamp;
-use campanile::db::package_versions::{self, VersionDecision};
-use campanile::db::packages::{self, LoadedPackage, PackageState, Settings};
-use campanile::db::{Db, Tx, events, hosts};
-use campanile::engine::approval::{self, Decided, Entry, Order, PackageError};
-use campanile::ids::{ArtifactDigest, HostId};
-use campanile::package::requests::list_requests;
-use campanile::package::{GrantRecord, Manifest, Package, Sidecar};
-use campanile::wasm::{Grants, Limits};
+use campanile_engine::approval::{self, Decided, Entry, Order, PackageError};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, HostId};
+use campanile_package::requests::list_requests;
+use campanile_package::{GrantRecord, Manifest, Package, Sidecar};
+use campanile_sandbox::{Grants, Limits};
+use campanile_store::package_versions::{self, VersionDecision};
+use campanile_store::packages::{self, LoadedPackage, PackageState, Settings};
+use campanile_store::{Db, Tx, events, hosts};
 use campanile_tests::{TestDb, on_both};
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use campanile::db::{Decision, LaunchStatus, RunStatus};
-use campanile::schedule::{HashKey, Rule};
+use campanile_schedule::rule::{HashKey, Rule};
+use campanile_store::{Decision, LaunchStatus, RunStatus};
 
 use crate::tower::{Effect, Record, is_unfinished};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use campanile::db::{DatabaseUrl, Db, probe};
+use campanile_store::{DatabaseUrl, Db, probe};
 use campanile_tests::{Backend, HostProcess, campanile_binary};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use tempfile::TempDir;

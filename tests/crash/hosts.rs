@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use campanile::db::{LaunchStatus, RunStatus};
+use campanile_store::{LaunchStatus, RunStatus};
 use campanile_tests::Backend;
 use rustix::process::Signal;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use campanile::db::{LaunchStatus, RunStatus, task_runs};
+use campanile_store::{LaunchStatus, RunStatus, task_runs};
 use campanile_tests::{Backend, HostProcess};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use campanile::db::DatabaseUrl;
+use campanile_store::DatabaseUrl;
 use campanile_tests::Cluster;
 
 /// How often a line looks whether it is silent or over.

@@ -22,8 +22,8 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
-use campanile::crash::POINTS;
-use campanile::db::{LaunchStatus, RunStatus};
+use campanile_engine::crash::POINTS;
+use campanile_store::{LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess};
 use rustix::process::Signal;
 

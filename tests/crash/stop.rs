@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use campanile::db::{DatabaseUrl, LaunchStatus, RunStatus};
+use campanile_store::{DatabaseUrl, LaunchStatus, RunStatus};
 use campanile_tests::{Backend, Cluster, HostProcess, cluster};
 use rustix::process::Signal;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use campanile::db::{Decision, LaunchStatus, RunStatus};
+use campanile_store::{Decision, LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess, campanile_binary};
 use serde_json::Value;
 

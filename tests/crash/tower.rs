@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::launches::LaunchRow;
-use campanile::db::runs::RunRow;
-use campanile::db::schedules::Schedule;
-use campanile::db::{DatabaseUrl, Db, LaunchStatus, changes, launches, runs, schedules};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_store::launches::LaunchRow;
+use campanile_store::runs::RunRow;
+use campanile_store::schedules::Schedule;
+use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, runs, schedules};
 use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

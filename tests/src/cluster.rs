@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use campanile::db::DatabaseUrl;
+use campanile_store::DatabaseUrl;
 
 /// The user and the database that every cluster has.
 const USER: &str = "campanile";

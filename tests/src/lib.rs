@@ -14,7 +14,7 @@ pub mod dump;
 mod host_process;
 pub mod texts;
 
-use campanile::db::{DatabaseUrl, Db, Tx, probe};
+use campanile_store::{DatabaseUrl, Db, Tx, probe};
 use tempfile::TempDir;
 
 pub use cluster::Cluster;

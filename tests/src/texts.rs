@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
+use campanile_model::clock::Timestamp;
+use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 
 /// How a text is read; a test measures the time besides.
 pub type Parse<'a> = &'a mut dyn FnMut(&RuleText) -> Result<Rule, RuleError>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use campanile::wasm::{HttpGrant, HttpReply, HttpRequest, Replies};
+use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies};
 use serde_json::Value;
 
 /// What a test answers to a request.

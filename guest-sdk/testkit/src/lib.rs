@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::package;
-use campanile::trial::{self, Access, Directory, Stage, Subject};
-use campanile::wasm::{BucketGrant, Sandbox, SandboxSettings, Secret, Time};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_package;
+use campanile_sandbox::{BucketGrant, Sandbox, SandboxSettings, Secret, Time};
+use campanile_trial::{self, Access, Directory, Stage, Subject};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use campanile::trial::{Crashed, Difference, Idempotence, Moment, Unreached};
-pub use campanile::wasm::{HttpRequest as Request, Limits, LogLine, Outcome};
+pub use campanile_sandbox::{HttpRequest as Request, Limits, LogLine, Outcome};
+pub use campanile_trial::{Crashed, Difference, Idempotence, Moment, Unreached};
 pub use http::Reply;
 pub use report::Report;
 
@@ -75,9 +75,10 @@ impl TaskTest {
         let path = path.as_ref();
         let bytes = std::fs::read(path)
             .map_err(|error| Error::Test(format!("{}: {error}", path.display())))?;
-        let name = package::name_of(path);
+        let name = campanile_package::name_of(path);
         let sandbox = sandbox()?;
-        let compiled = block_on(async { package::compile(&sandbox, &name, bytes).await })?;
+        let compiled =
+            block_on(async { campanile_package::compile(&sandbox, &name, bytes).await })?;
         let (artifact, manifest) =
             compiled.map_err(|why| Error::Refused(format!("{}: {why}", path.display())))?;
         let task = match manifest.tasks.as_slice() {
@@ -288,10 +289,9 @@ impl TaskTest {
         let stage = self.set()?;
         let sandbox = sandbox()?;
         let subject = self.subject.clone();
-        let trial =
-            block_on(
-                async move { trial::run(&sandbox, &subject, &stage, &Clock::system()).await },
-            )??;
+        let trial = block_on(async move {
+            campanile_trial::run(&sandbox, &subject, &stage, &Clock::system()).await
+        })??;
         Ok(Report::of(trial))
     }
 
@@ -306,8 +306,8 @@ impl TaskTest {
         let sandbox = sandbox()?;
         let subject = self.subject.clone();
         Ok(block_on(async move {
-            let most = trial::EFFECTS_CRASHED;
-            trial::check(&sandbox, &subject, &stage, &Clock::system(), most).await
+            let most = campanile_trial::EFFECTS_CRASHED;
+            campanile_trial::check(&sandbox, &subject, &stage, &Clock::system(), most).await
         })??)
     }
 
@@ -325,7 +325,7 @@ impl TaskTest {
                 ids.join(", ")
             )));
         }
-        package::context::check(&self.stage.context)
+        campanile_package::context::check(&self.stage.context)
             .map_err(|reserved| Error::Test(format!("the context is refused: {reserved}")))?;
         Ok(Stage {
             replies: Some(Arc::new(self.routes.clone())),

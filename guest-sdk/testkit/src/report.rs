@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use campanile::trial::{Entry, Trial};
-use campanile::wasm::{Failure, LogLine, Outcome, Usage};
+use campanile_sandbox::{Failure, LogLine, Outcome, Usage};
+use campanile_trial::{Entry, Trial};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use campanile::wasm::{Resource, Share};
+use campanile_sandbox::{Resource, Share};
 use campanile_testkit::{Limits, Outcome, Reply, Report, TaskTest};
 use serde_json::{Value, json};
 

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::sections::{YEAR, host_name_fault};
-use crate::db::{DatabaseUrl, InvalidDatabaseUrl};
-use crate::package::files;
-use crate::package::limits::LimitChanges;
-use crate::secrets::Source;
-use crate::strict::{self, Document, size_text};
-use crate::wasm::{Limits, SandboxSettings};
+use campanile_engine::secrets::Source;
+use campanile_model::text::size_text;
+use campanile_package::files;
+use campanile_package::limits::LimitChanges;
+use campanile_package::toml_reader;
+use campanile_package::toml_reader::Document;
+use campanile_sandbox::{Limits, SandboxSettings};
+use campanile_store::{DatabaseUrl, InvalidDatabaseUrl};
 
 mod print;
 mod sections;
@@ -67,7 +69,7 @@ pub struct Flags {
 pub enum ConfigError {
     /// The file was read and something in it is wrong.
     #[error(transparent)]
-    File(#[from] strict::Error),
+    File(#[from] toml_reader::Error),
     /// The file cannot be read, or was named and is not there.
     #[error("the configuration {} cannot be read: {why}", .path.display())]
     Unreadable { path: PathBuf, why: String },
@@ -139,7 +141,7 @@ impl Config {
         text: &str,
         home: &Path,
         env: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Config, strict::Error> {
+    ) -> Result<Config, toml_reader::Error> {
         let document = Document::parse(shown, text)?;
         let mut top = document.section();
         let database = match top.text("database")? {

@@ -1,7 +1,7 @@
 //! Reading a crontab: which lines it has, and what each says. Pure.
 //!
 //! The format is that of Vixie's cron and its heirs. Expressions are cut out and not read: that
-//! is for [`Rule::parse`](crate::schedule::Rule::parse), whose dialect may be stricter.
+//! is for [`Rule::parse`](campanile_schedule::rule::Rule::parse), whose dialect may be stricter.
 
 /// Between fields, as cron has it.
 const BLANKS: [char; 2] = [' ', '\t'];

@@ -3,27 +3,16 @@
 //! Data goes to stdout, talk to stderr. Exit code 0: done; 1: the thing asked for failed;
 //! 2: wrong usage, or refused before anything was done.
 
-mod backfill;
-mod bench;
-mod calendar;
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data: only `output.rs` writes there, and minds a closed pipe.
+#![warn(clippy::print_stdout)]
+
+mod commands;
 mod config;
-mod cron;
-mod db;
-mod event;
-mod explain;
-mod launch;
-mod new;
+mod crontab;
 mod output;
-mod package;
-mod plan;
-mod policy;
-mod rule;
-mod run;
-mod schedule;
-mod serve;
-mod slots;
-mod stats;
-mod task;
+mod telemetry;
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -32,9 +21,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::clock::Clock;
-use crate::config::{Config, Flags};
-use crate::db::Db;
+use campanile_model::clock::Clock;
+use campanile_store::Db;
+use commands::{
+    backfill, bench, config as config_command, cron, db, event, launch, new, package, plan, run,
+    schedule, serve, stats, task,
+};
+use config::{Config, Flags};
 use output::Failure;
 
 /// A bell tower for WebAssembly tasks: drop a compiled .wasm into a folder and it runs on its schedule,
@@ -53,8 +46,8 @@ static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "{} (wasmtime {}, tzdata {})",
         env!("CARGO_PKG_VERSION"),
-        crate::wasm::WASMTIME_VERSION,
-        crate::schedule::tzdata_version()
+        campanile_sandbox::WASMTIME_VERSION,
+        campanile_schedule::rule::tzdata_version()
     )
 });
 
@@ -122,7 +115,7 @@ enum Command {
     Db(db::DbCommand),
     /// The configuration
     #[command(subcommand)]
-    Config(config::ConfigCommand),
+    Config(config_command::ConfigCommand),
     /// Measure launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),

@@ -7,14 +7,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::config::ConfigError;
-use crate::db::DbError;
-use crate::engine::StartError;
-use crate::engine::approval::PackageError;
-use crate::engine::schedules::ScheduleError;
-use crate::package::requests::{Request, sidecar_lines};
-use crate::policy::PolicyError;
-use crate::schedule::RuleError;
-use crate::telemetry::printable;
+use campanile_engine::StartError;
+use campanile_engine::approval::PackageError;
+use campanile_engine::schedules::ScheduleError;
+use campanile_model::text::printable;
+use campanile_package::requests::{Request, sidecar_lines};
+use campanile_schedule::policy::PolicyError;
+use campanile_schedule::rule::RuleError;
+use campanile_store::DbError;
 
 /// Why a command did not do what it was asked: one sentence, perhaps a hint, and the exit code.
 #[derive(Debug)]

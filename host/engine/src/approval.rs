@@ -15,14 +15,14 @@ mod error;
 
 pub use error::PackageError;
 
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::package_versions::{self, Version, VersionDecision, VersionReview};
-use crate::db::packages::{self, PackageRow};
-use crate::db::{DbError, Tx, changes};
-use crate::ids::ArtifactDigest;
-use crate::package::requests::Request;
-use crate::package::{Manifest, Package, grant_record};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::requests::Request;
+use campanile_package::{Manifest, Package, grant_record};
+use campanile_store::events::{self, EventKind};
+use campanile_store::package_versions::{self, Version, VersionDecision, VersionReview};
+use campanile_store::packages::{self, PackageRow};
+use campanile_store::{DbError, Tx, changes};
 
 /// What becomes of the version that a file in a folder holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -242,7 +242,7 @@ pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
     let names = all.iter().map(|row| row.name.as_str());
     Ok(PackageError::Unknown {
         name: name.to_owned(),
-        nearest: crate::strict::nearest(name, names).map(str::to_owned),
+        nearest: campanile_model::text::nearest(name, names).map(str::to_owned),
     })
 }
 
@@ -392,7 +392,7 @@ async fn left_over(
     name: &str,
     manifest: &Manifest,
 ) -> Result<Vec<(String, String)>, DbError> {
-    let all = crate::db::schedules::list(tx, None, Some(name)).await?;
+    let all = campanile_store::schedules::list(tx, None, Some(name)).await?;
     let tasks = all.into_iter().filter_map(|schedule| {
         let says = schedule.definition;
         says.task.map(|task| (says.name, task))

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::schedules as orders;
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::hosts::{self, Host};
-use crate::db::stats::{self, Counts, HealthSigns};
-use crate::db::{DbError, Tx, schedules};
-use crate::schedule::tzdata_version;
-use crate::telemetry::printable_line;
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
+use campanile_schedule::rule::tzdata_version;
+use campanile_store::events::{self, EventKind};
+use campanile_store::hosts::{self, Host};
+use campanile_store::stats::{self, Counts, HealthSigns};
+use campanile_store::{DbError, Tx, schedules};
 
 /// A slot this much past and still undecided, or a launch still untaken, is a sign of ill health.
 const OVERDUE: Duration = Duration::from_secs(60);

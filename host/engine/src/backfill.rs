@@ -20,16 +20,16 @@ pub use request::{Asked, BackfillError, SLOTS_MOST, Survey, asked_before, begin,
 use super::schedules as orders;
 use super::spec::Spec;
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::backfills::{self, Backfill, BackfillStep};
-use crate::db::events::{self, EventKind};
-use crate::db::launches::NewLaunch;
-use crate::db::schedules::{self, Schedule};
-use crate::db::{BackfillStatus, DbError, Decision, Tx, packages};
-use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind};
-use crate::policy::Policies;
-use crate::schedule::Rule;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::Rule;
+use campanile_store::backfills::{self, Backfill, BackfillStep};
+use campanile_store::events::{self, EventKind};
+use campanile_store::launches::NewLaunch;
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{BackfillStatus, DbError, Decision, Tx, packages};
 
 /// Launches of one backfill that are not over at the same time, at most.
 pub const UNFINISHED_MAX: i64 = 100;

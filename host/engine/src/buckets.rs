@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
-use crate::db::buckets::{self, BucketRow};
-use crate::db::{Db, DbError, Tx, runs};
-use crate::ids::RunId;
-use crate::wasm::{BucketError, Buckets, Change, add, check_growth, entry_bytes};
+use campanile_model::ids::RunId;
+use campanile_sandbox::{BucketError, Buckets, Change, add, check_growth, entry_bytes};
+use campanile_store::buckets::{self, BucketRow};
+use campanile_store::{Db, DbError, Tx, runs};
 
 /// Operations of all guests at the same time; the database's other connections are for the engine.
 const AT_ONCE: usize = 3;

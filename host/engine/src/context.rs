@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::spec::Spec;
 use super::take::Work;
-use crate::clock::Timestamp;
-use crate::db::runs::ClaimedLaunch;
-use crate::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
-use crate::package::Package;
-use crate::wasm::RunFacts;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
+use campanile_package::Package;
+use campanile_sandbox::RunFacts;
+use campanile_store::runs::ClaimedLaunch;
 
 /// What the host says in every context, under the reserved keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +147,7 @@ pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::package::context::RESERVED;
+    use campanile_package::context::RESERVED;
 
     #[test]
     fn the_order_of_keys_does_not_change_the_hash_and_a_value_does() {

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use super::schedules as orders;
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::events::{self, EventKind};
-use crate::db::runs::{self, Finish, RunEnd};
-use crate::db::schedules::{self, Pause};
-use crate::db::{LaunchStatus, Tx, changes, launches};
-use crate::ids::{RunId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{RunId, ScheduleId};
+use campanile_store::events::{self, EventKind};
+use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::schedules::{self, Pause};
+use campanile_store::{LaunchStatus, Tx, changes, launches};
 
 /// Who pauses a schedule that fails and fails.
 const PAUSER: &str = "pause_on_failure";

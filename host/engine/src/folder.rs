@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::approval::{self, Entry};
 use super::schedules::{self as orders, ScheduleError, Wanted};
 use super::{Engine, EngineError, held, recover};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::events::{self, EventKind};
-use crate::db::packages::{self, LoadedPackage, Settings};
-use crate::db::{Origin, Tx, package_versions, schedules, sidecars};
-use crate::package::{Change, Package, PluginsFolder, RecordedSidecar};
-use crate::schedule::{HashKey, Rule};
-use crate::telemetry::printable_line;
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
+use campanile_package::{Change, Package, PluginsFolder, RecordedSidecar};
+use campanile_schedule::rule::{HashKey, Rule};
+use campanile_store::events::{self, EventKind};
+use campanile_store::packages::{self, LoadedPackage, Settings};
+use campanile_store::{Origin, Tx, package_versions, schedules, sidecars};
 
 /// A schedule that was not taken, and why.
 type Refusals = Vec<(String, String)>;

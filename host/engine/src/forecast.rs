@@ -34,13 +34,13 @@ use serde::Serialize;
 
 use super::RecoveryLimits;
 use super::plan::Says;
-use crate::clock::Timestamp;
-use crate::db::overlap::UnfinishedLaunch;
-use crate::db::schedules::DueSchedule;
-use crate::db::{Decision, LaunchStatus};
-use crate::ids::{LaunchId, LaunchKind};
-use crate::policy::{Defaults, Policies};
-use crate::schedule::Rule;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_schedule::policy::{Defaults, Policies};
+use campanile_schedule::rule::Rule;
+use campanile_store::overlap::UnfinishedLaunch;
+use campanile_store::schedules::DueSchedule;
+use campanile_store::{Decision, LaunchStatus};
 
 pub use compare::{Changes, compare};
 pub use totals::Totals;

@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 
 use super::approval::{self, Entry};
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::package_versions;
-use crate::db::packages::{self, LoadedPackage};
-use crate::db::{DbError, Tx};
-use crate::ids::ArtifactDigest;
-use crate::package::requests::list_requests;
-use crate::package::{Change, Package, PluginsFolder};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::requests::list_requests;
+use campanile_package::{Change, Package, PluginsFolder};
+use campanile_store::events::{self, EventKind};
+use campanile_store::package_versions;
+use campanile_store::packages::{self, LoadedPackage};
+use campanile_store::{DbError, Tx};
 
 /// The versions that this host has told of, by package: each is told of once, also where two hosts have two.
 #[derive(Default)]

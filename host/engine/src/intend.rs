@@ -7,14 +7,14 @@ use super::plan::{self, Plan, Says};
 use super::schedules as orders;
 use super::spec::Spec;
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::launches::{self, NewLaunch};
-use crate::db::overlap::{self, UnfinishedLaunch};
-use crate::db::schedules::{self, CursorMove, DueSchedule};
-use crate::db::{Tx, changes};
-use crate::ids::ScheduleId;
-use crate::policy::Beside;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_schedule::policy::Beside;
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::overlap::{self, UnfinishedLaunch};
+use campanile_store::schedules::{self, CursorMove, DueSchedule};
+use campanile_store::{Tx, changes};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;

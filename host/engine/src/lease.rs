@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Engine, EngineError, Work};
-use crate::clock::Timestamp;
-use crate::db::{hosts, runs};
-use crate::ids::RunId;
-use crate::wasm::StopSignal;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_sandbox::StopSignal;
+use campanile_store::{hosts, runs};
 
 /// A run that this host holds.
 struct Held {

@@ -20,6 +20,11 @@
 //! when it is time, `forecast` says beforehand what will come of it, and `why` afterwards what did. [`Engine::tick`] is
 //! all of it once, for reading and for tests.
 
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
 pub mod approval;
 pub mod audit;
 pub mod backfill;
@@ -33,6 +38,8 @@ pub mod why;
 pub mod workflow;
 
 pub mod context;
+pub mod crash;
+pub mod definition;
 mod finish;
 mod folder;
 mod held;
@@ -43,10 +50,12 @@ mod recover;
 mod release;
 mod room;
 mod run;
+pub mod secrets;
 mod spec;
 mod start;
 mod take;
 mod versions;
+pub mod watch;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::AtomicBool;
@@ -62,13 +71,13 @@ pub use schedules_file::Following;
 pub use start::StartError;
 pub use take::Work;
 
-use crate::clock::{Clock, Timestamp};
-use crate::db::{Db, DbError};
-use crate::ids::{HostId, RunId};
-use crate::package::Packages;
-use crate::policy::Defaults;
 use crate::secrets::{Source, Vault};
-use crate::wasm::{Sandbox, StopSignal};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{HostId, RunId};
+use campanile_package::Packages;
+use campanile_sandbox::{Sandbox, StopSignal};
+use campanile_schedule::policy::Defaults;
+use campanile_store::{Db, DbError};
 
 /// The pause after passing trouble with the database before the same is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -158,7 +167,7 @@ impl Engine {
         })
     }
 
-    async fn hold_and_carry_out(&self, work: &Work) -> Option<crate::db::runs::Finish> {
+    async fn hold_and_carry_out(&self, work: &Work) -> Option<campanile_store::runs::Finish> {
         let stop = self.hold(work);
         self.carry_out(work, &stop).await
     }

@@ -16,12 +16,12 @@ use super::audit::SKEW_REPORTED_US;
 use super::backfill::FilledBack;
 use super::room::Place;
 use super::{Engine, EngineError, Following, RETRY_PAUSE, Work};
-use crate::clock::Timestamp;
-use crate::db::runs::Finish;
-use crate::db::{DbError, HostLock, changes, package_versions, runs, schedules};
-use crate::ids::RunId;
-use crate::package::PluginsFolder;
 use crate::watch::Watch;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_package::PluginsFolder;
+use campanile_store::runs::Finish;
+use campanile_store::{DbError, HostLock, changes, package_versions, runs, schedules};
 
 /// How often a host looks whether another process has changed schedules.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(500);

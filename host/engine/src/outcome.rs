@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-use crate::db::FailureKind;
-use crate::wasm::Outcome;
+use campanile_model::clock::Timestamp;
+use campanile_sandbox::Outcome;
+use campanile_store::FailureKind;
 
 /// How often a task is called, and how long apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-use crate::db::launches::NewLaunch;
-use crate::db::overlap::{REASON, UnfinishedLaunch};
-use crate::db::schedules::{CursorMove, DueSchedule, History};
-use crate::db::{Decision, LaunchStatus};
-use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
-use crate::policy::{
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
+use campanile_schedule::policy::{
     Active, Beside, CaughtUp, Claim, Defaults, DropReason, Judgement, MadeWay, Overlap, Policies,
     Stage, Standing, Terms, Turn, Verdict,
 };
-use crate::schedule::Rule;
+use campanile_schedule::rule::Rule;
+use campanile_store::launches::NewLaunch;
+use campanile_store::overlap::{REASON, UnfinishedLaunch};
+use campanile_store::schedules::{CursorMove, DueSchedule, History};
+use campanile_store::{Decision, LaunchStatus};
 
 /// The reason of a slot that had no package to launch.
 pub const PACKAGE_MISSING: &str = "package_missing";
@@ -253,8 +253,8 @@ pub fn stand_still(due: &DueSchedule) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::ArtifactDigest;
-    use crate::schedule::{HashKey, RuleKind, RuleText};
+    use campanile_model::ids::ArtifactDigest;
+    use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
 
     fn time(text: &str) -> Timestamp {
         text.parse().unwrap()

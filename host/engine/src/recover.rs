@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Engine, EngineError};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::events::{self, EventKind};
-use crate::db::hosts::{self, DeadHost};
-use crate::db::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
-use crate::db::{Tx, packages, schedules};
-use crate::ids::{RunId, ScheduleId};
-use crate::policy::Delivery;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{RunId, ScheduleId};
+use campanile_schedule::policy::Delivery;
+use campanile_store::events::{self, EventKind};
+use campanile_store::hosts::{self, DeadHost};
+use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::{Tx, packages, schedules};
 
 /// Strays taken up in one transaction at most; the rest follows in the next.
 const STRAYS_MAX: i64 = 512;
@@ -256,7 +256,7 @@ pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), Engi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{LaunchId, LaunchKind};
+    use campanile_model::ids::{LaunchId, LaunchKind};
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),

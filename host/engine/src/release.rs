@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use super::schedules as orders;
 use super::{Engine, EngineError, plan};
-use crate::clock::Timestamp;
-use crate::db::overlap::{self, QueuedSchedule, UnfinishedLaunch};
-use crate::db::{changes, schedules};
-use crate::ids::{LaunchId, ScheduleId};
-use crate::policy;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_schedule::policy;
+use campanile_store::overlap::{self, QueuedSchedule, UnfinishedLaunch};
+use campanile_store::{changes, schedules};
 
 impl Engine {
     /// Let those go whose turn it is; gives how many.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// The places of this host, one for each run at the same time.
 pub(super) struct Room {

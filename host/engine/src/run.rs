@@ -11,13 +11,13 @@ use super::take::Work;
 use super::versions::{CannotBegin, Version};
 use super::workflow::{self, Step, Workflow};
 use super::{Engine, EngineError, context};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::FailureKind;
-use crate::db::runs::{self, Finish, RunEnd};
-use crate::db::task_runs::{self, TaskRun};
-use crate::policy::Delivery;
-use crate::wasm::{Call, Outcome, Report, StopSignal, Usage, World};
+use campanile_model::clock::Timestamp;
+use campanile_sandbox::{Call, Outcome, Report, StopSignal, Usage, World};
+use campanile_schedule::policy::Delivery;
+use campanile_store::FailureKind;
+use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::task_runs::{self, TaskRun};
 
 impl Engine {
     /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
@@ -273,7 +273,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
+    pub fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
         Finish {
             run_id: work.run_id,
             fence: work.fence,

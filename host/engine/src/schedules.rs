@@ -15,17 +15,18 @@ use serde_json::{Map, Value, json};
 
 use super::backfill;
 use super::plan::{self, PACKAGE_MISSING};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::launches::{self, NewLaunch};
-use crate::db::packages::{self, PackageRow};
-use crate::db::schedules::{self, Revision, Schedule, ScheduleState};
-use crate::db::{Db, DbError, Decision, Origin, Tx, changes, overlap};
-use crate::ids::{LaunchId, LaunchKind, ScheduleId};
-use crate::package::context;
-use crate::package::{Manifest, spec};
-use crate::policy::{Beside, MadeWay, Overlap, Policies, Turn};
-use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
+use crate::definition;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_package::context;
+use campanile_package::{Manifest, spec};
+use campanile_schedule::policy::{Beside, MadeWay, Overlap, Policies, Turn};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_store::events::{self, EventKind};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::packages::{self, PackageRow};
+use campanile_store::schedules::{self, Revision, Schedule, ScheduleState};
+use campanile_store::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
@@ -254,7 +255,7 @@ pub(super) async fn launch_each_beside(
     }
     if made.may_go_on
         && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
-        && let Ok((rule, policies)) = says.parse()
+        && let Ok((rule, policies)) = definition::parse(&says)
     {
         set_next_slot(tx, state.id, &rule, &policies, now).await?;
     }
@@ -418,7 +419,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     let names = all.iter().map(|schedule| schedule.definition.name.as_str());
     Err(ScheduleError::Unknown {
         name: name.to_owned(),
-        nearest: crate::strict::nearest(name, names).map(str::to_owned),
+        nearest: campanile_model::text::nearest(name, names).map(str::to_owned),
     })
 }
 
@@ -441,7 +442,7 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     let names = all.iter().map(|package| package.name.as_str());
     Err(ScheduleError::UnknownPackage {
         name: name.to_owned(),
-        nearest: crate::strict::nearest(name, names)
+        nearest: campanile_model::text::nearest(name, names)
             .filter(|nearest| *nearest != name)
             .map(str::to_owned),
     })
@@ -499,7 +500,7 @@ pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleErr
         name: schedule.definition.name.clone(),
         why,
     };
-    schedule.definition.parse().map_err(unreadable)
+    definition::parse(&schedule.definition).map_err(unreadable)
 }
 
 fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {

@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 use super::schedules::{self as orders, Changed, Diff, ScheduleError, Wanted};
 use super::{Engine, EngineError, RETRY_PAUSE};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::{DbError, Origin, Tx, schedules};
-use crate::ids::ArtifactDigest;
-use crate::package::schedule_reader::{self, FileSchedule};
-use crate::package::schedules_file::{FileChange, SchedulesFile};
-use crate::schedule::{HashKey, Rule};
-use crate::telemetry::printable_line;
 use crate::watch::{Mode, Watch};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::printable_line;
+use campanile_package::schedule_reader::{self, FileSchedule};
+use campanile_package::schedules_file::{FileChange, SchedulesFile};
+use campanile_schedule::rule::{HashKey, Rule};
+use campanile_store::events::{self, EventKind};
+use campanile_store::{DbError, Origin, Tx, schedules};
 
 /// How long schedules that were refused are left alone: what they name may be there by then.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);

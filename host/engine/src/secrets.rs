@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::wasm::{Secret, Secrets};
+use campanile_sandbox::{Secret, Secrets};
 
 /// Of one value.
 const VALUE_BYTES_MAX: u64 = 64 << 10;

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value};
 
 use super::EngineError;
-use crate::db::Tx;
-use crate::db::schedules::{self, Revision};
-use crate::ids::ScheduleId;
-use crate::policy::{Delivery, Policies};
-use crate::schedule::Rule;
+use crate::definition::{parse, policies};
+use campanile_model::ids::ScheduleId;
+use campanile_schedule::policy::{Delivery, Policies};
+use campanile_schedule::rule::Rule;
+use campanile_store::Tx;
+use campanile_store::schedules::{self, Revision};
 
 /// A revision of a schedule with its rule, policies and context parsed.
 pub struct Spec {
@@ -51,14 +52,14 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
-        let rule = match definition.parse() {
+        let rule = match parse(&definition) {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
                 tracing::error!(schedule = %definition.name, "the schedule stands still, it cannot be read by this version: {error}");
                 None
             }
         };
-        let policies = definition.policies().ok();
+        let policies = policies(&definition).ok();
         let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
         if rule.as_ref().is_some_and(counts_from_ends) {
             lock(&self.counting_from_ends).insert(id);

@@ -8,17 +8,17 @@ use super::buckets::Turns;
 use super::room::Room;
 use super::schedules as orders;
 use super::{Engine, EngineError, Settings, recover};
-use crate::clock::{Clock, Timestamp};
-use crate::db::events::{self, EventKind};
-use crate::db::hosts::{self, Host};
-use crate::db::launches::NewLaunch;
-use crate::db::recovery::{self, RecoveryAction, RecoveryDecision};
-use crate::db::{Db, DbError, HostLock, Tx, packages, schedules};
-use crate::ids::{HostId, LaunchKind, RunId};
-use crate::package::Packages;
-use crate::schedule::{Rule, tzdata_version};
 use crate::secrets::Vault;
-use crate::wasm::{self, Sandbox};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{HostId, LaunchKind, RunId};
+use campanile_package::Packages;
+use campanile_sandbox::{self, Sandbox};
+use campanile_schedule::rule::{Rule, tzdata_version};
+use campanile_store::events::{self, EventKind};
+use campanile_store::hosts::{self, Host};
+use campanile_store::launches::NewLaunch;
+use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::{Db, DbError, HostLock, Tx, packages, schedules};
 
 /// Hosts with the machine's name as their name that can live on one machine.
 const SAME_NAME_MAX: usize = 64;
@@ -104,7 +104,7 @@ impl Engine {
                 id: self.host,
                 name: self.name.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                wasmtime_version: wasm::WASMTIME_VERSION.to_owned(),
+                wasmtime_version: campanile_sandbox::WASMTIME_VERSION.to_owned(),
                 tzdata_version: tzdata_version().to_owned(),
                 started_at: now,
                 heartbeat_at: now,

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::spec::Spec;
 use super::{Engine, EngineError, context};
-use crate::clock::Timestamp;
 use crate::crash;
-use crate::db::runs::{self, ClaimedLaunch, NewRun, RunHashes};
-use crate::ids::RunId;
-use crate::package::Package;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_package::Package;
+use campanile_store::runs::{self, ClaimedLaunch, NewRun, RunHashes};
 
 /// A run that this host holds and is about to carry out.
 pub struct Work {

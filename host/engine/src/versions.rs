@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Engine;
 use super::workflow::Step;
-use crate::db::{FailureKind, packages};
-use crate::ids::ArtifactDigest;
-use crate::package::requests::denial;
-use crate::package::{self, Manifest, Package};
-use crate::wasm::{Artifact, StopSignal};
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::requests::denial;
+use campanile_package::{self, Manifest, Package};
+use campanile_sandbox::{Artifact, StopSignal};
+use campanile_store::{FailureKind, packages};
 
 /// Older versions kept compiled at most; past it the store starts afresh.
 const OLDER_MAX: usize = 16;
@@ -114,7 +114,7 @@ async fn load(
             kind: FailureKind::HostError,
             message: format!("version {} is not kept any more", digest.short()),
         })?;
-    package::compile(&engine.sandbox, name, bytes)
+    campanile_package::compile(&engine.sandbox, name, bytes)
         .await
         .map_err(|message| CannotBegin::Failed {
             kind: FailureKind::Refused,

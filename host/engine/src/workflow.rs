@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::clock::Timestamp;
-use crate::db::task_runs::TaskRun;
-use crate::package::context;
-use crate::wasm::Limits;
+use campanile_model::clock::Timestamp;
+use campanile_package::context;
+use campanile_sandbox::Limits;
+use campanile_store::task_runs::TaskRun;
 
 /// A task of the package, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]

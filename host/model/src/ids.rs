@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::words::words;
+use crate::words;
 
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -97,7 +97,7 @@ impl HostId {
 
 /// A version 7 UUID of the instant `now`. Those that one process makes sort in the order in which it made them,
 /// as long as `now` does not go back.
-pub(crate) fn uuid_at(now: Timestamp) -> Uuid {
+pub fn uuid_at(now: Timestamp) -> Uuid {
     static MADE: AtomicU16 = AtomicU16::new(0);
     let micros = u64::try_from(now.micros()).unwrap_or(0);
     // After the milliseconds come 12 bits for the microseconds, 14 that count, and 48 of chance.
@@ -172,7 +172,7 @@ impl LaunchId {
 }
 
 /// The SHA-256 of `bytes`, in lower-case hexadecimal.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
@@ -188,7 +188,7 @@ impl ArtifactDigest {
     }
 
     /// A digest read back from the database, where only [`ArtifactDigest::of`] put it.
-    pub(crate) fn from_stored(text: String) -> ArtifactDigest {
+    pub fn from_stored(text: String) -> ArtifactDigest {
         ArtifactDigest(text)
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::words::words;
+use crate::words;
 
 words! {
     /// How an expression is to be read.

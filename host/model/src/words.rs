@@ -6,6 +6,7 @@
 pub struct UnknownWord(pub String);
 
 /// Declare an enum whose values are written as words.
+#[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $text:literal,)* }) => {
         $(#[$doc])*
@@ -22,7 +23,7 @@ macro_rules! words {
             pub fn read(text: &str) -> Result<$name, String> {
                 text.parse().map_err(|_| {
                     let words: Vec<String> = $name::ALL.iter().map(|word| format!("`{word}`")).collect();
-                    let hint = $crate::strict::nearest(text, $name::ALL.iter().map(|word| word.as_str()))
+                    let hint = $crate::text::nearest(text, $name::ALL.iter().map(|word| word.as_str()))
                         .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                     format!("must be {}{hint}", words.join(" or "))
                 })
@@ -54,4 +55,3 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;

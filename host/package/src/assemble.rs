@@ -8,8 +8,8 @@ use super::folder::off_thread;
 use super::loader::compile;
 use super::sidecar::SIDECAR_BYTES_MAX;
 use super::{GrantRecord, HostRules, Loader, Manifest, Package, Sidecar};
-use crate::ids::ArtifactDigest;
-use crate::strict::size_text;
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::size_text;
 
 /// A larger file is refused without being read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::strict::nearest;
+use campanile_model::text::nearest;
 
 /// One object. A field that is `null` counts as absent: not every language can leave one out.
 pub(super) struct Fields<'v> {

@@ -16,8 +16,8 @@ use rustix::fs::OFlags;
 /// The change time is the one that no program can set, so it also gives away a write that put the old
 /// modification time back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) size_bytes: u64,
+pub struct Stamp {
+    pub size_bytes: u64,
     device: u64,
     inode: u64,
     modified: (i64, i64),
@@ -38,7 +38,7 @@ impl Stamp {
 
 /// One file as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FileState {
+pub enum FileState {
     File(Stamp),
     /// It is there and cannot be used: a sentence that says why.
     Unusable(String),
@@ -72,7 +72,7 @@ pub(super) fn list(folder: &Path) -> io::Result<Listing> {
 ///
 /// What cannot be used is not passed over: a package must not lose its limits because its sidecar
 /// became something else.
-pub(crate) fn inspect(path: &Path) -> Option<FileState> {
+pub fn inspect(path: &Path) -> Option<FileState> {
     let unusable = |why: &str| Some(FileState::Unusable(why.to_owned()));
     match fs::metadata(path) {
         Ok(found) if found.is_file() => Some(FileState::File(Stamp::of(&found))),
@@ -89,7 +89,7 @@ pub(crate) fn inspect(path: &Path) -> Option<FileState> {
 
 /// Why a file was not read.
 #[derive(Debug)]
-pub(crate) enum ReadError {
+pub enum ReadError {
     /// It is not the file that was listed any more: look again.
     Changed,
     /// A sentence that says why.
@@ -97,7 +97,7 @@ pub(crate) enum ReadError {
 }
 
 /// The content of the file at `path`, if it still is the one with `stamp`, before and after reading.
-pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
+pub fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Changed,
         _ => ReadError::Failed(format!("it cannot be read: {error}")),
@@ -129,7 +129,7 @@ pub(crate) fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
 }
 
 /// The text of the file at `path`; none when nothing is there. The error says why there is no text.
-pub(crate) fn read_text(path: &Path) -> Result<Option<String>, String> {
+pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     let bytes = match inspect(path) {
         None => return Ok(None),
         Some(FileState::Unusable(why)) => return Err(why),
@@ -142,7 +142,7 @@ pub(crate) fn read_text(path: &Path) -> Result<Option<String>, String> {
 }
 
 /// The text that `bytes` are; the error says that they are none.
-pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
+pub fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
 }
 

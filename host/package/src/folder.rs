@@ -15,8 +15,8 @@ pub(super) use self::resolve::off_thread;
 use self::resolve::{KnownFiles, Rejection, Unresolved};
 use super::files::{self, FileState, Listing};
 use super::{Change, Loader, Package, Packages};
-use crate::telemetry::printable_line;
-use crate::wasm::{Artifact, Limits, Sandbox};
+use campanile_model::text::printable_line;
+use campanile_sandbox::{Artifact, Limits, Sandbox};
 
 mod resolve;
 

@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::ids::sha256;
-use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
+use campanile_model::ids::sha256;
+use campanile_sandbox::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 
 /// Grants as they are on the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ pub(super) fn access(writable: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wasm::Protocol;
+    use campanile_sandbox::Protocol;
 
     fn some() -> Grants {
         let http = |host: &str, port, methods: &[&str]| HttpGrant {

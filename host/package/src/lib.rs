@@ -4,19 +4,24 @@
 //! it is found and publishes it afterwards with [`Packages::apply`]. A run holds its `Arc` and ends on the
 //! code it began with. This room knows nothing of the database, of launches, or of rules' meaning.
 
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::ids::ArtifactDigest;
-use crate::telemetry::printable_line;
-use crate::wasm::{Artifact, Grants, Limits};
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::printable_line;
+use campanile_sandbox::{Artifact, Grants, Limits};
 
 mod assemble;
 pub mod context;
 mod fields;
-pub(crate) mod files;
+pub mod files;
 mod folder;
 pub mod grant_record;
 pub mod limits;
@@ -27,6 +32,7 @@ pub mod schedule_reader;
 pub mod schedules_file;
 pub mod sidecar;
 pub mod spec;
+pub mod toml_reader;
 
 pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
 pub use folder::{FolderError, HostRules, PluginsFolder, SETTLE, Scan};

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::{Manifest, Sidecar};
-use crate::strict::{self, Error, Section};
-use crate::wasm::Limits;
+use crate::toml_reader::{Error, Section};
+use campanile_model::text;
+use campanile_sandbox::Limits;
 
 /// One page of a linear memory: less than this no task can have.
-pub(crate) const MEMORY_BYTES_LEAST: u64 = 64 << 10;
+pub const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 /// No bound on text or bodies may pass this: it is held in the host's memory.
 const BUFFER_BYTES_MOST: u64 = 1 << 30;
 /// Each handle costs the host up to 60 KiB, and an open file is one of those that the process may have.
@@ -22,8 +23,8 @@ const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
 const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Read the time-out of a call; the error says what is wrong and reads after the key's name.
-pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
-    strict::duration_within(text, TIMEOUT_LEAST, TIMEOUT_MOST)
+pub fn timeout(text: &str) -> Result<Duration, String> {
+    text::duration_within(text, TIMEOUT_LEAST, TIMEOUT_MOST)
 }
 
 /// The limits that a file sets; the others stay what they were.
@@ -75,8 +76,8 @@ impl LimitChanges {
                 "memory",
                 format_args!(
                     "is {}, but this host allows no more than {}: lower it, or raise `sandbox.memory_max` in the host's configuration",
-                    strict::size_text(bytes),
-                    strict::size_text(memory_bytes_most),
+                    text::size_text(bytes),
+                    text::size_text(memory_bytes_most),
                 ),
             ));
         }
@@ -131,8 +132,8 @@ pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::strict::Document;
-    use crate::wasm::Resource;
+    use crate::toml_reader::Document;
+    use campanile_sandbox::Resource;
 
     fn read(text: &str) -> Result<LimitChanges, String> {
         let document = Document::parse("x.toml", text).unwrap();

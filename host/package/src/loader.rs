@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Manifest;
 use super::folder::off_thread;
-use crate::telemetry::printable_line;
-use crate::wasm::{Artifact, Refusal, Sandbox};
+use campanile_model::text::printable_line;
+use campanile_sandbox::{Artifact, Refusal, Sandbox};
 
 /// Makes packages out of bytes. [`Sandbox`] in the product.
 pub trait Loader: Send + Sync + 'static {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::spec::ScheduleSpec;
-use crate::strict::nearest;
-use crate::wasm::Protocol;
+use campanile_model::text::nearest;
+use campanile_sandbox::Protocol;
 
 mod read;
 

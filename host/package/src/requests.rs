@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{Manifest, grant_record::access, manifest::Requests};
-use crate::telemetry::printable_line;
-use crate::wasm::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
-use crate::words::words;
+use campanile_model::text::printable_line;
+use campanile_model::words;
+use campanile_sandbox::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
 
 words! {
     /// What kind of capability is asked for.

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::context;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
-use crate::policy::{NUMBER_MOST, Policies, Policy, Shape};
-use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
-use crate::strict::{Document, Error, Section};
+use crate::toml_reader::{Document, Error, Section};
+use campanile_schedule::policy::{NUMBER_MOST, Policies, Policy, Shape};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
 /// A larger schedules file is refused without being read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::files::{self, FileState, ReadError};
 use super::folder::off_thread;
 use super::schedule_reader::FILE_BYTES_MAX;
-use crate::strict::size_text;
+use campanile_model::text::size_text;
 
 /// How far apart two equal readings of the file must be for it to count as written to its end: half of it would end
 /// the schedules of the other half.

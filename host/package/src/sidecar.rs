@@ -12,8 +12,9 @@ use super::limits::LimitChanges;
 use super::schedule_reader::{self, context_of};
 use super::spec::ScheduleSpec;
 use super::{HostRules, package_name_fault};
-use crate::strict::{Document, Error, Section, nearest};
-use crate::wasm::{
+use crate::toml_reader::{Document, Error, Section};
+use campanile_model::text::nearest;
+use campanile_sandbox::{
     BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant, method_fault,
 };
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::policy::Policies;
-use crate::schedule::{RuleKind, RuleText};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{RuleKind, RuleText};
 
 /// The longest name of a schedule, in bytes.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;

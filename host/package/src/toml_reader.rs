@@ -8,12 +8,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
+use campanile_model::text::{duration_within, nearest, out_of_bounds, size, size_text};
 
 /// What is wrong in a TOML file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -410,66 +410,6 @@ impl<'d> Section<'d> {
             .source
             .error(key.span().start, format!("unknown key `{path}`: {hint}")))
     }
-}
-
-/// The candidate most like `word`, if any is alike enough to be meant.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate)
-}
-
-/// Read a duration such as `30s`, or a bare `0`; the error says what is wrong and reads after the key's name.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text.trim()).map_err(|_| {
-        format!(
-            "is \"{text}\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\""
-        )
-    })
-}
-
-/// Read a duration from `least` to `most`, as [`duration`] does.
-pub fn duration_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let duration = duration(text)?;
-    if (least..=most).contains(&duration) {
-        return Ok(duration);
-    }
-    let (least, most) = (duration_text(least), duration_text(most));
-    Err(out_of_bounds(&least, &most, text))
-}
-
-fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
-    format!("must be from \"{least}\" to \"{most}\", not \"{text}\"")
-}
-
-/// Read a number of bytes such as `64MiB`; the error reads as that of [`duration`] does.
-pub fn size(text: &str) -> Result<u64, String> {
-    match text.trim().parse::<ByteSize>() {
-        Ok(size) => Ok(size.0),
-        Err(_) => Err(format!(
-            "is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\""
-        )),
-    }
-}
-
-/// A duration as [`duration`] reads it, such as `5m`.
-pub fn duration_text(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
-}
-
-/// A number of bytes in the greatest unit that gives a whole number, such as `64MiB`.
-pub fn size_text(bytes: u64) -> String {
-    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    for (unit, shift) in UNITS {
-        let whole = bytes >> shift;
-        if whole > 0 && whole << shift == bytes {
-            return format!("{whole}{unit}");
-        }
-    }
-    format!("{bytes}B")
 }
 
 fn list_of(keys: &[&str]) -> String {

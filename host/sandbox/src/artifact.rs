@@ -14,7 +14,7 @@ use super::imports::is_provided;
 use super::recognise::{listed, one_line, recognise};
 use super::store::HostState;
 use super::{Artifact, Form, Refusal};
-use crate::ids::ArtifactDigest;
+use campanile_model::ids::ArtifactDigest;
 
 /// What a call needs of an artifact: its code, linked, and where its functions are.
 pub(super) struct Linked {

@@ -12,7 +12,7 @@ use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use super::imports::bindings::campanile::task::types::Failure;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Limits, RunFacts};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
 const PERMANENT: i32 = 65;

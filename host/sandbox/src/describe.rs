@@ -15,8 +15,8 @@ use super::trap::trap_message;
 use super::{
     Artifact, Grants, Labels, Limits, MemoryBuckets, Refusal, RunFacts, StopSignal, World,
 };
-use crate::clock::Clock;
-use crate::ids::{LaunchId, RunId};
+use campanile_model::clock::Clock;
+use campanile_model::ids::{LaunchId, RunId};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 const MEMORY_BYTES_MAX: u64 = 32 << 20;

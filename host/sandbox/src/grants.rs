@@ -12,8 +12,8 @@ use wasmtime_wasi::{Deterministic, HostWallClock, WasiCtxBuilder};
 use super::sockets::SocketGate;
 use super::stdio::Capture;
 use super::{ENV_PREFIX, Grants, HttpGrant, Secrets, Time};
-use crate::clock::Timestamp;
-use crate::ids::sha256;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::sha256;
 
 /// Of a host name in a message; a guest may ask for a longer one.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
@@ -23,7 +23,7 @@ const ALWAYS_THE_SAME: &[u8] = b"the bells of one tower";
 
 /// The WASI context of one call: its streams, the variables it was granted, and sockets that ask `sockets` for each
 /// address.
-pub(super) fn wasi_context(
+pub fn wasi_context(
     grants: &Grants,
     secrets: &Secrets,
     stdout: &Capture,
@@ -96,17 +96,17 @@ impl HostWallClock for SetClock {
 
 /// The first thing that was refused to a call, shared between the store and the requests under way.
 #[derive(Clone, Default)]
-pub(super) struct Denial(Arc<Mutex<Option<String>>>);
+pub struct Denial(Arc<Mutex<Option<String>>>);
 
 impl Denial {
     /// Remember a refusal, unless there was one before: the first is the cause of what follows.
-    pub(super) fn record(&self, message: String) {
+    pub fn record(&self, message: String) {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(message);
     }
 
     /// The first refusal, if there was one.
-    pub(super) fn message(&self) -> Option<String> {
+    pub fn message(&self) -> Option<String> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -115,10 +115,7 @@ impl Denial {
 }
 
 /// One more grant of `kind`, as one line of TOML. It holds above the first table of a sidecar file.
-pub(super) fn grant_line<'k>(
-    kind: &str,
-    keys: impl IntoIterator<Item = (&'k str, Value)>,
-) -> String {
+pub fn grant_line<'k>(kind: &str, keys: impl IntoIterator<Item = (&'k str, Value)>) -> String {
     let keys = keys.into_iter();
     // A text of JSON is one of TOML and never has a second line; only this character may not stand in it as it is.
     let value = |value: Value| value.to_string().replace('\u{7f}', "\\u007f");
@@ -134,7 +131,7 @@ const METHODS: [&str; 9] = [
 ];
 
 /// What is wrong with a method as a person wrote it; the clause reads after the method. By RFC 9110 the case counts.
-pub(crate) fn method_fault(method: &str) -> Option<String> {
+pub fn method_fault(method: &str) -> Option<String> {
     if Method::from_bytes(method.as_bytes()).is_err() {
         return Some("which is not an HTTP method such as \"GET\"".to_owned());
     }
@@ -145,17 +142,17 @@ pub(crate) fn method_fault(method: &str) -> Option<String> {
 
 /// Where a request wants to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Destination {
-    pub(super) method: String,
-    pub(super) https: bool,
+pub struct Destination {
+    pub method: String,
+    pub https: bool,
     /// Lower case, without the brackets of an IPv6 address and without a final dot.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub host: String,
+    pub port: u16,
 }
 
 /// How far a grant reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub enum Reach {
     /// The grant names this very host: wherever it is.
     Anywhere,
     /// The grant is a pattern: only where the address is public.
@@ -164,7 +161,7 @@ pub(super) enum Reach {
 
 impl Destination {
     /// Where `request` wants to go, or none when its address is not one.
-    pub(super) fn of<B>(request: &Request<B>) -> Option<Destination> {
+    pub fn of<B>(request: &Request<B>) -> Option<Destination> {
         let uri = request.uri();
         let https = *uri.scheme()? == Scheme::HTTPS;
         let authority = uri.authority()?;
@@ -187,12 +184,12 @@ impl Destination {
     }
 
     /// The address, when the host is one rather than a name.
-    pub(super) fn ip(&self) -> Option<IpAddr> {
+    pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
     /// The sentence that refuses this request.
-    pub(super) fn refusal(&self) -> String {
+    pub fn refusal(&self) -> String {
         format!(
             "{self} is not granted; to allow it, add `{}` at the top of the package's sidecar file",
             self.grant()
@@ -200,7 +197,7 @@ impl Destination {
     }
 
     /// The sentence that refuses this request because of where its name led.
-    pub(super) fn refusal_of_address(&self, address: IpAddr) -> String {
+    pub fn refusal_of_address(&self, address: IpAddr) -> String {
         format!(
             "{self} leads to {address}, which is not a public address, and only a grant that names the host itself reaches those; \
              to allow it, add `{}` at the top of the package's sidecar file",
@@ -227,7 +224,7 @@ impl Destination {
 }
 
 /// As much of a host as a message has room for.
-pub(super) fn shown_host(host: &str) -> &str {
+pub fn shown_host(host: &str) -> &str {
     &host[..host.floor_char_boundary(SHOWN_HOST_BYTES_MAX)]
 }
 
@@ -249,7 +246,7 @@ impl std::fmt::Display for Destination {
 }
 
 /// How far `grants` let `destination` go; none when no grant covers it.
-pub(super) fn reach(grants: &[HttpGrant], destination: &Destination) -> Option<Reach> {
+pub fn reach(grants: &[HttpGrant], destination: &Destination) -> Option<Reach> {
     let mut reach = None;
     for grant in grants {
         match covers(grant, destination) {
@@ -272,7 +269,7 @@ fn covers(grant: &HttpGrant, destination: &Destination) -> Option<Reach> {
 }
 
 /// How far a grant for `granted`, a host or a pattern of hosts, lets go to `host`, which may be an address.
-pub(super) fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Option<Reach> {
+pub fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Option<Reach> {
     if granted == "*" {
         return Some(Reach::PublicOnly);
     }
@@ -293,7 +290,7 @@ pub(super) fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Optio
 }
 
 /// In lower case, without the brackets of an IPv6 address and without a final dot.
-pub(super) fn plain_host(host: &str) -> String {
+pub fn plain_host(host: &str) -> String {
     let host = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))

@@ -327,8 +327,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::wasm::gauges::Gauges;
-    use crate::wasm::{HttpGrant, Limits};
+    use crate::gauges::Gauges;
+    use crate::{HttpGrant, Limits};
 
     fn gate(host: &str, port: u16) -> HttpGate {
         let gauges = Gauges::new(&Limits {

@@ -13,16 +13,16 @@ use super::directories::hold_files;
 use super::random::hold_random;
 use super::sockets::hold_sockets;
 use super::store::HostState;
-use crate::clock::Timestamp;
 use bindings::campanile::task::{run_info, types};
 use bindings::wasi::config::store as config;
 use bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use bindings::wasi::logging::logging;
+use campanile_model::clock::Timestamp;
 
 /// The contract of `wit/` in Rust.
 pub(super) mod bindings {
     wasmtime::component::bindgen!({
-        path: "../wit",
+        path: "wit",
         world: "campanile:task/described-package",
         imports: {
             "wasi:keyvalue/store": async | trappable,
@@ -30,7 +30,7 @@ pub(super) mod bindings {
             "wasi:keyvalue/batch": async | trappable,
         },
         exports: { default: async },
-        with: { "wasi:keyvalue/store.bucket": crate::wasm::keyvalue::Bucket },
+        with: { "wasi:keyvalue/store.bucket": crate::keyvalue::Bucket },
     });
 }
 

@@ -7,6 +7,11 @@
 //! (`grants.rs`, `directories.rs`, `http.rs`, `connect.rs`), and runs to its report (`run.rs`; a program's is in
 //! `command.rs`).
 
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
 mod adapt;
 mod address;
 mod artifact;
@@ -55,18 +60,18 @@ use tokio::runtime::Runtime;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
-use crate::clock::{Clock, Timestamp};
-use crate::ids::{ArtifactDigest, LaunchId, RunId};
-use crate::telemetry::printable_line;
-use crate::words::words;
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{ArtifactDigest, LaunchId, RunId};
+use campanile_model::text::printable_line;
+use campanile_model::words;
 
 pub use effects::{Crash, Witness};
-pub(crate) use grants::method_fault;
+pub use grants::method_fault;
 pub use http::Network;
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
 pub use limits::{Limits, Resource, Share, Usage};
 pub use script::{HttpReply, HttpRequest, Replies};
-pub(crate) use secrets::Redaction;
+pub use secrets::Redaction;
 pub use secrets::{Secret, Secrets};
 pub use stop::StopSignal;
 
@@ -578,4 +583,4 @@ impl Drop for Sandbox {
 pub struct SandboxError(String);
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

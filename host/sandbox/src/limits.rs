@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::words;
+use campanile_model::words;
 
 /// The bounds of one call. Every bound can be set by the operator.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,7 +107,7 @@ words! {
 
 impl Resource {
     /// What to do about a limit that is too narrow, as a clause.
-    pub(crate) fn raise(self) -> String {
+    pub fn raise(self) -> String {
         format!("raise `{self}` among the limits of the package's sidecar file")
     }
 }

@@ -1,7 +1,7 @@
 //! What a guest logged, within a bound.
 
 use super::{LogLine, Resource};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// The group of lines that the host itself adds.
 pub(super) const OWN_CONTEXT: &str = "campanile";

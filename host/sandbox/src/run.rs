@@ -18,7 +18,7 @@ use super::secrets::Redaction;
 use super::store::{self, HostState, Opening};
 use super::trap::trap_message;
 use super::{Call, Failure, Limits, Outcome, Report, Resource, Share, StopSignal, Usage};
-use crate::clock::Clock;
+use campanile_model::clock::Clock;
 
 /// Of a message that goes on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;

@@ -34,7 +34,7 @@ impl Secret {
     }
 
     /// The value, for the guest that it was granted to.
-    pub(super) fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Debug for Secret {
 
 /// Takes the values of secrets out of whatever a call leaves behind: in either case of their letters, and as JSON and
 /// addresses write them.
-pub(crate) struct Redaction {
+pub struct Redaction {
     values: Vec<Sought>,
     /// The first bytes of the values, in lower case.
     beginnings: BTreeSet<u8>,
@@ -60,7 +60,7 @@ struct Sought {
 }
 
 impl Redaction {
-    pub(crate) fn of(secrets: &Secrets) -> Redaction {
+    pub fn of(secrets: &Secrets) -> Redaction {
         let mut found = Vec::new();
         for (name, secret) in secrets {
             let value = secret.reveal().trim();
@@ -93,7 +93,7 @@ impl Redaction {
     }
 
     /// Take them out of `text`, also what is left of one where the text was cut and marked so.
-    pub(crate) fn text(&self, text: &mut String) {
+    pub fn text(&self, text: &mut String) {
         if self.values.is_empty() {
             return;
         }
@@ -114,7 +114,7 @@ impl Redaction {
     }
 
     /// Take what is left of one out of the end of `text`, which was cut there.
-    pub(super) fn end_of(&self, text: &mut String) {
+    pub fn end_of(&self, text: &mut String) {
         self.before(text, text.len());
     }
 
@@ -153,7 +153,7 @@ impl Redaction {
     }
 
     /// Take them out of every text in `value`, keys included.
-    pub(super) fn json(&self, value: &mut Value) {
+    pub fn json(&self, value: &mut Value) {
         if self.values.is_empty() {
             return;
         }

@@ -22,7 +22,7 @@ use super::stdio::Capture;
 use super::{
     Buckets, Grants, Limits, Network, Resource, RunFacts, Secrets, Share, StopSignal, World,
 };
-use crate::clock::{Clock, Timestamp};
+use campanile_model::clock::{Clock, Timestamp};
 
 /// Of the headers of one request; servers commonly refuse more than 8 or 16 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;

@@ -5,10 +5,11 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::types::{BackfillStatus, LaunchStatus, storable};
+use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{BackfillId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{BackfillId, ScheduleId};
+use campanile_model::status::{BackfillStatus, LaunchStatus};
 
 /// The reason of launches whose backfill was cancelled before they had begun.
 pub const REASON: &str = "cancelled";

@@ -10,7 +10,7 @@ use super::{DbError, Tx, on};
 /// How large a bucket is, and the last place it gave to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct BucketRow {
-    /// Of all entries, as [`crate::wasm::entry_bytes`] counts them.
+    /// Of all entries, as [`campanile_sandbox::entry_bytes`] counts them.
     pub bytes: i64,
     pub last_place: i64,
 }

@@ -6,47 +6,9 @@ use uuid::Uuid;
 
 use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::uuid_at;
-use crate::words::words;
-
-words! {
-    /// What kind of thing happened.
-    EventKind {
-        HostStarted => "host_started",
-        HostStopped => "host_stopped",
-        HostDied => "host_died",
-        PackageLoaded => "package_loaded",
-        PackageRejected => "package_rejected",
-        PackageMissing => "package_missing",
-        VersionPending => "version_pending",
-        VersionBlocked => "version_blocked",
-        VersionApproved => "version_approved",
-        VersionRejected => "version_rejected",
-        PackageRolledBack => "package_rolled_back",
-        ScheduleAdded => "schedule_added",
-        ScheduleChanged => "schedule_changed",
-        ScheduleRenamed => "schedule_renamed",
-        SchedulePaused => "schedule_paused",
-        ScheduleResumed => "schedule_resumed",
-        ScheduleRemoved => "schedule_removed",
-        ScheduleRefused => "schedule_refused",
-        SlotSkipped => "slot_skipped",
-        SlotRestored => "slot_restored",
-        SchedulesFileApplied => "schedules_file_applied",
-        SchedulesFileRejected => "schedules_file_rejected",
-        ScheduleReconciled => "schedule_reconciled",
-        TzdataChanged => "tzdata_changed",
-        LaunchRecovered => "launch_recovered",
-        LaunchAbandoned => "launch_abandoned",
-        LaunchCancelled => "launch_cancelled",
-        LaunchUnknown => "launch_unknown",
-        BackfillStarted => "backfill_started",
-        BackfillDone => "backfill_done",
-        BackfillCancelled => "backfill_cancelled",
-        HealthChanged => "health_changed",
-    }
-}
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::uuid_at;
+pub use campanile_model::status::EventKind;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]

@@ -9,8 +9,8 @@ use super::launches::LaunchRow;
 use super::runs::RunRow;
 use super::schedules::Revision;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{LaunchId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
 
 /// A launch with all that was noted about its decision.
 #[derive(Debug, Clone, PartialEq, FromRow)]

@@ -4,19 +4,9 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::HostId;
-use crate::words::words;
-
-words! {
-    /// How a host's life ended.
-    EndReason {
-        /// It shut down in order.
-        Stopped => "stopped",
-        /// It was found gone.
-        Died => "died",
-    }
-}
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::HostId;
+pub use campanile_model::status::EndReason;
 
 /// One life of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]

@@ -4,11 +4,13 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::{Decision, FailureKind, LaunchStatus};
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use crate::policy::Overlap;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{
+    ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
+};
+use campanile_model::status::Overlap;
+use campanile_model::status::{Decision, FailureKind, LaunchStatus};
 
 /// A decision to put on the record.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,6 +16,11 @@
 //!
 //! SQL never asks what time it is: `now` is always bound.
 
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
 mod batch;
 mod error;
 mod lock;
@@ -47,13 +52,15 @@ use std::time::Duration;
 
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
+pub use campanile_model::status::{
+    BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus,
+};
 pub use error::DbError;
 pub use lock::HostLock;
 pub use open::MigrationState;
-pub use types::{BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus};
 pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
-use crate::clock::{Clock, Timestamp};
+use campanile_model::clock::{Clock, Timestamp};
 
 /// How much of the driver's own log is shown when nobody asks for more.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
@@ -90,11 +97,11 @@ pub enum Tx {
 macro_rules! on {
     ($tx:expr, |$conn:ident| $body:expr) => {
         match $tx {
-            $crate::db::Tx::Sqlite(tx) => {
+            $crate::Tx::Sqlite(tx) => {
                 let $conn = &mut **tx;
                 $body
             }
-            $crate::db::Tx::Postgres(tx) => {
+            $crate::Tx::Postgres(tx) => {
                 let $conn = &mut **tx;
                 $body
             }

@@ -12,8 +12,8 @@ use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::{DatabaseUrl, Db, DbError, Pools};
 
-static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/sqlite");
-static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("../migrations/postgres");
+static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// Connections a host keeps to Postgres at most: deciding, taking, finishing, renewing and reading at the same time.
 const POSTGRES_CONNECTIONS_MAX: u32 = 8;

@@ -5,11 +5,11 @@
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::LaunchStatus;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
-use crate::policy::{Displaced, Overlap};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
+use campanile_model::status::LaunchStatus;
+use campanile_model::status::{Displaced, Overlap};
 
 /// The reason of launches that are skipped or cancelled for another of their schedule.
 pub const REASON: &str = "overlap";

@@ -5,21 +5,9 @@ use sqlx::FromRow;
 
 use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::ArtifactDigest;
-use crate::words::words;
-
-words! {
-    /// What a person decided about one version of a package. It holds for every host.
-    VersionDecision {
-        /// It may be in force, whatever it asks for.
-        Approved => "approved",
-        /// It never is in force.
-        Rejected => "rejected",
-        /// It was in force, or waited, when another version was put in its place: it is kept out until it is approved.
-        RolledBack => "rolled_back",
-    }
-}
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
+pub use campanile_model::status::VersionDecision;
 
 /// One version of one package.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]

@@ -6,9 +6,9 @@ use sqlx::FromRow;
 use super::package_versions::{self, VersionDecision};
 use super::types::storable;
 use super::{DbError, Tx, on, sidecars};
-use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, HostId};
-use crate::words::words;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, HostId};
+use campanile_model::words;
 
 /// A package as the hosts have it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]

@@ -4,10 +4,10 @@ use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
 use super::results::{self, Told};
-use super::types::{FailureKind, LaunchStatus};
 use super::{DbError, Tx, on, overlap};
-use crate::clock::Timestamp;
-use crate::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::status::{FailureKind, LaunchStatus};
 
 /// A launch that nobody carries out any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::batch::{Batch, pieces};
-use super::types::FailureKind;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::ScheduleId;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::status::FailureKind;
 
 /// The end of a launch, as the next ones are told.
 pub(super) struct Told<'a> {

@@ -6,10 +6,11 @@ use sqlx::FromRow;
 use super::batch::{Batch, pieces};
 use super::results::{self, Told};
 use super::task_runs::{self, TaskRun};
-use super::types::{FailureKind, LaunchStatus, RunStatus, storable};
+use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
 
 /// A launch that a host is about to run, with what the run is told.
 #[derive(Debug, Clone, PartialEq, FromRow)]

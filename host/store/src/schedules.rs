@@ -4,12 +4,12 @@ use serde_json::json;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::{Origin, storable};
+use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, ScheduleId};
-use crate::policy::Policies;
-use crate::schedule::{HashKey, Rule, RuleText};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, ScheduleId};
+use campanile_model::rule_text::RuleText;
+use campanile_model::status::Origin;
 
 /// What a schedule says at one revision.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -22,31 +22,11 @@ pub struct Revision {
     pub task: Option<String>,
     #[sqlx(flatten)]
     pub rule: RuleText,
-    /// [`Policies`] as JSON.
+    /// The policies as JSON.
     pub policies: String,
     /// A JSON object.
     pub context: String,
     pub since: Timestamp,
-}
-
-impl Revision {
-    /// The rule and the policies.
-    ///
-    /// # Errors
-    /// When this version cannot read them: they were stored by another one.
-    pub fn parse(&self) -> Result<(Rule, Policies), String> {
-        let rule = Rule::parse(&self.rule, HashKey::of(self.schedule_id));
-        let rule = rule.map_err(|error| error.to_string())?;
-        Ok((rule, self.policies()?))
-    }
-
-    /// The policies alone: they can be read also where the rule cannot, because its zone is not known here.
-    ///
-    /// # Errors
-    /// As those of [`Revision::parse`].
-    pub fn policies(&self) -> Result<Policies, String> {
-        serde_json::from_str(&self.policies).map_err(|error| format!("its policies: {error}"))
-    }
 }
 
 /// Where a schedule stands.

@@ -7,7 +7,7 @@ use sqlx::FromRow;
 use super::packages::Settings;
 use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::ids::HostId;
+use campanile_model::ids::HostId;
 
 /// What a package last ran under.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]

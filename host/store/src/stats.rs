@@ -6,8 +6,8 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{LaunchId, ScheduleId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
 
 /// Counts of launches decided at or after a given time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]

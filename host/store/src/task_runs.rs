@@ -4,10 +4,11 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::{FailureKind, storable};
+use super::types::storable;
 use super::{DbError, Tx, on};
-use crate::clock::Timestamp;
-use crate::ids::{LaunchId, RunId};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::status::FailureKind;
 
 /// One call of one task, when it is over.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]

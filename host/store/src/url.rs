@@ -73,7 +73,7 @@ impl DatabaseUrl {
     }
 
     /// The same address with a relative file taken from `folder`.
-    pub(crate) fn within(self, folder: &Path) -> DatabaseUrl {
+    pub fn within(self, folder: &Path) -> DatabaseUrl {
         match self {
             DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(folder.join(path)),
             other => other,

@@ -20,9 +20,9 @@ use std::time::Duration;
 use super::found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 use super::world::Left;
 use super::{Scene, Stage, Subject, facts, recovered};
-use crate::clock::Clock;
-use crate::engine::context::Facts;
-use crate::wasm::{Crash, Redaction, Report, Sandbox, Time, Witness};
+use campanile_engine::context::Facts;
+use campanile_model::clock::Clock;
+use campanile_sandbox::{Crash, Redaction, Report, Sandbox, Time, Witness};
 
 /// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
 pub const EFFECTS_CRASHED: usize = 200;

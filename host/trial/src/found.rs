@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::world::Difference;
-use crate::telemetry::printable_line;
-use crate::wasm::{Outcome, Report};
+use campanile_model::text::printable_line;
+use campanile_sandbox::{Outcome, Report};
 
 /// What the check found, without the values of secrets.
 ///

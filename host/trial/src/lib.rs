@@ -6,6 +6,11 @@
 //!
 //! Knows no database and no schedules. Nothing here is granted unless the stage says so.
 
+// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -14,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::clock::{Clock, Timestamp};
-use crate::engine::context::{self, Facts};
-use crate::engine::workflow;
-use crate::ids::RunId;
-use crate::package::Manifest;
-use crate::package::requests::{Request, denial};
-use crate::wasm::{
+use campanile_engine::context::{self, Facts};
+use campanile_engine::workflow;
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::RunId;
+use campanile_package::Manifest;
+use campanile_package::requests::{Request, denial};
+use campanile_sandbox::{
     Artifact, Call, DirectoryGrant, Grants, HttpReply, HttpRequest, Limits, MemoryBuckets, Network,
     Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, Witness, World,
 };
@@ -235,7 +240,7 @@ impl Scene {
                 secrets: Arc::new(stage.secrets.clone()),
                 limits: stage.limits.clone(),
                 world: World {
-                    buckets: Arc::clone(&self.buckets) as Arc<dyn crate::wasm::Buckets>,
+                    buckets: Arc::clone(&self.buckets) as Arc<dyn campanile_sandbox::Buckets>,
                     network,
                     time: stage.time,
                     witness,

@@ -3,9 +3,25 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::package;
-use crate::wasm::tests::guests::{Guest, guest, sandbox};
-use crate::wasm::{HttpGrant, HttpReply, HttpRequest, Replies, Sandbox};
+use campanile_model::clock::Clock;
+use campanile_package;
+use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies, Sandbox, SandboxSettings};
+use guest_text::{Guest, guest};
+
+#[expect(dead_code, reason = "the sandbox's own tests use all of it")]
+#[path = "../../sandbox/src/tests/guest_text.rs"]
+mod guest_text;
+
+fn sandbox() -> Sandbox {
+    let settings = SandboxSettings {
+        calls_max: 2,
+        guest_threads: 2,
+        cache_dir: None,
+        memory_bytes_max: 64 << 20,
+        stack_bytes_max: 1 << 20,
+    };
+    Sandbox::new(settings, Clock::system()).unwrap()
+}
 
 /// Starts `POST http://a.example/1` and `/2`, and waits for the answers only then.
 fn two_at_once() -> Guest {
@@ -48,7 +64,7 @@ impl Replies for Fine {
 }
 
 async fn subject(sandbox: &Arc<Sandbox>, guest: &Guest) -> Subject {
-    let compiled = package::compile(sandbox, "test", guest.component()).await;
+    let compiled = campanile_package::compile(sandbox, "test", guest.component()).await;
     let (artifact, manifest) = compiled.unwrap();
     Subject { artifact, manifest }
 }

@@ -6,8 +6,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::ids::sha256;
-use crate::wasm::{HttpRequest, Redaction};
+use campanile_model::ids::sha256;
+use campanile_sandbox::{HttpRequest, Redaction};
 
 /// What the copies of directories may hold together.
 const COPIED_BYTES_MAX: u64 = 1 << 30;
@@ -274,7 +274,7 @@ impl Budget<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wasm::{Secret, Secrets};
+    use campanile_sandbox::{Secret, Secrets};
 
     fn post(key: Option<&str>, body: &str) -> HttpRequest {
         let headers = key.map(|key| ("Idempotency-Key".to_owned(), key.to_owned()));

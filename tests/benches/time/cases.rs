@@ -1,6 +1,6 @@
 //! Random cases, and what is right for them.
 
-use campanile::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use chrono::{DateTime, Datelike as _, Days, NaiveDate, NaiveDateTime, TimeDelta, TimeZone as _};
 use chrono_tz::Tz;
 use rand::Rng as _;

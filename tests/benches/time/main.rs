@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
-use campanile::clock::Timestamp;
-use campanile::schedule::{HashKey, Rule};
+use campanile_model::clock::Timestamp;
+use campanile_schedule::rule::{HashKey, Rule};
 use chrono::DateTime;
 use chrono_tz::Tz;
 use rand::SeedableRng as _;

@@ -1,10 +1,10 @@
 //! What hosts and people do with packages.
 
-use campanile::clock::Timestamp;
-use campanile::db::Tx;
-use campanile::db::packages::{self, LoadedPackage, Settings};
-use campanile::engine::approval::{self, Decided, Order, PackageError};
-use campanile::ids::ArtifactDigest;
+use campanile_engine::approval::{self, Decided, Order, PackageError};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
+use campanile_store::Tx;
+use campanile_store::packages::{self, LoadedPackage, Settings};
 use rand::Rng as _;
 
 use super::{Caller, Done, sorted, text};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::HostLock;
-use campanile::db::runs::{Finish, RunEnd};
-use campanile::engine::{Engine, RecoveryLimits, Settings, Work};
-use campanile::package::Packages;
-use campanile::policy::Defaults;
-use campanile::wasm::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile_engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_package::Packages;
+use campanile_sandbox::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile_schedule::policy::Defaults;
+use campanile_store::HostLock;
+use campanile_store::runs::{Finish, RunEnd};
 use campanile_tests::TestDb;
 
 use super::model;

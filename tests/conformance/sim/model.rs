@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::db::launches::{self, LaunchRow};
-use campanile::db::runs::{self, RunRow};
-use campanile::db::schedules::{self, ScheduleState};
-use campanile::db::{Decision, LaunchStatus, RunStatus, Tx};
-use campanile::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile::policy::{Catchup, Delivery, Overlap};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_schedule::policy::{Catchup, Delivery, Overlap};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::runs::{self, RunRow};
+use campanile_store::schedules::{self, ScheduleState};
+use campanile_store::{Decision, LaunchStatus, RunStatus, Tx};
 use campanile_tests::Backend;
 use uuid::Uuid;
 

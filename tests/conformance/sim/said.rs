@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use campanile::clock::Timestamp;
-use campanile::engine::schedules::Wanted;
-use campanile::policy::{Catchup, Delivery, Keep, Overlap, Policies};
-use campanile::schedule::{RuleKind, RuleText};
+use campanile_engine::schedules::Wanted;
+use campanile_model::clock::Timestamp;
+use campanile_schedule::policy::{Catchup, Delivery, Keep, Overlap, Policies};
+use campanile_schedule::rule::{RuleKind, RuleText};
 use rand::Rng as _;
 use rand::rngs::StdRng;
 use serde_json::Map;

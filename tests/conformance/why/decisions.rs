@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile::engine::schedules::{self as orders, Trigger};
-use campanile::policy::{Catchup, Delivery, Overlap, Policies};
+use campanile_engine::schedules::{self as orders, Trigger};
+use campanile_schedule::policy::{Catchup, Delivery, Overlap, Policies};
 use campanile_tests::{TestDb, on_both};
 
 use super::stage::{Stage, cron, time};

@@ -1,13 +1,13 @@
 //! Moments that were not launched, and how a schedule stands.
 
-use campanile::db::events::{self, EventKind};
-use campanile::db::launches::{self, NewLaunch};
-use campanile::db::schedules::{self, Revision};
-use campanile::db::{Decision, Origin, packages};
-use campanile::engine::schedules as orders;
-use campanile::ids::{LaunchId, LaunchKind};
-use campanile::policy::Policies;
-use campanile::schedule::{DstFold, RuleKind, RuleText};
+use campanile_engine::schedules as orders;
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{DstFold, RuleKind, RuleText};
+use campanile_store::events::{self, EventKind};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::schedules::{self, Revision};
+use campanile_store::{Decision, Origin, packages};
 use campanile_tests::{TestDb, on_both};
 
 use super::stage::{Stage, cron, time};

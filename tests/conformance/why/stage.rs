@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use campanile::clock::{Clock, Timestamp};
-use campanile::db::runs::{self, Finish, RunEnd};
-use campanile::db::schedules::{self, Pause, Revision};
-use campanile::db::{HostLock, Origin};
-use campanile::engine::schedules as orders;
-use campanile::engine::why::{Finding, why};
-use campanile::engine::{Engine, Work};
-use campanile::policy::Policies;
-use campanile::schedule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
+use campanile_engine::schedules as orders;
+use campanile_engine::why::{Finding, why};
+use campanile_engine::{Engine, Work};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
+use campanile_store::runs::{self, Finish, RunEnd};
+use campanile_store::schedules::{self, Pause, Revision};
+use campanile_store::{HostLock, Origin};
 use campanile_tests::TestDb;
 
 use crate::fixtures::schedule_id;

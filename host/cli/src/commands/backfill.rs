@@ -9,15 +9,15 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Common;
-use super::output::{self, Failure};
 use super::schedule::By;
-use crate::clock::{Clock, Timestamp};
-use crate::db::backfills::{self, LaunchTotals};
-use crate::db::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
-use crate::engine::backfill::{self, BackfillError};
-use crate::engine::schedules::{self as orders, ScheduleError};
-use crate::ids::BackfillId;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::backfill::{self, BackfillError};
+use campanile_engine::schedules::{self as orders, ScheduleError};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::BackfillId;
+use campanile_store::backfills::{self, LaunchTotals};
+use campanile_store::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
 use progress::Progress;
 
 /// From one look at a backfill to the next at least.
@@ -28,7 +28,7 @@ const LOOK_SHARE: u32 = 20;
 const SILENCE: Duration = Duration::from_secs(60);
 
 #[derive(Subcommand)]
-pub(super) enum Backfill {
+pub(crate) enum Backfill {
     /// The newest backfills, newest first
     List {
         /// How many at most
@@ -152,7 +152,7 @@ impl Seen {
 }
 
 /// Say that a backfill has begun, and how to follow it.
-pub(super) async fn begun(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
+pub(crate) async fn begun(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let mut tx = db.read().await?;
         return Seen::of(&mut tx, id).await?.print(true);
@@ -168,7 +168,7 @@ fn how_on(id: BackfillId) -> String {
 }
 
 /// Follow a backfill until it is over, or until Ctrl-C, which leaves it running.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     db: &Db,
     clock: &Clock,
     id: BackfillId,
@@ -297,7 +297,10 @@ async fn show(common: &Common, id: BackfillId) -> Result<(), Failure> {
         ("finished", output::cell(&backfill.finished_at)),
         ("status", seen.text()),
     ] {
-        output::line(&format!("{key:10} {}", crate::telemetry::printable(&value)))?;
+        output::line(&format!(
+            "{key:10} {}",
+            campanile_model::text::printable(&value)
+        ))?;
     }
     Ok(())
 }

@@ -14,31 +14,31 @@ use serde_json::Map;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::Common;
-use super::output::{self, Failure};
 use super::serve;
-use crate::clock::{Clock, Timestamp};
+use crate::Common;
 use crate::config::Config;
-use crate::db::launches::{self, LaunchRow};
-use crate::db::runs::RunEnd;
-use crate::db::task_runs::TaskRun;
-use crate::db::{Db, LaunchStatus, Origin, packages, schedules, stats};
-use crate::engine::audit::Lag;
-use crate::engine::context::{self, Facts};
-use crate::engine::schedules::{self as orders, Wanted};
-use crate::engine::{Engine, EngineError, Settings};
-use crate::ids::{ArtifactDigest, RunId};
-use crate::package::{HostRules, Packages, PluginsFolder};
-use crate::policy::{Overlap, Policies};
-use crate::schedule::{HashKey, Rule, RuleKind, RuleText};
-use crate::wasm::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
-use crate::watch::{Mode, Watch};
+use crate::output::{self, Failure};
+use campanile_engine::audit::Lag;
+use campanile_engine::context::{self, Facts};
+use campanile_engine::schedules::{self as orders, Wanted};
+use campanile_engine::watch::{Mode, Watch};
+use campanile_engine::{Engine, EngineError, Settings};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{ArtifactDigest, RunId};
+use campanile_package::{HostRules, Packages, PluginsFolder};
+use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
+use campanile_schedule::policy::{Overlap, Policies};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::runs::RunEnd;
+use campanile_store::task_runs::TaskRun;
+use campanile_store::{Db, LaunchStatus, Origin, packages, schedules, stats};
 
 mod big;
 mod load;
 
 /// The task that is launched: it reads its context, logs a line and gives a small result.
-const NOOP: &[u8] = include_bytes!("../../../tests/guests/noop.wasm");
+const NOOP: &[u8] = include_bytes!("../../../../tests/guests/noop.wasm");
 /// The package and the task have one name.
 const NAME: &str = "noop";
 /// Schedules among which the launches of `bench launches` are spread.
@@ -49,7 +49,7 @@ const SANDBOX_CALLS: u32 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Subcommand)]
-pub(super) enum Bench {
+pub(crate) enum Bench {
     /// Drain a backlog of no-op launches through the whole path, as fast as it goes
     Launches(Launches),
     /// Many schedules due at the same moment, again and again: how late, and is any missed or doubled
@@ -59,14 +59,14 @@ pub(super) enum Bench {
 }
 
 #[derive(Args)]
-pub(super) struct Launches {
+pub(crate) struct Launches {
     /// How many launches
     #[arg(short, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
 }
 
 #[derive(Args)]
-pub(super) struct Burst {
+pub(crate) struct Burst {
     /// How many schedules
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     schedules: u32,
@@ -367,7 +367,7 @@ async fn is_in_force(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<boo
 
 type Parts = (
     Arc<Engine>,
-    crate::db::HostLock,
+    campanile_store::HostLock,
     PluginsFolder,
     tempfile::TempDir,
 );

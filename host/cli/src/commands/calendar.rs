@@ -6,9 +6,9 @@ use chrono::{Datelike as _, Months as Later, NaiveDate, NaiveDateTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Failure};
-use crate::clock::Timestamp;
-use crate::schedule::Rule;
+use crate::output::{self, Failure};
+use campanile_model::clock::Timestamp;
+use campanile_schedule::rule::Rule;
 
 /// No line is longer, in characters.
 const COLUMNS_MAX: usize = 100;
@@ -24,7 +24,7 @@ const WEEKDAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
 
 /// How many months are asked for.
 #[derive(Args)]
-pub(super) struct Months {
+pub(crate) struct Months {
     /// How many months
     #[arg(long = "months", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=24))]
     number: u32,
@@ -40,7 +40,7 @@ struct Calendar {
 
 impl Months {
     /// Print `slots`, those of `rule` strictly after `after`, from its month on.
-    pub(super) fn print(
+    pub(crate) fn print(
         &self,
         rule: &Rule,
         slots: impl Iterator<Item = Timestamp>,

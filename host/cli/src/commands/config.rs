@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::Common;
-use super::output::{self, Failure};
+use crate::Common;
 use crate::config::Config;
+use crate::output::{self, Failure};
 
 #[derive(Subcommand)]
-pub(super) enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Print the default configuration with a comment on every key
     Default,
     /// Check the configuration and print what is in force

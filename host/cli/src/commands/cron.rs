@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use super::calendar::Months;
-use super::output::{self, Failure};
+use super::explain;
 use super::rule::{OwnRule, Understood, own_rule_usage};
 use super::slots::{self, Number};
-use super::{Common, explain};
+use crate::Common;
+use crate::output::{self, Failure};
 
 #[derive(Subcommand)]
-pub(super) enum Cron {
+pub(crate) enum Cron {
     /// The next slots of a rule
     #[command(override_usage = own_rule_usage!("next"))]
     Next {

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::Common;
-use super::output::{self, Failure};
-use crate::db::Db;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_store::Db;
 
 #[derive(Subcommand)]
-pub(super) enum DbCommand {
+pub(crate) enum DbCommand {
     /// Bring the tables up to this version, making a SQLite file that is not there
     Migrate,
     /// Which steps of the schema the database has
@@ -25,7 +25,7 @@ impl DbCommand {
             DbCommand::Status => Db::open(&url).await?,
         };
         let steps = db.migrations().await?;
-        super::close(&db).await;
+        crate::close(&db).await;
         let current = steps.iter().all(|step| step.applied);
         if common.json {
             output::json_out(&json!({

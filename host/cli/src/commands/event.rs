@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::Common;
-use super::output::{self, Failure};
-use crate::db::events;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_store::events;
 
 #[derive(Subcommand)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The newest events, newest first
     List {
         /// How many at most

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use chrono::NaiveDateTime;
 use serde_json::{Value, json};
 
-use super::output::{self, Failure};
 use super::rule::{Understood, is_hashed};
 use super::slots::{self, Number};
-use crate::clock::Timestamp;
-use crate::schedule::{Fate, Rule, Touched, WARNED_AHEAD, Warning, tzdata_version};
-use crate::telemetry::printable;
+use crate::output::{self, Failure};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable;
+use campanile_schedule::rule::{Fate, Rule, Touched, WARNED_AHEAD, Warning, tzdata_version};
 
 /// Local times touched by changes of offset that are told one by one to a person.
 const TOUCHED_SHOWN: usize = 20;
 
 /// Say all there is to say about a rule.
-pub(super) fn print(
+pub(crate) fn print(
     understood: &Understood,
     number: &Number,
     as_json: bool,
@@ -72,7 +72,7 @@ pub(super) fn print(
 }
 
 /// What the author of a rule may not have meant, as JSON.
-pub(super) fn warnings(warnings: &[Warning]) -> Vec<Value> {
+pub(crate) fn warnings(warnings: &[Warning]) -> Vec<Value> {
     warnings
         .iter()
         .map(|warning| {

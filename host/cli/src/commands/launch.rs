@@ -5,19 +5,19 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::Common;
-use super::output::{self, Failure, cell};
 use super::run::made_by;
-use crate::clock::Timestamp;
-use crate::db::launches::{self, LaunchRow};
-use crate::db::runs::RunRow;
-use crate::db::{Tx, history};
-use crate::engine::schedules as orders;
-use crate::ids::{ArtifactDigest, LaunchId};
-use crate::telemetry::printable_lines;
+use crate::Common;
+use crate::output::{self, Failure, cell};
+use campanile_engine::schedules as orders;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, LaunchId};
+use campanile_model::text::printable_lines;
+use campanile_store::launches::{self, LaunchRow};
+use campanile_store::runs::RunRow;
+use campanile_store::{Tx, history};
 
 #[derive(Subcommand)]
-pub(super) enum Launch {
+pub(crate) enum Launch {
     /// The newest launches, newest first
     List {
         /// Only those of this schedule
@@ -47,7 +47,7 @@ struct Detail {
 }
 
 /// Refuse the name of a schedule that never was: an empty list would hide the mistake.
-pub(super) async fn refuse_unknown(tx: &mut Tx, schedule: Option<&str>) -> Result<(), Failure> {
+pub(crate) async fn refuse_unknown(tx: &mut Tx, schedule: Option<&str>) -> Result<(), Failure> {
     let Some(name) = schedule else { return Ok(()) };
     // A removed schedule is still known by its launches.
     if launches::list(tx, schedule, 1).await?.is_empty() {

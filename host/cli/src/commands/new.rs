@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::Common;
-use super::output::{self, Failure};
-use crate::package::package_name_fault;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_package::package_name_fault;
 
 mod language;
 mod template;
@@ -20,7 +20,7 @@ use language::Language;
 use template::File;
 
 #[derive(Args)]
-pub(super) struct New {
+pub(crate) struct New {
     /// What the package is to be called: 1 to 64 letters, digits, `_` or `-`, a letter first
     name: String,
     /// The language, and in Rust the way

@@ -10,18 +10,18 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::Common;
-use super::output::{self, Failure};
 use super::schedule::By;
-use crate::clock::Timestamp;
-use crate::db::Tx;
-use crate::db::packages::{self, PackageRow};
-use crate::engine::approval::{self, Decided, Order, PackageError};
-use crate::package::requests::list_requests;
-use crate::telemetry::printable;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::approval::{self, Decided, Order, PackageError};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable;
+use campanile_package::requests::list_requests;
+use campanile_store::Tx;
+use campanile_store::packages::{self, PackageRow};
 
 #[derive(Subcommand)]
-pub(super) enum Package {
+pub(crate) enum Package {
     /// All packages that were ever seen
     List,
     /// One package: what it says of itself, what it is granted, its schedules and its versions
@@ -50,7 +50,7 @@ pub(super) enum Package {
 
 /// What is decided about a version that is not in force.
 #[derive(Args)]
-pub(super) struct OfHeld {
+pub(crate) struct OfHeld {
     /// The package's name: that of its file without .wasm
     name: String,
     /// Only if it is the version whose digest begins so; to approve without, when another could be meant, is refused
@@ -62,7 +62,7 @@ pub(super) struct OfHeld {
 
 /// Who decides, and why.
 #[derive(Args)]
-pub(super) struct Note {
+pub(crate) struct Note {
     /// Why, for those who come after you
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,

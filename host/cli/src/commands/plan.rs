@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::output::{self, Failure};
 use super::schedule::check;
-use super::{Common, serve};
-use crate::clock::Timestamp;
-use crate::db::schedules::{self, Schedule};
-use crate::engine::forecast::record::{self, LeftOut};
-use crate::engine::forecast::{Forecast, Outage, Question, Tower};
-use crate::engine::schedules as orders;
-use crate::engine::schedules_file::{Refusal, rehearse};
+use super::serve;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::forecast::record::{self, LeftOut};
+use campanile_engine::forecast::{Forecast, Outage, Question, Tower};
+use campanile_engine::schedules as orders;
+use campanile_engine::schedules_file::{Refusal, rehearse};
+use campanile_model::clock::Timestamp;
+use campanile_store::schedules::{self, Schedule};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How far ahead a forecast may go.
@@ -26,7 +27,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 const ROWS_MAX: usize = 1_000_000;
 
 #[derive(Args)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// From when on [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::output::Failure;
-use crate::policy::{Policies, Policy};
+use crate::output::Failure;
+use campanile_schedule::policy::{Policies, Policy};
 
 /// Under this the help shows the policies.
 const POLICIES: &str = "Policies";
@@ -11,7 +11,7 @@ const POLICIES: &str = "Policies";
 /// What a schedule says besides its rule. Read by [`Policies::set`], as in files, so all of it is text here.
 #[derive(Args)]
 #[command(next_help_heading = POLICIES)]
-pub(super) struct PolicyOptions {
+pub(crate) struct PolicyOptions {
     /// Which missed slots are launched after all: latest, none, earliest, all
     #[arg(long, value_name = "WORD")]
     catchup: Option<String>,
@@ -63,7 +63,7 @@ pub(super) struct PolicyOptions {
 }
 
 /// Policies that were given, and which.
-pub(super) struct Given {
+pub(crate) struct Given {
     pub policies: Policies,
     pub which: Vec<Policy>,
 }
@@ -92,7 +92,7 @@ impl PolicyOptions {
     }
 
     /// Read what was given. One word may say two policies, so there may be more of them than flags.
-    pub(super) fn read(&self) -> Result<Given, Failure> {
+    pub(crate) fn read(&self) -> Result<Given, Failure> {
         let mut given = Given {
             policies: Policies::default(),
             which: Vec::new(),
@@ -117,7 +117,7 @@ impl PolicyOptions {
 
 impl Given {
     /// Make `policies` say what was given; the others stay.
-    pub(super) fn over(&self, policies: &mut Policies) {
+    pub(crate) fn over(&self, policies: &mut Policies) {
         for &policy in &self.which {
             policies.copy(policy, &self.policies);
         }

@@ -2,16 +2,16 @@
 
 use clap::{ArgGroup, Args};
 
-use super::output::{self, Failure};
-use crate::clock::{Clock, Timestamp};
-use crate::package::spec::TIMEZONE_DEFAULT;
-use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use crate::output::{self, Failure};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_package::spec::TIMEZONE_DEFAULT;
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
 const SECOND_US: i64 = 1_000_000;
 
 /// What says a rule besides a cron expression.
 #[derive(Args)]
-pub(super) struct RuleOptions {
+pub(crate) struct RuleOptions {
     /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
     #[arg(long, value_name = "PERIOD")]
     every: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct RuleOptions {
 
 impl RuleOptions {
     /// The rule, which is `cron` if that is given.
-    pub(super) fn rule(self, cron: Option<String>) -> Result<RuleText, Failure> {
+    pub(crate) fn rule(self, cron: Option<String>) -> Result<RuleText, Failure> {
         let Some((kind, expression)) = self.expression(cron)? else {
             return Err(Failure::refused("exactly one rule is needed"));
         };
@@ -53,7 +53,7 @@ impl RuleOptions {
     }
 
     /// The kind of rule that is given, if one is, and its text.
-    pub(super) fn expression(
+    pub(crate) fn expression(
         &self,
         cron: Option<String>,
     ) -> Result<Option<(RuleKind, String)>, Failure> {
@@ -72,16 +72,16 @@ impl RuleOptions {
         }
     }
 
-    pub(super) fn has_anchor(&self) -> bool {
+    pub(crate) fn has_anchor(&self) -> bool {
         self.anchor.is_some()
     }
 
-    pub(super) fn has_exclusions(&self) -> bool {
+    pub(crate) fn has_exclusions(&self) -> bool {
         !self.exclude.is_empty()
     }
 
     /// Whether anything is given besides the expression.
-    pub(super) fn has_rest(&self) -> bool {
+    pub(crate) fn has_rest(&self) -> bool {
         let choices = [
             self.tz.is_some(),
             self.day_match.is_some(),
@@ -92,7 +92,7 @@ impl RuleOptions {
     }
 
     /// Make `text` say what is given besides the expression; the rest of it stays.
-    pub(super) fn rest_over(&self, text: &mut RuleText) {
+    pub(crate) fn rest_over(&self, text: &mut RuleText) {
         text.anchor = self.anchor.or(text.anchor);
         if let Some(zone) = &self.tz {
             text.timezone.clone_from(zone);
@@ -109,7 +109,7 @@ impl RuleOptions {
 /// A rule that belongs to no schedule.
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["expression", "every", "at", "after_completion"]))]
-pub(super) struct OwnRule {
+pub(crate) struct OwnRule {
     /// In quotes: five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
     expression: Option<String>,
     #[command(flatten)]
@@ -131,10 +131,10 @@ macro_rules! own_rule_usage {
         )
     };
 }
-pub(super) use own_rule_usage;
+pub(crate) use own_rule_usage;
 
 /// A rule that was understood, with what was written.
-pub(super) struct Understood {
+pub(crate) struct Understood {
     pub text: RuleText,
     pub rule: Rule,
     /// Slots after this instant are asked for.
@@ -143,7 +143,7 @@ pub(super) struct Understood {
 
 impl OwnRule {
     /// Read the rule; says so when hashed values are not those of any schedule.
-    pub(super) fn read(self) -> Result<Understood, Failure> {
+    pub(crate) fn read(self) -> Result<Understood, Failure> {
         let text = self.options.rule(self.expression)?;
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
@@ -163,6 +163,6 @@ impl OwnRule {
 }
 
 /// Whether some values of the rule are its schedule's own.
-pub(super) fn is_hashed(rule: &Rule) -> bool {
+pub(crate) fn is_hashed(rule: &Rule) -> bool {
     rule.normal_form() != rule.resolved_form()
 }

@@ -8,17 +8,17 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Common;
 use super::launch::refuse_unknown;
-use super::output::{self, Failure, cell};
-use crate::db::runs::{self, RunRow};
-use crate::db::task_runs::{self, TaskRun};
-use crate::ids::RunId;
-use crate::telemetry::{printable_line, printable_lines};
-use crate::wasm::{Resource, Share};
+use crate::Common;
+use crate::output::{self, Failure, cell};
+use campanile_model::ids::RunId;
+use campanile_model::text::{printable_line, printable_lines};
+use campanile_sandbox::{Resource, Share};
+use campanile_store::runs::{self, RunRow};
+use campanile_store::task_runs::{self, TaskRun};
 
 #[derive(Subcommand)]
-pub(super) enum Run {
+pub(crate) enum Run {
     /// The newest runs, newest first
     List {
         /// Only those of this schedule
@@ -54,12 +54,12 @@ struct Task {
     task: String,
     attempt: i64,
     succeeded: bool,
-    started_at: crate::clock::Timestamp,
-    finished_at: crate::clock::Timestamp,
-    retry_at: Option<crate::clock::Timestamp>,
+    started_at: campanile_model::clock::Timestamp,
+    finished_at: campanile_model::clock::Timestamp,
+    retry_at: Option<campanile_model::clock::Timestamp>,
     output: Option<Value>,
     context: Option<Value>,
-    failure: Option<crate::db::FailureKind>,
+    failure: Option<campanile_store::FailureKind>,
     message: Option<String>,
     stdout: String,
     stderr: String,
@@ -224,7 +224,7 @@ fn shares(text: &str) -> Vec<Share> {
 }
 
 /// `memory: 60 MiB of 64 MiB (94 %)`, and what to do.
-pub(super) fn close_to_limit(share: &Share) -> String {
+pub(crate) fn close_to_limit(share: &Share) -> String {
     format!(
         "{}: {} of {} ({}); to give more, {}",
         share.resource,
@@ -282,7 +282,7 @@ fn usage(tasks: &[Task]) -> Result<(), Failure> {
 }
 
 /// The versions of what carried a run out.
-pub(super) fn made_by(run: &RunRow) -> String {
+pub(crate) fn made_by(run: &RunRow) -> String {
     format!(
         "campanile {}, wasmtime {}, tzdata {}",
         cell(&run.host_version),

@@ -3,7 +3,7 @@
 //! Works on the database directly, also while a host serves it: the host notices within a second.
 
 mod backfill;
-pub(super) mod check;
+pub(crate) mod check;
 mod edit;
 mod import;
 mod shown;
@@ -15,21 +15,21 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::Common;
 use super::calendar::Months;
 use super::explain;
-use super::output::{self, Failure, cell};
 use super::policy::PolicyOptions;
 use super::rule::RuleOptions;
 use super::slots::{self, Number};
-use crate::clock::Timestamp;
-use crate::db::launches;
-use crate::db::schedules::{self, Pause};
-use crate::db::{Decision, Origin, Tx};
-use crate::engine::schedules::{self as orders, ScheduleError, Trigger, Triggered, Wanted};
-use crate::policy::{Overlap, Turn};
-use crate::schedule::Rule;
-use crate::telemetry::printable;
+use crate::Common;
+use crate::output::{self, Failure, cell};
+use campanile_engine::schedules::{self as orders, ScheduleError, Trigger, Triggered, Wanted};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable;
+use campanile_schedule::policy::{Overlap, Turn};
+use campanile_schedule::rule::Rule;
+use campanile_store::launches;
+use campanile_store::schedules::{self, Pause};
+use campanile_store::{Decision, Origin, Tx};
 
 /// Launches shown with a schedule.
 const LAUNCHES_SHOWN: i64 = 10;
@@ -39,7 +39,7 @@ const ADD_USAGE: &str = "campanile schedule add [OPTIONS] --package <PACKAGE> <N
            <--cron <EXPRESSION>|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>";
 
 #[derive(Subcommand)]
-pub(super) enum Schedule {
+pub(crate) enum Schedule {
     /// Add a schedule
     #[command(override_usage = ADD_USAGE)]
     Add(Box<Add>),
@@ -110,7 +110,7 @@ pub(super) enum Schedule {
 
 /// Who does it.
 #[derive(Args)]
-pub(super) struct By {
+pub(crate) struct By {
     /// Who does it, for the record
     #[arg(
         long,
@@ -122,7 +122,7 @@ pub(super) struct By {
 }
 
 #[derive(Args)]
-pub(super) struct Next {
+pub(crate) struct Next {
     /// The schedule's name
     name: String,
     #[command(flatten)]
@@ -136,7 +136,7 @@ pub(super) struct Next {
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at", "after_completion"]))]
-pub(super) struct Add {
+pub(crate) struct Add {
     /// Its name, of your choice
     name: String,
     /// The package to launch: the name of its file without .wasm
@@ -158,7 +158,7 @@ pub(super) struct Add {
 }
 
 /// Read a context given as JSON or as `@FILE`.
-pub(super) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>, Failure> {
+pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>, Failure> {
     let Some(text) = text else { return Ok(None) };
     let (text, place) = match text.strip_prefix('@') {
         Some(path) => {

@@ -9,24 +9,24 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::Common;
-use super::output::Failure;
-use crate::clock::Clock;
+use crate::Common;
 use crate::config::{Config, Flags};
-use crate::db::{Db, DbError};
-use crate::engine::{Engine, Following, RecoveryLimits, Settings};
-use crate::package::{HostRules, Packages, PluginsFolder};
-use crate::strict;
+use crate::output::Failure;
 use crate::telemetry::{self, LogFormat};
-use crate::wasm::Sandbox;
-use crate::watch::Watch;
+use campanile_engine::watch::Watch;
+use campanile_engine::{Engine, Following, RecoveryLimits, Settings};
+use campanile_model::clock::Clock;
+use campanile_model::text;
+use campanile_package::{HostRules, Packages, PluginsFolder};
+use campanile_sandbox::Sandbox;
+use campanile_store::{Db, DbError};
 
 /// The first pause between two tries to reach the database, and the longest.
 const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
 const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     /// The folder whose .wasm files are the packages [default: plugins]
     #[arg(long, value_name = "DIR")]
     plugins: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(super) struct Serve {
     #[arg(long)]
     name: Option<String>,
     /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
-    #[arg(long, value_name = "SPAN", value_parser = strict::duration)]
+    #[arg(long, value_name = "SPAN", value_parser = text::duration)]
     wait: Option<Duration>,
     /// How log lines look on stderr
     #[arg(long, value_enum, default_value_t)]
@@ -44,7 +44,7 @@ pub(super) struct Serve {
 impl Serve {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         telemetry::init(self.log_format).map_err(|error| Failure::refused(error.to_string()))?;
-        let config = super::load(&Flags {
+        let config = crate::load(&Flags {
             plugins: self.plugins,
             name: self.name,
             wait: self.wait,
@@ -83,14 +83,14 @@ impl Serve {
         let served = engine
             .serve(lock, folder, watch, Some(orders), stopping)
             .await;
-        super::close(&db).await;
+        crate::close(&db).await;
         served.map_err(|error| Failure::failed(error.to_string()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// What packages are read against.
-pub(super) fn rules(config: &Config) -> HostRules {
+pub(crate) fn rules(config: &Config) -> HostRules {
     HostRules {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
@@ -101,7 +101,7 @@ pub(super) fn rules(config: &Config) -> HostRules {
 }
 
 /// What the engine needs to know of the configuration.
-pub(super) fn settings(config: &Config) -> Settings {
+pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         runs_max: config.host.runs_max as usize,
         lease: config.recovery.lease,

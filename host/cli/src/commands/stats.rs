@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Common;
-use super::output::{self, Failure};
-use crate::engine::audit;
-use crate::strict;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::audit;
+use campanile_model::text;
 
 #[derive(Args)]
-pub(super) struct Stats {
+pub(crate) struct Stats {
     /// How far to look back, such as 30m or 7days
-    #[arg(long, default_value = "24h", value_parser = strict::duration, value_name = "SPAN")]
+    #[arg(long, default_value = "24h", value_parser = text::duration, value_name = "SPAN")]
     since: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Stats {
 }
 
 #[derive(Args)]
-pub(super) struct HealthCommand {}
+pub(crate) struct HealthCommand {}
 
 impl HealthCommand {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {

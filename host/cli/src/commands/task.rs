@@ -8,28 +8,29 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{self, Failure};
 use super::run::close_to_limit;
 use super::schedule::read_context;
-use super::{Common, serve};
-use crate::clock::{Clock, Timestamp};
+use super::serve;
+use crate::Common;
 use crate::config::Config;
-use crate::package::limits::{self, MEMORY_BYTES_LEAST};
-use crate::package::{self, Manifest, OpenError, Package};
-use crate::secrets::{SecretError, Vault};
-use crate::strict;
-use crate::telemetry::{printable, printable_line, printable_lines};
-use crate::trial::{self, Access, Directory, Stage, Subject};
-use crate::wasm::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
+use crate::output::{self, Failure};
+use campanile_engine::secrets::{SecretError, Vault};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::text;
+use campanile_model::text::{printable, printable_line, printable_lines};
+use campanile_package::limits::{self, MEMORY_BYTES_LEAST};
+use campanile_package::{self, Manifest, OpenError, Package};
+use campanile_sandbox::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
+use campanile_trial::{self, Access, Directory, Stage, Subject};
 
 mod check;
 mod replies;
 
-pub(super) use check::Check;
+pub(crate) use check::Check;
 use replies::Script;
 
 #[derive(Subcommand)]
-pub(super) enum Task {
+pub(crate) enum Task {
     /// Run one task of a .wasm file, with what the sidecar beside it grants
     Run(Run),
     /// Tell what a .wasm file imports, asks for and is granted, and crash its task at every effect
@@ -51,7 +52,7 @@ struct Given {
     #[arg(long, value_name = "SPAN", value_parser = limits::timeout)]
     timeout: Option<Duration>,
     /// Limit of all memories together, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
-    #[arg(long, value_name = "SIZE", value_parser = strict::size)]
+    #[arg(long, value_name = "SIZE", value_parser = text::size)]
     memory: Option<u64>,
     /// The slot of the run, an RFC 3339 time [default: now]
     #[arg(long, value_name = "TIME")]
@@ -68,7 +69,7 @@ struct Given {
 }
 
 #[derive(Args)]
-pub(super) struct Run {
+pub(crate) struct Run {
     #[command(flatten)]
     given: Given,
     /// What granted HTTP requests are answered: a JSON file with a list of
@@ -104,7 +105,7 @@ impl Run {
                     ..stage
                 };
                 let subject = opened.subject();
-                let call = trial::call(&opened.sandbox, &subject, &stage, &opened.clock);
+                let call = campanile_trial::call(&opened.sandbox, &subject, &stage, &opened.clock);
                 let report = call.await.map_err(io_failure)?;
                 if let Some(script) = script {
                     unanswered = script.unanswered(&stage.secrets);
@@ -152,7 +153,7 @@ impl Given {
         let sandbox = Sandbox::new(settings, clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
-        let package = package::open(&sandbox, &self.file, &serve::rules(config)).await;
+        let package = campanile_package::open(&sandbox, &self.file, &serve::rules(config)).await;
         Ok(package.map(|package| Opened {
             sandbox,
             clock,
@@ -167,7 +168,7 @@ impl Given {
         config: &Config,
     ) -> Result<Result<Stage, SecretError>, Failure> {
         let own = read_context(self.context.as_deref())?.unwrap_or_default();
-        package::context::check(&own)
+        campanile_package::context::check(&own)
             .map_err(|error| Failure::refused(format!("--context: {error}")))?;
         let task = self.task(&package.manifest)?;
         let limits = self.limits(package, &task, config)?;
@@ -189,7 +190,7 @@ impl Given {
         });
         Ok(Ok(Stage {
             task,
-            context: package::context::merge(&sidecar.context, &own),
+            context: campanile_package::context::merge(&sidecar.context, &own),
             grants,
             directories: directories.collect(),
             secrets,
@@ -239,16 +240,16 @@ impl Given {
             if memory > most {
                 return Err(Failure::refused(format!(
                     "--memory {} is more than this host allows, {}",
-                    strict::size_text(memory),
-                    strict::size_text(most)
+                    text::size_text(memory),
+                    text::size_text(most)
                 ))
                 .hint("raise `sandbox.memory_max` in the configuration"));
             }
             if memory < MEMORY_BYTES_LEAST {
                 return Err(Failure::refused(format!(
                     "--memory must be at least {}, not {}",
-                    strict::size_text(MEMORY_BYTES_LEAST),
-                    strict::size_text(memory)
+                    text::size_text(MEMORY_BYTES_LEAST),
+                    text::size_text(memory)
                 )));
             }
             limits.memory_bytes_max = memory;
@@ -272,7 +273,7 @@ fn print_refused(common: &Common, file: &Path, refused: OpenError) -> Result<Exi
     let OpenError { digest, message } = refused;
     let report = Report::without_call(Outcome::Refused, message);
     let of = json!({
-        "name": package::name_of(file),
+        "name": campanile_package::name_of(file),
         "digest": digest,
         "form": null,
         "manifest": null,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use super::Config;
-use crate::secrets::Source;
-use crate::strict::{duration_text, size_text};
+use campanile_engine::secrets::Source;
+use campanile_model::text::{duration_text, size_text};
 
 /// A key as TOML writes it.
 fn key(name: &str) -> String {

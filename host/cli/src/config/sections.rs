@@ -6,11 +6,13 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::policy::Defaults;
-use crate::secrets::Source;
-use crate::strict::{self, Section, duration_text};
-use crate::wasm::Secret;
-use crate::watch::Mode;
+use campanile_engine::secrets::Source;
+use campanile_engine::watch::Mode;
+use campanile_model::text::duration_text;
+use campanile_package::toml_reader;
+use campanile_package::toml_reader::Section;
+use campanile_sandbox::Secret;
+use campanile_schedule::policy::Defaults;
 
 /// `[host]`: this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,7 @@ pub(super) fn secrets(
     named: Vec<(String, Section<'_>)>,
     home: &Path,
     env: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<BTreeMap<String, Source>, strict::Error> {
+) -> Result<BTreeMap<String, Source>, toml_reader::Error> {
     let mut sources = BTreeMap::new();
     for (name, mut section) in named {
         let variable = section.text("env")?;
@@ -134,7 +136,7 @@ pub(super) fn host_name_fault(name: &str) -> Option<String> {
 }
 
 impl Host {
-    pub(super) fn read(mut section: Section<'_>) -> Result<Host, strict::Error> {
+    pub(super) fn read(mut section: Section<'_>) -> Result<Host, toml_reader::Error> {
         let name = section.text("name")?;
         if let Some(fault) = name.as_deref().and_then(host_name_fault) {
             return Err(section.error("name", fault));
@@ -161,7 +163,7 @@ impl Host {
 }
 
 impl Watch {
-    pub(super) fn read(mut section: Section<'_>) -> Result<Watch, strict::Error> {
+    pub(super) fn read(mut section: Section<'_>) -> Result<Watch, toml_reader::Error> {
         let mode = match section.text("mode")?.as_deref() {
             None | Some("auto") => Mode::Auto,
             Some("poll") => Mode::Poll,
@@ -180,11 +182,11 @@ impl Watch {
 }
 
 impl Recovery {
-    pub(super) fn read(mut section: Section<'_>) -> Result<Recovery, strict::Error> {
+    pub(super) fn read(mut section: Section<'_>) -> Result<Recovery, toml_reader::Error> {
         let max_attempts = section.number("max_attempts", 0, 1000)?.unwrap_or(3);
         let mut duration = |key, default: Duration| {
             let least = Duration::from_millis(100);
-            Ok::<_, strict::Error>(section.duration(key, least, YEAR)?.unwrap_or(default))
+            Ok::<_, toml_reader::Error>(section.duration(key, least, YEAR)?.unwrap_or(default))
         };
         let recovery = Recovery {
             lease: duration("lease", 30 * SECOND)?,
@@ -221,7 +223,7 @@ impl Recovery {
 }
 
 impl Audit {
-    pub(super) fn read(mut section: Section<'_>) -> Result<Audit, strict::Error> {
+    pub(super) fn read(mut section: Section<'_>) -> Result<Audit, toml_reader::Error> {
         let interval = section.duration("interval", SECOND, DAY)?;
         section.finish()?;
         Ok(Audit {
@@ -239,7 +241,7 @@ impl Late {
         }
     }
 
-    pub(super) fn read(mut section: Section<'_>) -> Result<Late, strict::Error> {
+    pub(super) fn read(mut section: Section<'_>) -> Result<Late, toml_reader::Error> {
         let misfire_grace = section.duration("misfire_grace", Duration::ZERO, YEAR)?;
         let catchup_window = section.duration("catchup_window", Duration::ZERO, YEAR)?;
         let late = Late {
@@ -262,7 +264,7 @@ impl Sandbox {
         mut section: Section<'_>,
         home: &Path,
         env: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Sandbox, strict::Error> {
+    ) -> Result<Sandbox, toml_reader::Error> {
         // 4 GiB is what a 32-bit memory can have.
         let memory = section.size("memory_max", 64 << 10, 4 << 30)?;
         let stack = section.size("stack", 64 << 10, 64 << 20)?;

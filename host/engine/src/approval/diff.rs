@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::db::package_versions::Version;
-use crate::engine::schedules::{Difference, Wanted, differences};
-use crate::ids::ArtifactDigest;
-use crate::package::requests::{Request, evaluate_requests};
-use crate::package::{Manifest, Task, spec};
-use crate::wasm::Grants;
+use crate::schedules::{Difference, Wanted, differences};
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::requests::{Request, evaluate_requests};
+use campanile_package::{Manifest, Task, spec};
+use campanile_sandbox::Grants;
+use campanile_store::package_versions::Version;
 
 /// One of the two versions.
 pub struct Side<'a> {

@@ -1,8 +1,8 @@
 //! Why versions of packages stay as they are.
 
 use super::approve_command;
-use crate::db::DbError;
-use crate::ids::ArtifactDigest;
+use campanile_model::ids::ArtifactDigest;
+use campanile_store::DbError;
 
 /// Why versions stay as they are.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::package::requests::list_requests;
-use crate::package::{GrantRecord, Sidecar};
-use crate::wasm::{Grants, Limits};
+use campanile_package::requests::list_requests;
+use campanile_package::{GrantRecord, Sidecar};
+use campanile_sandbox::{Grants, Limits};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_micros(seconds * 1_000_000)

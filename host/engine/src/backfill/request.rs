@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::{MICROSECOND, end_cancelled, span};
-use crate::clock::Timestamp;
-use crate::db::backfills::{self, Backfill};
-use crate::db::events::{self, EventKind};
-use crate::db::schedules::{self, Schedule};
-use crate::db::{BackfillStatus, Tx, changes};
-use crate::engine::schedules::{self as orders, ScheduleError};
-use crate::ids::BackfillId;
-use crate::package::context;
-use crate::strict::duration_text;
+use crate::schedules::{self as orders, ScheduleError};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::BackfillId;
+use campanile_model::text::duration_text;
+use campanile_package::context;
+use campanile_store::backfills::{self, Backfill};
+use campanile_store::events::{self, EventKind};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{BackfillStatus, Tx, changes};
 
 /// Slots of one backfill, at most.
 pub const SLOTS_MOST: u64 = 1_000_000;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ids::ScheduleId;
+use campanile_model::ids::ScheduleId;
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

@@ -8,15 +8,15 @@ use uuid::Uuid;
 
 use super::ledger::{Flight, Ledger};
 use super::{Forecast, GoingOn, Outage, Question, Scheduled, Totals, Tower, outage};
-use crate::clock::Timestamp;
-use crate::db::launches::NewLaunch;
-use crate::db::overlap::{REASON, UnfinishedLaunch};
-use crate::db::schedules::DueSchedule;
-use crate::db::{Decision, LaunchStatus};
-use crate::engine::intend::SLOTS_MAX;
-use crate::engine::plan::{self, Plan};
-use crate::ids::{HostId, LaunchId};
-use crate::policy::{self, Active, Beside, Displaced, MadeWay};
+use crate::intend::SLOTS_MAX;
+use crate::plan::{self, Plan};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{HostId, LaunchId};
+use campanile_schedule::policy::{self, Active, Beside, Displaced, MadeWay};
+use campanile_store::launches::NewLaunch;
+use campanile_store::overlap::{REASON, UnfinishedLaunch};
+use campanile_store::schedules::DueSchedule;
+use campanile_store::{Decision, LaunchStatus};
 
 /// The host that decides and runs everything.
 const HOST: HostId = HostId(Uuid::nil());

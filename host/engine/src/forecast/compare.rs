@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Forecast, Row, Tower};
-use crate::clock::Timestamp;
-use crate::db::LaunchStatus;
+use campanile_model::clock::Timestamp;
+use campanile_store::LaunchStatus;
 
 /// In what the launches of a schedule differ between two forecasts, by their slots.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::Row;
-use crate::clock::Timestamp;
-use crate::db::launches::NewLaunch;
-use crate::db::overlap::UnfinishedLaunch;
-use crate::db::{Decision, LaunchStatus};
-use crate::engine::plan;
-use crate::ids::LaunchId;
-use crate::policy::Active;
+use crate::plan;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::LaunchId;
+use campanile_schedule::policy::Active;
+use campanile_store::launches::NewLaunch;
+use campanile_store::overlap::UnfinishedLaunch;
+use campanile_store::{Decision, LaunchStatus};
 
 /// A launch that is not over.
 pub(super) struct Flight {

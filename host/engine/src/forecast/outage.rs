@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::Outage;
 use super::clockwork::Clockwork;
-use crate::db::LaunchStatus;
-use crate::db::overlap::REASON;
-use crate::db::recovery::{OrphanedLaunch, RecoveryAction};
-use crate::engine::verdict;
-use crate::ids::{LaunchId, RunId};
+use crate::verdict;
+use campanile_model::ids::{LaunchId, RunId};
+use campanile_store::LaunchStatus;
+use campanile_store::overlap::REASON;
+use campanile_store::recovery::{OrphanedLaunch, RecoveryAction};
 
 /// Any run: only whether there is one matters.
 const RUN: RunId = RunId(Uuid::nil());

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{DURATION_GUESSED, GoingOn, Scheduled, Takes, Tower};
-use crate::clock::Timestamp;
-use crate::db::overlap::UnfinishedLaunch;
-use crate::db::packages::PackageRow;
-use crate::db::schedules::{DueSchedule, Schedule};
-use crate::db::stats::{self, ActiveRun};
-use crate::db::{DbError, Tx, hosts, overlap, packages, schedules};
-use crate::engine::Settings;
-use crate::ids::{LaunchId, ScheduleId};
+use crate::Settings;
+use crate::definition;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_store::overlap::UnfinishedLaunch;
+use campanile_store::packages::PackageRow;
+use campanile_store::schedules::{DueSchedule, Schedule};
+use campanile_store::stats::{self, ActiveRun};
+use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
 
 /// Launches of a schedule from which is learned how long they take, and those that are looked at for them.
 const LEARNED_FROM_MAX: i64 = 50;
@@ -130,7 +131,7 @@ fn scheduled(
     package: Option<&PackageRow>,
     going_on: Vec<GoingOn>,
 ) -> Result<Scheduled, String> {
-    let (rule, policies) = schedule.definition.parse()?;
+    let (rule, policies) = definition::parse(&schedule.definition)?;
     let state = &schedule.state;
     Ok(Scheduled {
         name: schedule.definition.name.clone(),

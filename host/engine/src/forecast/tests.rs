@@ -5,18 +5,17 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::*;
-use crate::db::schedules::History;
-use crate::engine::intend::SLOTS_MAX;
-use crate::ids::{ArtifactDigest, ScheduleId};
-use crate::schedule::testing::time;
-use crate::schedule::{HashKey, RuleKind, RuleText};
+use crate::intend::SLOTS_MAX;
+use campanile_model::ids::{ArtifactDigest, ScheduleId};
+use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
+use campanile_store::schedules::History;
 
 const DAY: &str = "2026-01-01T";
 
 /// `08:00` or `08:00:30` on the day of the tests.
 fn at(text: &str) -> Timestamp {
     let seconds = if text.len() == 5 { ":00" } else { "" };
-    time(&format!("{DAY}{text}{seconds}Z"))
+    format!("{DAY}{text}{seconds}Z").parse().unwrap()
 }
 
 /// A time as [`at`] reads it.
@@ -213,7 +212,7 @@ fn a_launch_fires_at_its_jitter() {
     let jitter = r#"{"jitter":"2m"}"#;
     let tower = tower(10, vec![schedule(1, EVERY_FIVE, jitter, 10)]);
     let forecast = tower.forecast(&until("09:00"));
-    let terms = crate::policy::Terms {
+    let terms = campanile_schedule::policy::Terms {
         schedule: tower.schedules[0].due.id,
         rule: &tower.schedules[0].rule,
         policies: &tower.schedules[0].policies,

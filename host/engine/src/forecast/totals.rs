@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Row;
-use crate::clock::Timestamp;
-use crate::db::LaunchStatus;
+use campanile_model::clock::Timestamp;
+use campanile_store::LaunchStatus;
 
 const MINUTE_US: i64 = 60_000_000;
 

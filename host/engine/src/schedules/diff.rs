@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{ScheduleError, Wanted};
-use crate::db::Origin;
-use crate::db::schedules::{Revision, Schedule};
-use crate::policy::Policies;
-use crate::schedule::{DayMatch, DstFold, DstGap, RuleText};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleText};
+use campanile_store::Origin;
+use campanile_store::schedules::{Revision, Schedule};
 
 /// One line in which two versions of a schedule differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -210,11 +210,11 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::clock::Timestamp;
-    use crate::db::schedules::{History, ScheduleState};
-    use crate::ids::ScheduleId;
-    use crate::policy::Policy;
-    use crate::schedule::RuleKind;
+    use campanile_model::clock::Timestamp;
+    use campanile_model::ids::ScheduleId;
+    use campanile_schedule::policy::Policy;
+    use campanile_schedule::rule::RuleKind;
+    use campanile_store::schedules::{History, ScheduleState};
 
     fn wanted(name: &str) -> Wanted {
         Wanted {

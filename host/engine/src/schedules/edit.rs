@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::diff::{difference_lines, differences};
 use super::{ScheduleError, Wanted, find, parse, revise};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::schedules::{self, Revision, Schedule};
-use crate::db::{Origin, Tx, changes};
-use crate::engine::plan::taken_out;
-use crate::package::spec;
-use crate::policy::Policies;
-use crate::schedule::Rule;
+use crate::plan::taken_out;
+use campanile_model::clock::Timestamp;
+use campanile_package::spec;
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::Rule;
+use campanile_store::events::{self, EventKind};
+use campanile_store::schedules::{self, Revision, Schedule};
+use campanile_store::{Origin, Tx, changes};
 
 /// The most slots that are taken out of one schedule at a time: each is looked at when slots are decided.
 const SKIPS_MAX: usize = 1_000;

@@ -1,11 +1,11 @@
 //! Why a schedule cannot be changed as asked.
 
-use crate::clock::Timestamp;
-use crate::db::{DbError, Origin};
-use crate::engine::backfill::BackfillError;
-use crate::package::context::ReservedKey;
-use crate::policy::PolicyError;
-use crate::schedule::RuleError;
+use crate::backfill::BackfillError;
+use campanile_model::clock::Timestamp;
+use campanile_package::context::ReservedKey;
+use campanile_schedule::policy::PolicyError;
+use campanile_schedule::rule::RuleError;
+use campanile_store::{DbError, Origin};
 
 /// Why a schedule cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +121,7 @@ fn nearest_slots(near: &[String]) -> String {
     }
 }
 
-pub(in crate::engine) fn origin_is(origin: Origin) -> &'static str {
+pub(crate) fn origin_is(origin: Origin) -> &'static str {
     match origin {
         Origin::Operator => "the operator's",
         Origin::File => "ordered by the schedules file",
@@ -141,7 +141,7 @@ fn origin_file(origin: Origin, package: &str) -> String {
 
 impl ScheduleError {
     /// Whether somebody else changed the same at the same moment, so that looking again helps.
-    pub(in crate::engine) fn is_collision(&self) -> bool {
+    pub(crate) fn is_collision(&self) -> bool {
         matches!(
             self,
             ScheduleError::Raced(_) | ScheduleError::Db(DbError::Conflict(_) | DbError::Busy(_))

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::{ScheduleError, next_slot};
-use crate::clock::Timestamp;
-use crate::db::launches::{self, NewLaunch};
-use crate::db::schedules::Schedule;
-use crate::db::{Decision, Tx};
-use crate::ids::{LaunchId, LaunchKind};
-use crate::policy::Policies;
-use crate::schedule::Rule;
+use crate::definition;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::Rule;
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::schedules::Schedule;
+use campanile_store::{Decision, Tx};
 
 /// The reason of slots that came while their schedule was paused.
 pub const PAUSED: &str = "paused";
@@ -46,7 +47,7 @@ pub(super) async fn drop_past_slots(
 ) -> Result<Timestamp, ScheduleError> {
     let state = &schedule.state;
     // A rule that this version cannot read has no slots that it could count.
-    let Ok((rule, policies)) = schedule.definition.parse() else {
+    let Ok((rule, policies)) = definition::parse(&schedule.definition) else {
         return Ok(state.cursor_at);
     };
     let launches = state.history.launches;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::{PAUSED, ScheduleError, drop_past_slots, find, next_slot};
-use crate::clock::Timestamp;
-use crate::db::events::{self, EventKind};
-use crate::db::schedules::{self, Pause, Schedule};
-use crate::db::{Tx, changes};
-use crate::engine::EngineError;
+use crate::EngineError;
+use crate::definition;
+use campanile_model::clock::Timestamp;
+use campanile_store::events::{self, EventKind};
+use campanile_store::schedules::{self, Pause, Schedule};
+use campanile_store::{Tx, changes};
 
 /// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
 pub async fn pause(
@@ -65,10 +66,7 @@ pub async fn resume(
 }
 
 /// Resume a schedule whose pause was to end by now; gives how many. Slots from that moment on are owed.
-pub(in crate::engine) async fn end_pauses(
-    tx: &mut Tx,
-    now: Timestamp,
-) -> Result<usize, EngineError> {
+pub(crate) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
     let mut ended = 0;
     for id in schedules::expired_pause(tx, now).await? {
         let Some(name) = schedules::name(tx, id).await? else {
@@ -101,7 +99,7 @@ async fn resume_from(
     let state = &schedule.state;
     // One that this version cannot read stands still until another one does.
     let cursor_at = drop_past_slots(tx, schedule, PAUSED, owed_from).await?;
-    let next = match schedule.definition.parse() {
+    let next = match definition::parse(&schedule.definition) {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
             next_slot(

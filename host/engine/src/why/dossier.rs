@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::schedules::{self as orders, ScheduleError};
-use crate::clock::Timestamp;
-use crate::db::events::{Event, EventKind};
-use crate::db::history::{self, DecidedLaunch};
-use crate::db::hosts::{self, Host};
-use crate::db::packages::{self, PackageRow};
-use crate::db::runs::RunRow;
-use crate::db::schedules::{self, Revision, ScheduleState};
-use crate::db::task_runs::{self, TaskRun};
-use crate::db::{Decision, Tx};
-use crate::ids::{LaunchId, LaunchKind};
-use crate::policy::{Catchup, DropReason, Policies};
-use crate::schedule::Rule;
+use crate::definition::parse;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_schedule::policy::{Catchup, DropReason, Policies};
+use campanile_schedule::rule::Rule;
+use campanile_store::events::{Event, EventKind};
+use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::hosts::{self, Host};
+use campanile_store::packages::{self, PackageRow};
+use campanile_store::runs::RunRow;
+use campanile_store::schedules::{self, Revision, ScheduleState};
+use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::{Decision, Tx};
 
 /// A revision, with its rule and its policies if this version can read them.
 pub(super) struct Said {
@@ -55,7 +56,7 @@ pub(super) struct Traced {
 
 impl Said {
     pub fn new(definition: Revision) -> Said {
-        let parsed = definition.parse();
+        let parsed = parse(&definition);
         Said { definition, parsed }
     }
 }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::dossier::{Dossier, Traced};
 use super::{Finding, FindingKind, moment, path, rule_of, span};
-use crate::clock::Timestamp;
-use crate::db::events::EventKind;
-use crate::db::history::DecidedLaunch;
-use crate::db::overlap::REASON as OVERLAP;
-use crate::db::{Decision, LaunchStatus};
-use crate::engine::plan::PACKAGE_MISSING;
-use crate::engine::schedules::{OVERDUE, PAUSED};
-use crate::ids::LaunchKind;
-use crate::policy::{Catchup, DropReason, Policies};
+use crate::plan::PACKAGE_MISSING;
+use crate::schedules::{OVERDUE, PAUSED};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::LaunchKind;
+use campanile_schedule::policy::{Catchup, DropReason, Policies};
+use campanile_store::events::EventKind;
+use campanile_store::history::DecidedLaunch;
+use campanile_store::overlap::REASON as OVERLAP;
+use campanile_store::{Decision, LaunchStatus};
 
 /// Waiting for less is not worth a line.
 pub(super) const NOTICED: Duration = Duration::from_secs(1);

@@ -20,12 +20,12 @@ use chrono::{Datelike as _, NaiveDateTime};
 use serde::Serialize;
 
 use super::schedules::ScheduleError;
-use crate::clock::Timestamp;
-use crate::db::{Tx, history};
-use crate::ids::ScheduleId;
-use crate::schedule::{Fate, Fit, Rule, Shown, clock_text};
-use crate::strict;
-use crate::words::words;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::text;
+use campanile_model::words;
+use campanile_schedule::rule::{Fate, Fit, Rule, Shown, clock_text};
+use campanile_store::{Tx, history};
 use dossier::{Dossier, Traced};
 
 words! {
@@ -342,7 +342,7 @@ fn span(length: Duration) -> String {
         true => Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX)),
         false => Duration::from_secs(length.as_secs()),
     };
-    strict::duration_text(whole)
+    text::duration_text(whole)
 }
 
 #[cfg(test)]

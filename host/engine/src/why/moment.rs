@@ -6,10 +6,10 @@ use chrono::NaiveDateTime;
 
 use super::dossier::{Dossier, Said};
 use super::{Finding, FindingKind, explained, rule_of, span};
-use crate::clock::Timestamp;
-use crate::engine::plan;
-use crate::policy::{Defaults, Policies, Terms};
-use crate::schedule::{Fit, Rule, clock_text};
+use crate::plan;
+use campanile_model::clock::Timestamp;
+use campanile_schedule::policy::{Defaults, Policies, Terms};
+use campanile_schedule::rule::{Fit, Rule, clock_text};
 
 /// Said of a slot that a host should have decided.
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";

@@ -3,12 +3,12 @@
 use super::dossier::{Dossier, Traced};
 use super::launch::{NOTICED, decided_by, named, policies};
 use super::{Finding, FindingKind, span};
-use crate::db::events::EventKind;
-use crate::db::runs::RunRow;
-use crate::db::task_runs::TaskRun;
-use crate::db::{Decision, FailureKind, LaunchStatus, RunStatus};
-use crate::engine::plan::PACKAGE_MISSING;
-use crate::ids::LaunchKind;
+use crate::plan::PACKAGE_MISSING;
+use campanile_model::ids::LaunchKind;
+use campanile_store::events::EventKind;
+use campanile_store::runs::RunRow;
+use campanile_store::task_runs::TaskRun;
+use campanile_store::{Decision, FailureKind, LaunchStatus, RunStatus};
 
 /// Calls of tasks that are told of each run.
 const CALLS_TOLD: usize = 20;

@@ -2,10 +2,10 @@
 
 use super::dossier::Said;
 use super::*;
-use crate::db::Origin;
-use crate::db::schedules::{History, Revision, ScheduleState};
-use crate::policy::Policies;
-use crate::schedule::{RuleKind, RuleText};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::Origin;
+use campanile_store::schedules::{History, Revision, ScheduleState};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

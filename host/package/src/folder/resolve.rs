@@ -7,15 +7,15 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::{Files, PluginsFolder};
-use crate::ids::ArtifactDigest;
-use crate::package::assemble::{
+use crate::assemble::{
     self, Compiled, RecordedSidecar, SidecarFile, SidecarSettings, assemble, check_pin,
     sidecar_settings,
 };
-use crate::package::files::{self, FileState, ReadError, Stamp};
-use crate::package::loader::compile;
-use crate::package::sidecar::Sidecar;
-use crate::package::{Loader, Package, package_name_fault};
+use crate::files::{self, FileState, ReadError, Stamp};
+use crate::loader::compile;
+use crate::sidecar::Sidecar;
+use crate::{Loader, Package, package_name_fault};
+use campanile_model::ids::ArtifactDigest;
 
 /// What is remembered of one file name.
 pub(super) struct KnownFiles<A> {
@@ -296,7 +296,7 @@ impl<A> Default for KnownFiles<A> {
 }
 
 /// Do blocking work on a thread for it. A panic there becomes an error here.
-pub(in crate::package) async fn off_thread<T: Send + 'static>(
+pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     spawn_blocking(work).await.map_err(|error| {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::ids::ArtifactDigest;
-use crate::package::FILE_BYTES_MAX;
-use crate::wasm::Refusal;
+use crate::FILE_BYTES_MAX;
+use campanile_model::ids::ArtifactDigest;
+use campanile_sandbox::Refusal;
 
 mod not_applied;
 mod random;

@@ -8,16 +8,16 @@ use super::{
     BucketRequest, DirectoryRequest, ENTRIES_MAX, HttpRequest, Manifest, Requests, SocketRequest,
     Task,
 };
-use crate::clock::Timestamp;
-use crate::package::context;
-use crate::package::fields::Fields;
-use crate::package::limits;
-use crate::package::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
-use crate::package::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
-use crate::policy::{NUMBER_MOST, Policies, Policy, Shape};
-use crate::schedule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-use crate::strict::nearest;
-use crate::wasm::{ENV_PREFIX, Protocol};
+use crate::context;
+use crate::fields::Fields;
+use crate::limits;
+use crate::sidecar::{MAX_ATTEMPTS_MOST, guest_path_fault};
+use crate::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::nearest;
+use campanile_sandbox::{ENV_PREFIX, Protocol};
+use campanile_schedule::policy::{NUMBER_MOST, Policies, Policy, Shape};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 
 type Read<T> = Result<T, String>;
 

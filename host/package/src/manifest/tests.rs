@@ -3,10 +3,10 @@ use std::slice;
 use serde_json::json;
 
 use super::*;
-use crate::package::requests::denial;
-use crate::policy::Policy;
-use crate::schedule::RuleKind;
-use crate::wasm::{DirectoryGrant, Grants};
+use crate::requests::denial;
+use campanile_sandbox::{DirectoryGrant, Grants};
+use campanile_schedule::policy::Policy;
+use campanile_schedule::rule::RuleKind;
 
 fn read(description: Value) -> Manifest {
     Manifest::from_json("backup", &description).unwrap()

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::*;
-use crate::schedule::RuleKind;
-use crate::wasm::Limits;
+use campanile_sandbox::Limits;
+use campanile_schedule::rule::RuleKind;
 
 fn env(name: &str) -> Option<OsString> {
     match name {

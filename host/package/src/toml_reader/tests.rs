@@ -1,3 +1,6 @@
+use bytesize::ByteSize;
+use campanile_model::text::duration_text;
+
 use super::*;
 
 fn read<T>(text: &str, ask: impl Fn(&mut Section<'_>) -> Result<T, Error>) -> Result<T, String> {

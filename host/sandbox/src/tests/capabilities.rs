@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 /// Sends `GET http://AUTHORITY/`, waits for the answer, and then returns what was prepared.
 fn http_guest(authority: &str) -> Guest {

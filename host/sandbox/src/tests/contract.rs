@@ -9,7 +9,7 @@ use wit_component::semver_check;
 use wit_parser::{PackageId, Resolve, WorldId, WorldItem};
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// All releases that packages may have been built with: 0.1.0, and each one after it that adds to the imports.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 /// `tests/guests/command`, as Rust builds it for WASI 0.2 and for preview 1.
 const PROGRAMS: [(&str, Form); 2] = [
@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, Form); 2] = [
 ];
 
 fn committed(name: &str) -> Vec<u8> {
-    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/guests");
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests");
     std::fs::read(guests.join(name)).unwrap()
 }
 

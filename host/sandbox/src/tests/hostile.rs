@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, Mode};
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 /// Prepares `bytes` letters with a slash before them, does `setter` to a request, and fails when that was refused.
 fn long_texts(bytes: u32, setter: &str) -> Guest {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 #[tokio::test]
 async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 const FILES: usize = 20_000;
 
@@ -179,7 +179,7 @@ fn small() -> Vec<Vec<u8>> {
 fn large() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for folder in ["../plugins", "../tests/guests"] {
+    for folder in ["../../plugins", "../../tests/guests"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path

@@ -3,7 +3,8 @@
 mod capabilities;
 mod contract;
 mod forms;
-pub(crate) mod guests;
+mod guest_text;
+mod guests;
 mod hostile;
 mod limits;
 mod malformed;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::guests::*;
-use crate::clock::{Clock, Timestamp};
-use crate::wasm::*;
+use crate::*;
+use campanile_model::clock::{Clock, Timestamp};
 
 #[tokio::test]
 async fn a_completion_brings_output_and_context() {

@@ -7,7 +7,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
 #[tokio::test]
 async fn a_core_module_with_wit_metadata_runs_like_a_component() {

@@ -7,9 +7,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::guests::*;
-use crate::wasm::*;
+use crate::*;
 
-const GUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/guests/guests.wasm");
+const GUESTS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/guests/guests.wasm"
+);
 
 /// A server that answers each line with itself, in capitals.
 async fn tcp_server() -> u16 {

@@ -2,7 +2,7 @@
 
 use super::testing::*;
 use super::{CaughtUp, Standing};
-use crate::schedule::testing::cron;
+use crate::rule::testing::cron;
 
 /// Check a table of lines `policies | last slot decided | now | decisions`, for the slots of `expression`.
 fn check_table(expression: &str, table: &str) {

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::error::PolicyError;
-use super::says::{CATCHUP_MAX_MOST, Catchup, Defaults, Overlap, Policies};
-use crate::clock::Timestamp;
-use crate::schedule::Rule;
-use crate::strict::duration_text;
+use super::says::{CATCHUP_MAX_MOST, Catchup, Defaults, Policies};
+use crate::rule::Rule;
+use campanile_model::clock::Timestamp;
+use campanile_model::status::Overlap;
+use campanile_model::text::duration_text;
 
 /// Slots looked at to find how close to each other those of a rule are.
 const SLOTS_COMPARED: usize = 100;

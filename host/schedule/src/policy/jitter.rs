@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::clock::Timestamp;
-use crate::ids::ScheduleId;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
 
 /// Sets these hashes apart from all others of the same id.
 const DOMAIN: &[u8] = b"campanile/policy/jitter/1";
@@ -49,7 +49,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::schedule::testing::time;
+    use crate::rule::testing::time;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

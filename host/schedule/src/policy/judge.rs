@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use super::jitter;
 use super::says::{Catchup, Defaults, Policies};
-use crate::clock::Timestamp;
-use crate::ids::ScheduleId;
-use crate::schedule::Rule;
-use crate::words::words;
+use crate::rule::Rule;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::words;
 
 /// The finest step of an instant.
 const MICROSECOND: Duration = Duration::from_micros(1);

@@ -9,8 +9,8 @@ use super::testing::{judged_in_pieces, policies, standing, terms};
 use super::{
     Catchup, CaughtUp, Decision, DropReason, Judgement, Policies, Standing, Terms, Verdict,
 };
-use crate::clock::Timestamp;
-use crate::schedule::testing::{cron, every, seeded, time};
+use crate::rule::testing::{cron, every, seeded, time};
+use campanile_model::clock::Timestamp;
 
 /// What `terms` come to, decided with all slots in view.
 fn modelled(terms: Terms<'_>, standing: &Standing, now: Timestamp) -> Vec<Decision> {

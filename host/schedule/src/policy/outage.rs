@@ -2,7 +2,7 @@
 //! from 02:00 to 05:00: what it does when it is back, in every mode.
 
 use super::testing::*;
-use crate::schedule::testing::cron;
+use crate::rule::testing::cron;
 
 /// Check the decisions at 05:00:00, one a line.
 fn check(json: &str, rows: &str) {

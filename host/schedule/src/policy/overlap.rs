@@ -18,9 +18,10 @@
 //! Both answers are for the transaction in which the state was read: what another host admits at
 //! the same moment is in the next one's state, or the compare-and-set of the cursor fails.
 
-use super::says::{Keep, Overlap, Policies};
-use crate::ids::{LaunchId, LaunchKind};
-use crate::words::words;
+use super::says::{Keep, Policies};
+use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::status::{Displaced, Overlap};
+use campanile_model::words;
 
 words! {
     /// Whether a launch can wait.
@@ -234,13 +235,6 @@ pub struct MadeWay {
     pub cancelled: Vec<Displaced>,
     /// These are over.
     pub terminated: Vec<Displaced>,
-}
-
-/// A launch that makes way for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Displaced {
-    pub launch: LaunchId,
-    pub by: LaunchId,
 }
 
 /// What becomes of a new launch, when the others have made way.

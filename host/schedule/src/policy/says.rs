@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Timestamp;
-use crate::words::words;
+use campanile_model::clock::Timestamp;
+use campanile_model::status::Overlap;
+use campanile_model::words;
 
 words! {
     /// Which of the slots that were missed are launched after all.
@@ -20,26 +21,6 @@ words! {
         Earliest => "earliest",
         /// All of them, the oldest first.
         All => "all",
-    }
-}
-
-words! {
-    /// What becomes of a launch while another one of the same schedule goes on.
-    #[derive(Default)]
-    Overlap {
-        /// It is skipped.
-        #[default]
-        Skip => "skip",
-        /// One waits; the others are skipped.
-        BufferOne => "buffer_one",
-        /// It waits.
-        BufferAll => "buffer_all",
-        /// The other is asked to end, and it waits for that.
-        CancelOther => "cancel_other",
-        /// The other is ended.
-        TerminateOther => "terminate_other",
-        /// Both go on.
-        Allow => "allow",
     }
 }
 
@@ -234,14 +215,14 @@ mod span {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    use crate::strict;
+    use campanile_model::text;
 
     pub fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match span {
-            Some(span) => serializer.serialize_str(&strict::duration_text(*span)),
+            Some(span) => serializer.serialize_str(&text::duration_text(*span)),
             None => serializer.serialize_none(),
         }
     }
@@ -250,7 +231,7 @@ mod span {
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
-        let span = text.map(|text| strict::duration(&text)).transpose();
+        let span = text.map(|text| text::duration(&text)).transpose();
         span.map_err(D::Error::custom)
     }
 }

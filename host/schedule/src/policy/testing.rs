@@ -6,10 +6,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{CaughtUp, Decision, Defaults, Judgement, Policies, Standing, Terms, Verdict};
-use crate::clock::Timestamp;
-use crate::ids::ScheduleId;
-use crate::schedule::Rule;
-use crate::schedule::testing::time;
+use crate::rule::Rule;
+use crate::rule::testing::time;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
 
 const DAY: &str = "2026-01-01T";
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::says::{Catchup, Delivery, Keep, Overlap, Policies};
-use crate::clock::{InvalidTimestamp, Timestamp};
-use crate::strict;
-use crate::words::words;
+use super::says::{Catchup, Delivery, Keep, Policies};
+use campanile_model::clock::{InvalidTimestamp, Timestamp};
+use campanile_model::status::Overlap;
+use campanile_model::text;
+use campanile_model::words;
 
 words! {
     /// One policy of a schedule, by its key.
@@ -183,7 +184,7 @@ impl Value for Keep {
 
 impl Value for Duration {
     fn read(text: &str) -> Result<Duration, String> {
-        match strict::duration(text)? {
+        match text::duration(text)? {
             span if span <= SPAN_MOST => Ok(span),
             _ => Err(format!(
                 "is \"{text}\", longer than ten years: write a shorter time"
@@ -192,7 +193,7 @@ impl Value for Duration {
     }
 
     fn write(&self) -> String {
-        strict::duration_text(*self)
+        text::duration_text(*self)
     }
 }
 

@@ -19,8 +19,8 @@ use super::field::{Field, FieldSpec};
 use super::fields::Fields;
 use super::hash::HashKey;
 use super::passes::{LocalTimes, Passes};
-use super::text::{DayMatch, RuleText};
 use super::zone::{self, DAY};
+use campanile_model::rule_text::{DayMatch, RuleText};
 
 const MACROS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),

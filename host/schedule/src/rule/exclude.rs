@@ -10,8 +10,8 @@ use super::error::{RuleError, quoted};
 use super::fields::Fields;
 use super::hash::HashKey;
 use super::special::ones;
-use super::text::DayMatch;
 use super::zone::{DAY, SECOND};
+use campanile_model::rule_text::DayMatch;
 
 /// No rule may have more exclusions.
 const ITEMS_MAX: usize = 100;

@@ -6,9 +6,9 @@ use super::fields::Fields;
 use super::passes::Passes;
 use super::period::Period;
 use super::special::{Special, ones};
-use super::text::{DayMatch, DstFold, DstGap};
 use super::{Rule, Shape};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
+use campanile_model::rule_text::{DayMatch, DstFold, DstGap};
 
 /// Times of day up to this many are told one by one.
 const TIMES_MAX: usize = 8;

@@ -4,7 +4,7 @@ use super::days::{self, Days};
 use super::error::{RuleError, position};
 use super::field::{DAY_OF_MONTH, DAY_OF_WEEK, Field, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
 use super::hash::HashKey;
-use super::text::DayMatch;
+use campanile_model::rule_text::DayMatch;
 
 const SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
 

@@ -14,7 +14,7 @@ use super::interval::Interval;
 use super::touched::{Fate, Touched, naive};
 use super::zone::DAY;
 use super::{Rule, Shape};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// No change of offset moves a slot, or shows a local time again, by more than this.
 const MOVED_MAX: Duration = Duration::from_secs(26 * 3_600);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::error::RuleError;
 use super::field::FieldSpec;
-use crate::ids::ScheduleId;
+use campanile_model::ids::ScheduleId;
 
 /// Sets these hashes apart from all others of the same id.
 const DOMAIN: &[u8] = b"campanile/schedule/hashed-field/1";

@@ -7,9 +7,9 @@ use super::error::RuleError;
 use super::exclude::{Exclude, HOUR, MINUTE};
 use super::passes::{LocalTimes, Passes};
 use super::period::Period;
-use super::text::RuleText;
 use super::zone::{DAY, LOCAL_END, LOCAL_FIRST, SECOND, Zone};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
+use campanile_model::rule_text::RuleText;
 
 /// A period and the instant from which it counts.
 #[derive(Clone, Debug, PartialEq)]

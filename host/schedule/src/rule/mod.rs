@@ -42,7 +42,6 @@ mod item;
 mod passes;
 mod period;
 mod special;
-mod text;
 mod touched;
 mod warnings;
 mod zone;
@@ -68,7 +67,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
+pub use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use cron::CronRule;
 pub use error::RuleError;
 use error::quoted;
@@ -77,7 +77,6 @@ pub use fit::{Fit, Misfit, Shown};
 pub use hash::HashKey;
 use interval::Interval;
 use period::Period;
-pub use text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 pub use touched::{Fate, Touched, clock_text};
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::Zone;

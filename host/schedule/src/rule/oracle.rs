@@ -22,7 +22,7 @@ use rand::rngs::StdRng;
 
 use super::testing::*;
 use super::{DayMatch, DstFold, DstGap, Rule, RuleText};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 use random::{changes, random_start, random_text, random_zone};
 use reading::Reading;
 

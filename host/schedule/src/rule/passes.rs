@@ -8,8 +8,8 @@
 //!               fires here, or not        pass     pass
 //! ```
 
-use super::text::{DstFold, DstGap};
 use super::zone::{SECOND, Span, Zone};
+use campanile_model::rule_text::{DstFold, DstGap};
 
 /// A gap up to this long moves what falls into it to its end. A longer one is a change of the
 /// calendar, a day that a country left out, and what falls into it does not happen.

@@ -4,7 +4,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 
 use super::{HashKey, Rule, RuleError, RuleKind, RuleText};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 pub(crate) fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

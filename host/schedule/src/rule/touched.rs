@@ -5,10 +5,10 @@ use std::iter;
 use chrono::{DateTime, NaiveDateTime};
 
 use super::passes::{LocalTimes, Passes};
-use super::text::DstFold;
 use super::zone::Span;
 use super::{Rule, Shape};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
+use campanile_model::rule_text::DstFold;
 
 /// A local time that a change of offset leaves out or shows twice, and what a rule does about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use super::days;
 use super::error::quoted;
 use super::explain::{Naming, days_of_week};
 use super::field::{Field, HOUR, MINUTE};
-use super::text::DayMatch;
 use super::{Fate, Rule, Shape};
-use crate::clock::Timestamp;
-use crate::words::words;
+use campanile_model::clock::Timestamp;
+use campanile_model::rule_text::DayMatch;
+use campanile_model::words;
 
 /// How far ahead changes of offset are looked for: two years.
 pub const WARNED_AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);

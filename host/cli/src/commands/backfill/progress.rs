@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use super::Seen;
-use crate::cli::output;
+use crate::output;
 
 /// From one line to the next at least, where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);

@@ -11,19 +11,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::{NAME, PATIENCE, Tower, add_schedules, big, is_in_force, sandbox};
-use crate::cli::Common;
-use crate::cli::output::{self, Failure};
-use crate::clock::{Clock, Timestamp};
+use crate::Common;
 use crate::config::Config;
-use crate::db::{DatabaseUrl, Db, launches};
-use crate::engine::audit::Lag;
-use crate::ids::{ArtifactDigest, RunId};
-use crate::package::SETTLE;
-use crate::schedule::{RuleKind, RuleText};
-use crate::watch::{Mode, QUIET};
+use crate::output::{self, Failure};
+use campanile_engine::audit::Lag;
+use campanile_engine::watch::{Mode, QUIET};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{ArtifactDigest, RunId};
+use campanile_package::SETTLE;
+use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::{DatabaseUrl, Db, launches};
 
 /// The package that is started with and dropped in: a typed component made with the SDK.
-const SMALL: &[u8] = include_bytes!("../../../../plugins/hello.wasm");
+const SMALL: &[u8] = include_bytes!("../../../../../plugins/hello.wasm");
 /// Starts of a host of each kind; the figure is their median.
 const STARTS: usize = 5;
 /// Small packages dropped one after another.
@@ -34,7 +34,7 @@ const BELLS: u32 = 10;
 const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Args)]
-pub(in crate::cli) struct Load {
+pub(crate) struct Load {
     /// How many packages a host starts with
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     packages: u32,

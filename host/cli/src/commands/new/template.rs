@@ -28,7 +28,7 @@ pub(super) struct Example {
 
 macro_rules! files {
     ($folder:literal: $($path:literal)*) => {
-        &[$(($path, include_str!(concat!("../../../../", $folder, "/", $path)))),*]
+        &[$(($path, include_str!(concat!("../../../../../", $folder, "/", $path)))),*]
     };
 }
 
@@ -244,7 +244,7 @@ mod tests {
     ];
 
     fn examples() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
     }
 
     /// Whether a project has no use for it: what a build leaves, and what stands behind a link besides interfaces.

@@ -6,20 +6,19 @@ use clap::Args;
 use serde_json::json;
 
 use super::find;
-use crate::cli::Common;
-use crate::cli::output::{self, Failure};
-use crate::db::Tx;
-use crate::db::package_versions::{self, Version};
-use crate::db::packages::{self, PackageRow};
-use crate::engine::approval::diff::{Changes, Diff, Side, diff};
-use crate::engine::approval::{PackageError, approve_command, version};
-use crate::engine::schedules::difference_lines;
-use crate::package::{Manifest, grant_record};
-use crate::telemetry::{printable, printable_line};
-use crate::wasm;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::approval::diff::{Changes, Diff, Side, diff};
+use campanile_engine::approval::{PackageError, approve_command, version};
+use campanile_engine::schedules::difference_lines;
+use campanile_model::text::{printable, printable_line};
+use campanile_package::{Manifest, grant_record};
+use campanile_store::Tx;
+use campanile_store::package_versions::{self, Version};
+use campanile_store::packages::{self, PackageRow};
 
 #[derive(Args)]
-pub(in crate::cli) struct Compare {
+pub(crate) struct Compare {
     /// The package's name: that of its file without .wasm
     name: String,
     /// The first digits of a version's digest [default: the version in force]
@@ -79,7 +78,7 @@ impl Compare {
 async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>, Failure> {
     let bytes = packages::artifact(tx, &version.digest).await?;
     // What was taken once can be read; what cannot says nothing.
-    let read = bytes.and_then(|bytes| wasm::imports_of(&bytes).ok());
+    let read = bytes.and_then(|bytes| campanile_sandbox::imports_of(&bytes).ok());
     Ok(read.unwrap_or_default())
 }
 

@@ -3,15 +3,15 @@
 use bytesize::ByteSize;
 use serde_json::{Value, json};
 
-use crate::cli::Common;
-use crate::cli::output::{self, Failure, cell};
-use crate::db::package_versions::{self, Version, VersionDecision};
-use crate::db::packages::{PackageRow, PackageState};
-use crate::db::{Tx, schedules};
-use crate::engine::approval::approve_command;
-use crate::ids::ArtifactDigest;
-use crate::package::{Manifest, grant_record};
-use crate::telemetry::printable;
+use crate::Common;
+use crate::output::{self, Failure, cell};
+use campanile_engine::approval::approve_command;
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::printable;
+use campanile_package::{Manifest, grant_record};
+use campanile_store::package_versions::{self, Version, VersionDecision};
+use campanile_store::packages::{PackageRow, PackageState};
+use campanile_store::{Tx, schedules};
 
 fn value(row: &PackageRow) -> Value {
     json!({

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// A time in which nothing begins.
@@ -118,7 +118,10 @@ fn floor(at: Timestamp, step: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::testing::time;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
 
     fn shown(starts: &[(&str, u64)], from: &str, to: &str) -> Vec<String> {
         let starts = starts.iter().map(|&(at, count)| (time(at), count));

@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Before, ROWS_MAX, chart};
-use crate::cli::output::{self, Failure, cell};
-use crate::clock::Timestamp;
-use crate::engine::forecast::record::LeftOut;
-use crate::engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
-use crate::strict::duration_text;
-use crate::telemetry::printable_line;
+use crate::output::{self, Failure, cell};
+use campanile_engine::forecast::record::LeftOut;
+use campanile_engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::duration_text;
+use campanile_model::text::printable_line;
 
 /// A plan as JSON. Its rows may be a million, so they are written without being made values first.
 #[derive(Serialize)]

@@ -7,14 +7,14 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::{By, read_context};
-use crate::cli::Common;
-use crate::cli::backfill::{begun, follow};
-use crate::cli::output::{self, Failure};
-use crate::clock::Timestamp;
-use crate::engine::backfill::{self, Asked, Survey};
-use crate::engine::schedules as orders;
-use crate::ids::BackfillId;
-use crate::strict;
+use crate::Common;
+use crate::commands::backfill::{begun, follow};
+use crate::output::{self, Failure};
+use campanile_engine::backfill::{self, Asked, Survey};
+use campanile_engine::schedules as orders;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::BackfillId;
+use campanile_model::text;
 
 /// So many slots nobody fills back by mistake.
 const SLOTS_UNASKED: u64 = 100_000;
@@ -23,7 +23,7 @@ const SLOTS_UNASKED: u64 = 100_000;
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
 
 #[derive(Args)]
-pub(in crate::cli) struct Request {
+pub(crate) struct Request {
     /// The schedule's name
     name: String,
     /// The first time that may be a slot, such as 2026-11-01T00:00:00Z
@@ -58,7 +58,7 @@ pub(in crate::cli) struct Request {
 }
 
 fn spread(text: &str) -> Result<Duration, String> {
-    strict::duration_within(text, SPREAD.0, SPREAD.1)
+    text::duration_within(text, SPREAD.0, SPREAD.1)
 }
 
 impl Request {

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::Common;
-use crate::cli::output::{self, Failure};
-use crate::engine::schedules::{Diff, Wanted, difference_lines};
-use crate::engine::schedules_file::{Refusal, rehearse};
-use crate::package::{files, schedule_reader};
-use crate::telemetry::printable;
+use crate::Common;
+use crate::output::{self, Failure};
+use campanile_engine::schedules::{Diff, Wanted, difference_lines};
+use campanile_engine::schedules_file::{Refusal, rehearse};
+use campanile_model::text::printable;
+use campanile_package::{files, schedule_reader};
 
 #[derive(Args)]
-pub(in crate::cli) struct Check {
+pub(crate) struct Check {
     /// The schedules file [default: that of the configuration]
     file: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ impl Check {
 }
 
 /// The schedules that the file orders.
-pub(in crate::cli) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
+pub(crate) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
     let shown = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,

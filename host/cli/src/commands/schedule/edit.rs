@@ -4,19 +4,19 @@ use clap::{ArgGroup, Args};
 use serde_json::{Map, Value, json};
 
 use super::{By, read_context, shown};
-use crate::cli::Common;
-use crate::cli::output::{self, Failure, cell};
-use crate::cli::policy::{Given, PolicyOptions};
-use crate::cli::rule::RuleOptions;
-use crate::clock::Timestamp;
-use crate::engine::schedules::{self as orders, Skip as Order, Wanted};
-use crate::policy::Policy;
-use crate::schedule::RuleKind;
-use crate::strict::nearest;
+use crate::Common;
+use crate::commands::policy::{Given, PolicyOptions};
+use crate::commands::rule::RuleOptions;
+use crate::output::{self, Failure, cell};
+use campanile_engine::schedules::{self as orders, Skip as Order, Wanted};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::nearest;
+use campanile_schedule::policy::Policy;
+use campanile_schedule::rule::RuleKind;
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").args(["cron", "every", "at", "after_completion"]))]
-pub(in crate::cli) struct Edit {
+pub(crate) struct Edit {
     /// The schedule's name
     name: String,
     /// The package to launch: the name of its file without .wasm
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Edit {
 }
 
 #[derive(Args)]
-pub(in crate::cli) struct Rename {
+pub(crate) struct Rename {
     /// The schedule's name
     old: String,
     /// Its name from now on
@@ -52,7 +52,7 @@ pub(in crate::cli) struct Rename {
 }
 
 #[derive(Args)]
-pub(in crate::cli) struct Skip {
+pub(crate) struct Skip {
     /// The schedule's name
     name: String,
     /// A slot to come, as `schedule next` shows it, such as 2027-01-31T08:00:00Z

@@ -10,29 +10,29 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use crate::cli::Common;
-use crate::cli::output::{self, Failure};
-use crate::clock::Timestamp;
+use crate::Common;
 use crate::crontab::{self, Entry, Line, Says};
-use crate::db::schedules::{self, Schedule};
-use crate::db::{Db, Origin, Tx};
-use crate::engine::schedules::{self as orders, ScheduleError, Wanted};
-use crate::policy::Policies;
-use crate::schedule::{HashKey, Rule, RuleError, RuleKind, RuleText};
-use crate::telemetry::printable_line;
+use crate::output::{self, Failure};
+use campanile_engine::schedules::{self as orders, ScheduleError, Wanted};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{Db, Origin, Tx};
 use told::{Became, Told};
 
 /// No crontab may be larger: it is carried over in one transaction.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Subcommand)]
-pub(in crate::cli) enum Import {
+pub(crate) enum Import {
     /// The entries of a crontab; exit code 1 when one of them could not be carried over
     Crontab(Crontab),
 }
 
 #[derive(Args)]
-pub(in crate::cli) struct Crontab {
+pub(crate) struct Crontab {
     /// The crontab, or - for standard input
     file: PathBuf,
     /// The package to launch [default: the one named like the program of the entry]

@@ -6,16 +6,16 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::cell;
-use crate::cli::rule::is_hashed;
-use crate::clock::Timestamp;
-use crate::db::schedules::{self, Schedule};
-use crate::db::{DbError, Tx};
-use crate::engine::plan::taken_out;
-use crate::engine::schedules::ScheduleError;
-use crate::policy::{Catchup, Defaults, Overlap, Policies, Policy};
-use crate::schedule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning, WarningKind};
-use crate::strict::duration_text;
-use crate::telemetry::printable_line;
+use crate::commands::rule::is_hashed;
+use campanile_engine::plan::taken_out;
+use campanile_engine::schedules::ScheduleError;
+use campanile_model::clock::Timestamp;
+use campanile_model::text::duration_text;
+use campanile_model::text::printable_line;
+use campanile_schedule::policy::{Catchup, Defaults, Overlap, Policies, Policy};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning, WarningKind};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{DbError, Tx};
 
 /// From so many other schedules in the minute of its next slot on, a new one is told of them.
 const CROWD_MIN: i64 = 10;

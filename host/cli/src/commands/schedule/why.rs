@@ -3,12 +3,12 @@
 use clap::Args;
 
 use super::output::{self, Failure};
-use crate::cli::Common;
-use crate::engine::why::{self, Answer, Finding, When};
-use crate::telemetry::printable;
+use crate::Common;
+use campanile_engine::why::{self, Answer, Finding, When};
+use campanile_model::text::printable;
 
 #[derive(Args)]
-pub(in crate::cli) struct Why {
+pub(crate) struct Why {
     /// The schedule's name, also one that it had before, or that of a removed schedule
     name: String,
     /// The slot, or any moment: 2026-11-21T08:00:00Z, or what the clock of its zone shows, "2026-03-08 02:30" [default:

@@ -10,17 +10,16 @@ use serde_json::{Value, json};
 
 use super::replies::Script;
 use super::{Given, Opened, io_failure, of, print_refused, tell_unanswered};
-use crate::cli::Common;
-use crate::cli::output::{self, Failure};
+use crate::Common;
 use crate::config::Config;
-use crate::package::grant_record::{self, GrantRecord};
-use crate::package::requests::{Request, denial};
-use crate::telemetry::printable;
-use crate::trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
-use crate::wasm;
+use crate::output::{self, Failure};
+use campanile_model::text::printable;
+use campanile_package::grant_record::{self, GrantRecord};
+use campanile_package::requests::{Request, denial};
+use campanile_trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
 
 #[derive(Args)]
-pub(in crate::cli) struct Check {
+pub(crate) struct Check {
     #[command(flatten)]
     given: Given,
     /// What granted HTTP requests are answered: a JSON file with a list of
@@ -51,7 +50,7 @@ impl Check {
         };
         let stage = match self.given.stage(&opened.package, config).await? {
             Ok(stage) => Stage {
-                replies: Some(Arc::clone(&replies) as Arc<dyn wasm::Replies>),
+                replies: Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>),
                 ..stage
             },
             Err(error) => return Err(Failure::failed(error.to_string())),
@@ -63,7 +62,7 @@ impl Check {
             true => None,
             false => {
                 let Opened { sandbox, clock, .. } = &opened;
-                let check = trial::check(sandbox, &subject, &stage, clock, self.effects);
+                let check = campanile_trial::check(sandbox, &subject, &stage, clock, self.effects);
                 Some(check.await.map_err(io_failure)?)
             }
         };
@@ -102,7 +101,8 @@ fn effects(text: &str) -> Result<usize, String> {
 fn imports(file: &Path) -> Result<Vec<String>, Failure> {
     let unread = |error: String| Failure::failed(format!("{}: {error}", file.display()));
     let bytes = std::fs::read(file).map_err(|error| unread(error.to_string()))?;
-    let imports = wasm::imports_of(&bytes).map_err(|refusal| unread(refusal.to_string()))?;
+    let imports =
+        campanile_sandbox::imports_of(&bytes).map_err(|refusal| unread(refusal.to_string()))?;
     Ok(imports.into_iter().collect())
 }
 
@@ -186,8 +186,8 @@ fn section(name: &str, lines: &[String]) -> Result<(), Failure> {
 }
 
 fn found_value(found: &Idempotence) -> Value {
-    let differences = |differences: &[trial::Difference]| -> Vec<Value> {
-        let one = |difference: &trial::Difference| {
+    let differences = |differences: &[campanile_trial::Difference]| -> Vec<Value> {
+        let one = |difference: &campanile_trial::Difference| {
             json!({
                 "what": difference.what,
                 "undisturbed": difference.undisturbed,

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
-use crate::cli::output::Failure;
-use crate::strict;
-use crate::wasm::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
+use crate::output::Failure;
+use campanile_model::text;
+use campanile_sandbox::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
 
 /// Of a file of replies.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -125,7 +125,7 @@ fn route(entry: &Value) -> Result<Route, String> {
         return Err(format!(" must be an object, not {entry}"));
     };
     if let Some(unknown) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let hint = match strict::nearest(unknown, KEYS) {
+        let hint = match text::nearest(unknown, KEYS) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the keys known here are {}", KEYS.join(", ")),
         };

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::engine::backfill::tests::{backfill, minute};
+use crate::backfill::tests::{backfill, minute};
 
 #[test]
 fn the_same_is_asked_for_when_every_argument_is_the_same() {

@@ -1,7 +1,7 @@
 //! Files that are in the folder and not taken, or were there.
 
 use super::*;
-use crate::package::RecordedSidecar;
+use crate::RecordedSidecar;
 
 #[tokio::test]
 async fn a_file_that_is_not_taken_is_found_each_time_until_it_is_the_live_one_again() {

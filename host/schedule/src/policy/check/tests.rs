@@ -1,7 +1,7 @@
 use super::super::testing::policies;
 use super::*;
-use crate::schedule::RuleKind;
-use crate::schedule::testing::{cron, parsed};
+use crate::rule::RuleKind;
+use crate::rule::testing::{cron, parsed};
 
 /// Check a table of lines `policies => message => hint`, beside a rule.
 fn refused(rule: &Rule, table: &str) {

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use super::super::Verdict;
 use super::super::testing::{at, policies, standing, terms};
 use super::*;
-use crate::schedule::testing::{cron, seeded};
+use crate::rule::testing::{cron, seeded};
 
 /// Launches as in `1:running 2~queued`: number, `:` for a prompt and `~` for a patient one, stage.
 fn active(text: &str) -> Vec<Active> {

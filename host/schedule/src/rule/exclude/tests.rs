@@ -2,7 +2,7 @@
 
 use super::super::testing::*;
 use super::super::{RuleKind, RuleText};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// The first slots of an UTC rule in 2026, without what `exclude` says, as `MM-DDTHH:MM`.
 fn first(kind: RuleKind, expression: &str, exclude: &[&str], count: usize) -> Vec<String> {

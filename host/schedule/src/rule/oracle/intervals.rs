@@ -10,7 +10,7 @@ use super::super::{DstFold, DstGap, RuleKind, RuleText};
 use super::random::{random_start, random_text, random_zone};
 use super::reading::Reading;
 use super::{DAY, END, MINUTE, offset};
-use crate::clock::Timestamp;
+use campanile_model::clock::Timestamp;
 
 /// The instants of a local time by asking chrono-tz about every minute around it.
 fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {

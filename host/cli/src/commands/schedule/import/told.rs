@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::cli::output::cell;
-use crate::clock::Timestamp;
+use crate::output::cell;
+use campanile_model::clock::Timestamp;
 
 /// What became of a line.
 #[derive(Clone, Copy, Default, PartialEq, Serialize)]

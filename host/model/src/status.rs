@@ -1,0 +1,181 @@
+//! The closed sets of words that the record keeps.
+
+use crate::ids::LaunchId;
+use crate::words;
+
+words! {
+    /// What was decided about a slot.
+    Decision {
+        Launched => "launched",
+        /// To be launched when it is its turn; then it is one of the others.
+        Queued => "queued",
+        Skipped => "skipped",
+    }
+}
+
+words! {
+    /// Where a launch stands. ARCHITECTURE.md has the picture.
+    LaunchStatus {
+        /// Decided, and waiting for a host with free capacity.
+        Open => "open",
+        /// Waiting for its turn behind other launches of its schedule, or for its fire time.
+        Queued => "queued",
+        /// A host runs it.
+        Running => "running",
+        /// A task failed and is to be called again at a stored time.
+        Waiting => "waiting",
+        Succeeded => "succeeded",
+        Failed => "failed",
+        /// Ended before its time, for another launch; one that had not begun is skipped.
+        Cancelled => "cancelled",
+        /// It was to be run at most once, and its run was lost: nobody knows what it did.
+        Unknown => "unknown",
+        /// Given up by recovery; the reason says why.
+        Abandoned => "abandoned",
+        /// Decided not to launch; the reason says why.
+        Skipped => "skipped",
+    }
+}
+
+words! {
+    /// Where a run stands.
+    RunStatus {
+        Running => "running",
+        /// Holds no capacity until a task's retry is due.
+        Waiting => "waiting",
+        Succeeded => "succeeded",
+        Failed => "failed",
+        /// Ended before its time.
+        Cancelled => "cancelled",
+        /// Its host died, or gave it back when it stopped.
+        Lost => "lost",
+    }
+}
+
+words! {
+    /// Where a backfill stands.
+    BackfillStatus {
+        Running => "running",
+        /// Every slot was launched or left alone, and every launch has ended.
+        Done => "done",
+        /// A person ended it; launches that had not begun are skipped.
+        Cancelled => "cancelled",
+    }
+}
+
+words! {
+    /// Who says what a schedule is.
+    Origin {
+        /// The command line.
+        Operator => "operator",
+        /// The schedules file beside the configuration.
+        File => "file",
+        /// The file beside the package.
+        Sidecar => "sidecar",
+        /// The package's own proposal.
+        Package => "package",
+    }
+}
+
+words! {
+    /// Why a call of a task failed.
+    FailureKind {
+        Failed => "failed",
+        Trapped => "trapped",
+        TimedOut => "timed_out",
+        MemoryExceeded => "memory_exceeded",
+        Denied => "denied",
+        InvalidOutput => "invalid_output",
+        HostError => "host_error",
+        Refused => "refused",
+        Cancelled => "cancelled",
+        Lost => "lost",
+    }
+}
+
+words! {
+    /// What kind of thing happened.
+    EventKind {
+        HostStarted => "host_started",
+        HostStopped => "host_stopped",
+        HostDied => "host_died",
+        PackageLoaded => "package_loaded",
+        PackageRejected => "package_rejected",
+        PackageMissing => "package_missing",
+        VersionPending => "version_pending",
+        VersionBlocked => "version_blocked",
+        VersionApproved => "version_approved",
+        VersionRejected => "version_rejected",
+        PackageRolledBack => "package_rolled_back",
+        ScheduleAdded => "schedule_added",
+        ScheduleChanged => "schedule_changed",
+        ScheduleRenamed => "schedule_renamed",
+        SchedulePaused => "schedule_paused",
+        ScheduleResumed => "schedule_resumed",
+        ScheduleRemoved => "schedule_removed",
+        ScheduleRefused => "schedule_refused",
+        SlotSkipped => "slot_skipped",
+        SlotRestored => "slot_restored",
+        SchedulesFileApplied => "schedules_file_applied",
+        SchedulesFileRejected => "schedules_file_rejected",
+        ScheduleReconciled => "schedule_reconciled",
+        TzdataChanged => "tzdata_changed",
+        LaunchRecovered => "launch_recovered",
+        LaunchAbandoned => "launch_abandoned",
+        LaunchCancelled => "launch_cancelled",
+        LaunchUnknown => "launch_unknown",
+        BackfillStarted => "backfill_started",
+        BackfillDone => "backfill_done",
+        BackfillCancelled => "backfill_cancelled",
+        HealthChanged => "health_changed",
+    }
+}
+
+words! {
+    /// How a host's life ended.
+    EndReason {
+        /// It shut down in order.
+        Stopped => "stopped",
+        /// It was found gone.
+        Died => "died",
+    }
+}
+
+words! {
+    /// What a person decided about one version of a package. It holds for every host.
+    VersionDecision {
+        /// It may be in force, whatever it asks for.
+        Approved => "approved",
+        /// It never is in force.
+        Rejected => "rejected",
+        /// It was in force, or waited, when another version was put in its place: it is kept out until it is approved.
+        RolledBack => "rolled_back",
+    }
+}
+
+words! {
+    /// What becomes of a launch while another one of the same schedule goes on.
+    #[derive(Default)]
+    Overlap {
+        /// It is skipped.
+        #[default]
+        Skip => "skip",
+        /// One waits; the others are skipped.
+        BufferOne => "buffer_one",
+        /// It waits.
+        BufferAll => "buffer_all",
+        /// The other is asked to end, and it waits for that.
+        CancelOther => "cancel_other",
+        /// The other is ended.
+        TerminateOther => "terminate_other",
+        /// Both go on.
+        Allow => "allow",
+    }
+}
+
+/// A launch that is displaced by another launch of its schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Displaced {
+    pub launch: LaunchId,
+    pub by: LaunchId,
+}

@@ -1,0 +1,131 @@
+//! Text that people read and write: durations, sizes, the nearest word, and guests' text made safe to print.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+/// The candidate most like `word`, if any is alike enough to be meant.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate)
+}
+
+/// Read a duration such as `30s`, or a bare `0`; the error says what is wrong and reads after the key's name.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text.trim()).map_err(|_| {
+        format!(
+            "is \"{text}\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\""
+        )
+    })
+}
+
+/// Read a duration from `least` to `most`, as [`duration`] does.
+pub fn duration_within(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if (least..=most).contains(&duration) {
+        return Ok(duration);
+    }
+    let (least, most) = (duration_text(least), duration_text(most));
+    Err(out_of_bounds(&least, &most, text))
+}
+
+pub fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
+    format!("must be from \"{least}\" to \"{most}\", not \"{text}\"")
+}
+
+/// Read a number of bytes such as `64MiB`; the error reads as that of [`duration`] does.
+pub fn size(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<ByteSize>() {
+        Ok(size) => Ok(size.0),
+        Err(_) => Err(format!(
+            "is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\""
+        )),
+    }
+}
+
+/// A duration as [`duration`] reads it, such as `5m`.
+pub fn duration_text(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// A number of bytes in the greatest unit that gives a whole number, such as `64MiB`.
+pub fn size_text(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    for (unit, shift) in UNITS {
+        let whole = bytes >> shift;
+        if whole > 0 && whole << shift == bytes {
+            return format!("{whole}{unit}");
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// `text` with every control character but newline and tab written out, as `\u{1b}`.
+///
+/// A task writes its log lines and failures; printed raw, they could clear the operator's terminal,
+/// set its title or show one thing while meaning another. Characters that turn the direction of
+/// writing are treated as controls for the same reason.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(hostile) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if hostile(character) {
+            // Writing to a String cannot fail.
+            let _ = write!(safe, "{}", character.escape_unicode());
+        } else {
+            safe.push(character);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// [`printable`] on one line: a newline of a guest's must not begin a log line that seems to be the host's.
+pub fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
+/// [`printable`] with every line but the first set off, so that none can pass for one of the host's.
+pub fn printable_lines(text: &str) -> String {
+    printable(text).trim_end().replace('\n', "\n    | ")
+}
+
+fn hostile(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' => {
+            true
+        }
+        // Ends of lines, to some.
+        '\u{2028}' | '\u{2029}' => true,
+        other => other.is_control(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_text_cannot_reach_the_terminal_with_control_characters() {
+        assert_eq!(printable("plain\n\ttext é 🔔"), "plain\n\ttext é 🔔");
+        assert!(matches!(printable("plain"), Cow::Borrowed(_)));
+        assert_eq!(
+            printable("\u{1b}[2Jgone\r\u{9b}31m\u{7}\0"),
+            "\\u{1b}[2Jgone\\u{d}\\u{9b}31m\\u{7}\\u{0}"
+        );
+        assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(printable_line("a\nb\r"), "a\\nb\\u{d}");
+        assert_eq!(
+            printable_lines("a\n2026-11-21T02:00:00Z error b\r\u{2028}c\n"),
+            "a\n    | 2026-11-21T02:00:00Z error b\\u{d}\\u{2028}c"
+        );
+    }
+}
