@@ -1,5 +1,7 @@
 //! What no compiler checks about the source itself: who may name what, and what must not be there.
 
+mod documents;
+
 use std::path::{Path, PathBuf};
 
 /// Lines of one source file at most: beyond that it has two subjects.

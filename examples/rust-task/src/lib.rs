@@ -4,13 +4,13 @@ use campanile_sdk::serde_json::json;
 use campanile_sdk::{Error, Package, Result, Run, Schedule, Task};
 use serde::{Deserialize, Serialize};
 
-/// The context: what the schedule says.
+/// The context of a launch: the schedule sets it.
 #[derive(Deserialize)]
 struct Text {
     text: String,
 }
 
-/// The output: what goes on the record.
+/// The output: the host records it.
 #[derive(Serialize)]
 struct Count {
     words: usize,
