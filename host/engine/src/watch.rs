@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_model::words;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
@@ -21,26 +22,17 @@ const BURST_MOST: Duration = Duration::from_secs(2);
 /// How often to look whether the folder is still the same one, and the distance of hints in [`Mode::Poll`].
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How changes are noticed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
-    /// By events of the operating system, and by polling where there are none to be had.
-    #[default]
-    Auto,
-    /// By a hint every two seconds: for network file systems and shared folders of containers.
-    Poll,
-    /// Only by the regular rescan.
-    Off,
-}
-
-impl Mode {
-    /// The word for it in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::Auto => "auto",
-            Mode::Poll => "poll",
-            Mode::Off => "off",
-        }
+words! {
+    /// How changes of a folder are noticed.
+    #[derive(Default)]
+    Mode {
+        /// By events of the operating system, and by polling where there are none.
+        #[default]
+        Auto => "auto",
+        /// By a hint every two seconds: for network file systems and shared folders of containers.
+        Poll => "poll",
+        /// Only by the regular rescan.
+        Off => "off",
     }
 }
 
