@@ -180,7 +180,7 @@ async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place
     );
     let said = host.wait_for_line("rejected noop");
     assert!(
-        said.contains("noop.toml:3: `schedules[0].cron` is refused"),
+        said.contains("noop.toml:3:1: `schedules[0].cron` is refused"),
         "{said}"
     );
     next_success(&tower);
@@ -219,7 +219,7 @@ async fn a_new_sidecar_holds_also_while_the_newest_file_is_broken(place: Place) 
     std::fs::write(tower.plugin("noop.wasm"), "a broken build").expect("a broken file");
     host.wait_for_line("rejected noop");
     tower.sidecar("noop", "[[schedules]]\nname = 'other'\nevery = '1s'\n");
-    host.wait_for_line("took over the new settings of noop");
+    host.wait_for_line("applied the new settings of noop");
     let launch = tower.launch_where("other", |row| row["status"] == "succeeded");
     assert_eq!(launch["digest"], first);
     assert_eq!(schedule_names(&tower), ["other"]);
@@ -302,7 +302,7 @@ async fn a_host_that_still_compiles_can_be_stopped(place: Place) {
     std::fs::write(tower.plugin("slow.wasm"), laborious()).expect("a package");
     // What needs no compiling does not wait for what does.
     tower.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
-    host.wait_for_line("took over the new settings of noop");
+    host.wait_for_line("applied the new settings of noop");
     host.terminate();
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());
     assert!(!host.stderr_lines().join("\n").contains("slow"));

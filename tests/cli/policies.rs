@@ -262,14 +262,14 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
         (
             "jitter = '2h'\n",
             &[
-                "guests.toml:4: `schedules[0].jitter` is refused",
+                "guests.toml:4:1: `schedules[0].jitter` is refused",
                 "at most 1h",
             ][..],
         ),
         (
             "overlap = 'alow'\n",
             &[
-                "guests.toml:4: `schedules[0].overlap` must be",
+                "guests.toml:4:1: `schedules[0].overlap` must be",
                 "did you mean `allow`?",
             ],
         ),

@@ -162,12 +162,12 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
     for (name, says) in [
         (
             "cycle",
-            "tasks wait for each other: chicken → egg → chicken",
+            "tasks that depend on each other: chicken → egg → chicken",
         ),
         ("babble", "describe() returned what is not JSON"),
         (
             "append",
-            "append.toml:2: unknown key `limits.timout`: did you mean `timeout`?",
+            "append.toml:2:1: unknown key `limits.timout`: did you mean `timeout`?",
         ),
         ("hello", "/no/such/place, which cannot be used"),
     ] {
@@ -272,11 +272,11 @@ fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
     for (config, says) in [
         (
             "[host]\nruns_max = 'many'\n",
-            "bad.toml:2: `host.runs_max` must be a whole number, not a text",
+            "bad.toml:2:1: `host.runs_max` must be a whole number, not a text",
         ),
         (
             "[host]\n\nrun_max = 3\n",
-            "bad.toml:3: unknown key `host.run_max`: did you mean `runs_max`?",
+            "bad.toml:3:1: unknown key `host.run_max`: did you mean `runs_max`?",
         ),
         ("databse = ''\n", "did you mean `database`?"),
         (
@@ -290,7 +290,7 @@ fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
         ("[host\n", "bad.toml:1"),
         (
             "plugins = \"a\\u0000b\"\n",
-            "bad.toml:1: `plugins` holds a NUL character",
+            "bad.toml:1:1: `plugins` holds a NUL character",
         ),
     ] {
         std::fs::write(here.path().join("bad.toml"), config).expect("a configuration");

@@ -173,7 +173,7 @@ async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place
     let host = tower.serve();
     tower.launch_where("on", |row| row["status"] == "running");
     sidecar("after_completion = '1s'");
-    host.wait_for_line("took over the new settings of guests");
+    host.wait_for_line("applied the new settings of guests");
     // The audit would set it right too, but only after a minute.
     let shown = eventually(|| {
         let shown = tower.json(["schedule", "show", "on"]);

@@ -125,7 +125,7 @@ async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
         ),
         (
             format!("{good}{good}"),
-            "line 7: `schedules[1].name` is \"hourly\", as another schedule of this file already is",
+            "line 7: `schedules[1].name` is \"hourly\", the name of another schedule: choose another name",
         ),
         ("[[schedules]".to_owned(), "line 1: this is not TOML"),
     ] {
@@ -250,7 +250,7 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     );
     assert!(said.stderr.contains("none is removed"), "{said:?}");
     write(&schedule("one", "every = '1h'\njiter = '1m'"));
-    check().refused(&["new.toml:6: unknown key `schedules[0].jiter`: did you mean `jitter`?"]);
+    check().refused(&["new.toml:6:1: unknown key `schedules[0].jiter`: did you mean `jitter`?"]);
     tower
         .run(["schedule", "check", "nowhere.toml"])
         .refused(&["nowhere.toml: it is not there"]);

@@ -117,7 +117,7 @@ async fn a_broken_sidecar_brings_back_nothing_that_was_taken_away(place: Place) 
     let mut host = serve();
     // Taken back in force, and then broken: it stays taken back.
     tower.sidecar("chimes", "[[schedules]]\nname = 'ordered'\nevery = '1h'\n");
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     host.terminate();
     assert!(host.wait_exit().success());
     tower.sidecar("chimes", BROKEN);
@@ -125,7 +125,7 @@ async fn a_broken_sidecar_brings_back_nothing_that_was_taken_away(place: Place) 
     assert_eq!(tower.shown_as("rejected")["grants"], json!([]));
     assert_eq!(tower.rings()["failure"], "denied");
     tower.sidecar("chimes", GRANTS);
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     host.terminate();
     assert!(host.wait_exit().success());
 
@@ -159,7 +159,7 @@ async fn a_file_that_was_never_taken_leaves_the_list_with_its_file(place: Place)
         (&json!("rejected"), &Value::Null)
     );
     std::fs::remove_file(tower.plugin("ghost.wasm")).expect("a file");
-    host.wait_for_line("forgot the file of ghost");
+    host.wait_for_line("found no file of ghost");
     assert_eq!(tower.packages(), ["chimes", "spook"]);
     tower
         .run(["package", "show", "ghost"])

@@ -517,11 +517,11 @@ fn a_sidecar_is_held_against_the_file_as_a_host_would() {
         ),
         (
             "[[schedules]]\ncron = '0 0 * * MOO'\n".to_owned(),
-            "guests.toml:2: `schedules[0].cron` is refused",
+            "guests.toml:2:1: `schedules[0].cron` is refused",
         ),
         (
             "[[schedules]]\nevery = '1h'\ntimezone = 'Europe/Pris'\n".to_owned(),
-            "guests.toml:3: `schedules[0].timezone` is refused",
+            "guests.toml:3:1: `schedules[0].timezone` is refused",
         ),
         (
             "[[schedules]]\nevery = '1h'\ntask = 'ecco'\n".to_owned(),
@@ -547,7 +547,7 @@ fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
     for (sidecar, says) in [
         (
             "[limits]\ntimout = '1s'\n",
-            "guests.toml:2: unknown key `limits.timout`: did you mean `timeout`?",
+            "guests.toml:2:1: unknown key `limits.timout`: did you mean `timeout`?",
         ),
         ("[grant]\n", "unknown key `grant`: did you mean `grants`?"),
         (
@@ -555,7 +555,10 @@ fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
             "nowhere, which cannot be used",
         ),
         ("[context]\nrun_id = 1\n", "may not set `run_id`"),
-        ("context = 3\n", "guests.toml:1: `context` must be a table"),
+        (
+            "context = 3\n",
+            "guests.toml:1:1: `context` must be a table",
+        ),
         ("this is no toml", "guests.toml:1"),
     ] {
         let here = granted(Some(sidecar));

@@ -222,7 +222,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     );
     assert!(text(&denied["message"]).contains("TOKEN"), "{denied:#}");
     tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     assert_eq!(tower.struck()["status"], "succeeded");
     let kinds: Vec<Value> = list(tower.json(["event", "list"]))
         .into_iter()
@@ -248,7 +248,7 @@ async fn a_wider_sidecar_lets_in_what_waits(place: Place) {
     host.wait_for_line("waits for approval");
     // Half of it is not enough, and holds for the version in force meanwhile; nor does a restart let it in.
     tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     let shown = tower.stands("pending_approval", &first());
     assert_eq!(shown["grants"], json!([["env", "TOKEN"]]));
     let diff = tower.json(["package", "diff", "chimes"]);
@@ -419,7 +419,7 @@ async fn a_file_that_is_not_the_pinned_one_changes_nothing(place: Place) {
     let (tower, host) = chiming(place);
     let pin = digest_of(&first());
     tower.sidecar("chimes", &format!("sha256 = '{pin}'\n"));
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     tower.drop_in(&third());
     host.wait_for_line("rejected chimes");
     let shown = tower.stands("rejected", &first());
@@ -531,7 +531,7 @@ async fn a_run_records_what_it_goes_by(place: Place) {
     assert_ne!(run(&json!({"b": 2}))["context_hash"], plain["context_hash"]);
 
     tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
-    host.wait_for_line("took over the new settings");
+    host.wait_for_line("applied the new settings");
     let granted = run(&json!({}));
     assert_ne!(granted["grants_hash"], nothing);
     tower.sidecar("chimes", "grants.env = ['TOKEN=other']\n# a remark\n");
@@ -539,7 +539,7 @@ async fn a_run_records_what_it_goes_by(place: Place) {
         let said = host.stderr_lines();
         let times = said
             .iter()
-            .filter(|line| line.contains("took over the new settings"));
+            .filter(|line| line.contains("applied the new settings"));
         (times.count() == 2)
             .then_some(())
             .ok_or_else(|| said.join("\n"))

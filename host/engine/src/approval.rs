@@ -380,7 +380,7 @@ async fn decided(
     Ok(Decided {
         digest,
         before,
-        denied: manifest.ungranted(&grant_record::read(&grants)),
+        denied: manifest.ungranted_requests(&grant_record::read(&grants)),
         is_missing: missing_since.is_some(),
         left_over: left_over(tx, &name, &manifest).await?,
     })

@@ -19,7 +19,7 @@ use crate::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
-use campanile_package::{Manifest, spec};
+use campanile_package::{Manifest, names};
 use campanile_schedule::policy::{Beside, MadeWay, Overlap, Policies, Turn};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
@@ -449,7 +449,7 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
 }
 
 async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, ScheduleError> {
-    if spec::schedule_name_fault(&wanted.name).is_some() {
+    if names::schedule_name_fault(&wanted.name).is_some() {
         return Err(ScheduleError::Name(wanted.name.clone()));
     }
     context::check(&wanted.context)?;

@@ -5,7 +5,6 @@
 //! an event that was lost, doubled or late costs nothing but time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use std::time::Duration;
 pub(super) use self::resolve::off_thread;
 use self::resolve::{KnownFiles, Rejection, Unresolved};
 use super::files::{self, FileState, Listing};
-use super::{Change, Loader, Package, Packages};
+use super::{Change, HostRules, Loader, Package, Packages};
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Limits, Sandbox};
+use campanile_sandbox::{Artifact, Sandbox};
 
 mod resolve;
 
@@ -25,21 +24,6 @@ pub const SETTLE: Duration = Duration::from_millis(200);
 
 /// How often a scan looks whether files hold still before it leaves the unstable to the next one.
 const SETTLE_ROUNDS: usize = 10;
-
-/// What packages are read against.
-#[derive(Clone)]
-pub struct HostRules {
-    /// The host's limits, which sidecars change.
-    pub limits: Limits,
-    /// The greatest memory limit a sidecar may set.
-    pub memory_bytes_most: u64,
-    /// The host's environment, out of which variables are granted by name.
-    pub env: fn(&str) -> Option<OsString>,
-    /// The host's own files and directories, which no grant may make writable.
-    pub own_paths: Vec<PathBuf>,
-    /// The names of the host's secrets.
-    pub secrets: BTreeSet<String>,
-}
 
 /// Why the folder cannot be used at all.
 #[derive(Debug, thiserror::Error)]

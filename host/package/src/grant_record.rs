@@ -1,6 +1,6 @@
-//! The canonical text of grants: what is put on the record, and hashed, of what a sidecar allows.
+//! The canonical text of grants, which the database stores and hashes of what a sidecar grants.
 //!
-//! One line a grant, each a JSON list without spaces: its kind, and then what of that kind.
+//! One line for each grant, a JSON list without spaces: its kind, and then the parts of that kind.
 //!
 //! ```text
 //! ["config","bucket"]
@@ -13,19 +13,20 @@
 //! ["socket","tcp","db.example.com","5432"]
 //! ```
 //!
-//! The lines are sorted as bytes, joined by a line feed each, and none is there twice; without grants the text is empty.
-//! Its SHA-256 is what a run records. So the hash says the same in every version of the program: a new kind of grant
-//! adds lines only where it is granted. Values of variables and of config keys are not in it: they may be secret, and
-//! the hash of a short secret gives it away.
+//! The lines are sorted as bytes, without duplicates, and joined by line feeds; without grants the text is empty.
+//! A run records the SHA-256 of the text. The hash is the same in every version of Campanile: a new kind of grant
+//! adds lines only where it is granted. Values of variables and of config keys are left out: they may be secret, and
+//! the hash of a short secret reveals it.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::grants::{GrantKind, KINDS};
 use campanile_model::ids::sha256;
-use campanile_sandbox::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
+use campanile_sandbox::Grants;
 
-/// Grants as they are on the record.
+/// Grants as the database stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRecord {
     pub text: String,
@@ -34,9 +35,18 @@ pub struct GrantRecord {
 }
 
 impl GrantRecord {
-    /// What is put on the record of `grants`.
+    /// Return the record of `grants`.
     pub fn of(grants: &Grants) -> GrantRecord {
-        let text = text(grants);
+        let lines = KINDS.into_iter().flat_map(|kind| {
+            let grants = (kind.record)(grants).into_iter();
+            grants.map(|parts| {
+                let kind = kind.name.to_owned();
+                let line: Vec<String> = [kind].into_iter().chain(parts).collect();
+                Value::from(line).to_string()
+            })
+        });
+        let lines: BTreeSet<String> = lines.collect();
+        let text = Vec::from_iter(lines).join("\n");
         GrantRecord {
             hash: sha256(text.as_bytes()),
             text,
@@ -44,124 +54,37 @@ impl GrantRecord {
     }
 }
 
-fn text(grants: &Grants) -> String {
-    // Named one by one, so that a new kind of grant cannot be forgotten here.
-    let Grants {
-        directories,
-        env,
-        http,
-        sockets,
-        config,
-        keyvalue,
-        secrets,
-        secret_env,
-    } = grants;
-    let mut lines = BTreeSet::new();
-    for grant in directories {
-        let host = grant.host.display().to_string();
-        lines.insert(json!(["directory", access(grant.writable), grant.guest, host]).to_string());
-    }
-    for grant in http {
-        let mut methods = grant.methods.clone();
-        methods.sort_unstable();
-        methods.dedup();
-        let (host, methods) = (grant.host.to_ascii_lowercase(), methods.join(","));
-        let port = grant.port.map_or_else(String::new, |port| port.to_string());
-        lines.insert(json!(["http", grant.scheme, host, port, methods]).to_string());
-    }
-    for grant in sockets {
-        let (protocol, host) = (grant.protocol.as_str(), grant.host.to_ascii_lowercase());
-        lines.insert(json!(["socket", protocol, host, grant.port.to_string()]).to_string());
-    }
-    lines.extend(env.keys().map(|name| json!(["env", name]).to_string()));
-    lines.extend(config.keys().map(|key| json!(["config", key]).to_string()));
-    for grant in keyvalue {
-        let (bucket, namespace) = (&grant.bucket, &grant.namespace);
-        lines.insert(json!(["keyvalue", access(grant.writable), bucket, namespace]).to_string());
-    }
-    lines.extend(
-        secrets
-            .iter()
-            .map(|name| json!(["secret", name]).to_string()),
-    );
-    let secret_env = secret_env.iter();
-    lines.extend(secret_env.map(|(name, secret)| json!(["secret_env", name, secret]).to_string()));
-    Vec::from_iter(lines).join("\n")
-}
-
-/// What `text` says is granted, all values empty. A line that this version does not know grants nothing.
+/// Return the grants of a recorded text, with empty values. A line that this version does not know grants nothing.
 pub fn read(text: &str) -> Grants {
     let mut grants = Grants::default();
     for line in text.lines() {
         let line: Vec<String> = serde_json::from_str(line).unwrap_or_default();
         let parts: Vec<&str> = line.iter().map(String::as_str).collect();
-        match parts.as_slice() {
-            ["directory", access, guest, host] => grants.directories.push(DirectoryGrant {
-                host: host.into(),
-                guest: (*guest).to_owned(),
-                writable: *access == self::access(true),
-            }),
-            ["http", scheme, host, port, methods] => grants.http.push(HttpGrant {
-                scheme: (*scheme).to_owned(),
-                host: (*host).to_owned(),
-                port: port.parse().ok(),
-                methods: methods.split_terminator(',').map(str::to_owned).collect(),
-            }),
-            ["socket", protocol, host, port] => {
-                if let (Ok(protocol), Ok(port)) = (protocol.parse(), port.parse()) {
-                    let host = (*host).to_owned();
-                    grants.sockets.push(SocketGrant {
-                        protocol,
-                        host,
-                        port,
-                    });
-                }
-            }
-            ["env", name] => {
-                grants.env.insert((*name).to_owned(), String::new());
-            }
-            ["config", key] => {
-                grants.config.insert((*key).to_owned(), String::new());
-            }
-            ["keyvalue", access, bucket, namespace] => grants.keyvalue.push(BucketGrant {
-                bucket: (*bucket).to_owned(),
-                namespace: (*namespace).to_owned(),
-                writable: *access == self::access(true),
-            }),
-            ["secret", name] => {
-                grants.secrets.insert((*name).to_owned());
-            }
-            ["secret_env", name, secret] => {
-                let (name, secret) = ((*name).to_owned(), (*secret).to_owned());
-                grants.secret_env.insert(name, secret);
-            }
-            _ => {}
+        if let Some((name, parts)) = parts.split_first()
+            && let Some(kind) = GrantKind::by_name(name)
+        {
+            // A grant that is not restored grants nothing.
+            let _ = (kind.restore)(parts, &mut grants);
         }
     }
     grants
 }
 
-/// One line of the text, for a person.
+/// Return one line of the text for people.
 pub fn shown(line: &str) -> String {
-    match serde_json::from_str::<Value>(line) {
-        Ok(Value::Array(parts)) => {
-            let parts = parts.iter().filter_map(Value::as_str);
-            let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    match serde_json::from_str::<Vec<String>>(line) {
+        Ok(parts) => {
+            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             parts.join(" ")
         }
-        _ => line.to_owned(),
+        Err(_) => line.to_owned(),
     }
-}
-
-/// The word for whether what is granted, or asked for, may be changed.
-pub(super) fn access(writable: bool) -> &'static str {
-    if writable { "write" } else { "read" }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use campanile_sandbox::Protocol;
+    use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Protocol, SocketGrant};
 
     fn some() -> Grants {
         let http = |host: &str, port, methods: &[&str]| HttpGrant {

@@ -20,13 +20,16 @@ use campanile_sandbox::{Artifact, Grants, Limits};
 
 mod assemble;
 pub mod context;
-mod fields;
 pub mod files;
 mod folder;
 pub mod grant_record;
+pub mod grants;
+mod host_rules;
 pub mod limits;
 mod loader;
 pub mod manifest;
+pub mod names;
+pub mod reference;
 pub mod requests;
 pub mod schedule_reader;
 pub mod schedules_file;
@@ -35,10 +38,12 @@ pub mod spec;
 pub mod toml_reader;
 
 pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
-pub use folder::{FolderError, HostRules, PluginsFolder, SETTLE, Scan};
+pub use folder::{FolderError, PluginsFolder, SETTLE, Scan};
 pub use grant_record::GrantRecord;
+pub use host_rules::HostRules;
 pub use loader::{Loader, compile};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
+pub use names::package_name_fault;
 pub use sidecar::Sidecar;
 pub use spec::ScheduleSpec;
 
@@ -136,14 +141,14 @@ impl<A> fmt::Display for Change<A> {
         match self {
             Change::Added(new) => write!(f, "added {new:?}"),
             Change::Updated { old, new } if old.digest == new.digest => {
-                write!(f, "took over the new settings of {new:?}")
+                write!(f, "applied the new settings of {new:?}")
             }
             Change::Updated { old, new } => {
                 write!(f, "updated {new:?}, was {}", old.digest.short())
             }
             Change::Restored(live) => write!(f, "restored {live:?}"),
             Change::Removed(old) => write!(f, "removed {old:?}"),
-            Change::Gone(name) => write!(f, "forgot the file of {}", printable_line(name)),
+            Change::Gone(name) => write!(f, "the file of {} is gone", printable_line(name)),
             Change::Rejected {
                 name, error, kept, ..
             } => {
@@ -201,17 +206,6 @@ impl<A> Packages<A> {
         }
         *live = Arc::new(next);
     }
-}
-
-/// Why `name` cannot name a package, if it cannot.
-pub fn package_name_fault(name: &str) -> Option<String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
-        return None;
-    }
-    Some(format!(
-        "{name:?} cannot name a package: rename the file to 1 to 64 letters, digits, `_` or `-`, and `.wasm`"
-    ))
 }
 
 #[cfg(test)]
@@ -301,13 +295,5 @@ mod tests {
             kept: None,
         };
         assert_eq!(change.to_string(), "rejected n\\nl: a\\nWARN forged");
-    }
-
-    #[test]
-    fn a_package_name_is_plain() {
-        assert_eq!(package_name_fault("Back_up-2"), None);
-        for name in ["", "a b", "a.b", "é", &"a".repeat(65)] {
-            assert!(package_name_fault(name).is_some(), "{name}");
-        }
     }
 }

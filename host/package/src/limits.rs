@@ -189,7 +189,7 @@ mod tests {
         let error = read("\nmemory = '2GiB'").unwrap_err();
         assert_eq!(
             error,
-            "x.toml:2: `memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration"
+            "x.toml:2:1: `memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration"
         );
         assert!(
             read("memory = '1B'")

@@ -1,43 +1,45 @@
-//! What a package says of itself: its tasks and their order, and the schedules and grants it asks for.
+//! The manifest of a package: its tasks and their order, and the schedules and grants that its author proposes.
 //!
-//! A proposal, nothing more: it grants nothing, and the operator's sidecar overrules it.
+//! A manifest grants nothing, and the operator's sidecar overrides its proposals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::requests::{Request, Requested, evaluate_requests};
 use super::spec::ScheduleSpec;
 use campanile_model::text::nearest;
-use campanile_sandbox::Protocol;
+use campanile_sandbox::Grants;
 
 mod read;
 
-/// Attempts of a task when neither package nor operator say.
+/// The attempts of a task when neither the package nor the sidecar sets a number.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
 /// The most tasks in a package, and the most schedules it may propose.
 pub const ENTRIES_MAX: usize = 256;
 
-/// A checked description: ids are unique, dependencies known and without a circle.
+/// A checked description: ids are unique, and dependencies are known and have no cycle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// The package's name in the folder, not the one the author gave.
+    /// The name of the file, not the name that the author gives.
     pub package: String,
-    /// As the author calls it.
+    /// The name that the author gives.
     pub name: Option<String>,
     pub version: Option<String>,
-    /// What it was written in, as the tools that built it say.
+    /// The programming language, as the build tools report it.
     pub language: Option<String>,
     pub summary: Option<String>,
-    /// At least one, as declared.
+    /// At least one, in the order of the description.
     pub tasks: Vec<Task>,
     pub schedules: Vec<ScheduleSpec>,
     /// The JSON Schema of the context, for people and editors.
     pub context_schema: Option<Value>,
-    pub requests: Requests,
-    /// Keys that this host does not know, one sentence each; a newer SDK may write them.
+    /// What the package needs to be granted.
+    pub requests: Vec<Requested>,
+    /// One sentence for each key that this host does not know; a newer SDK may write them.
     pub warnings: Vec<String>,
-    /// The description as it was given; an empty object when there was none.
+    /// The description itself; an empty object when the package has none.
     pub description: Value,
 }
 
@@ -46,55 +48,10 @@ pub struct Manifest {
 pub struct Task {
     pub id: String,
     pub summary: Option<String>,
-    /// The tasks that must have succeeded before, and whose context this one gets.
+    /// The tasks that must succeed first. Their contexts are passed on to this task.
     pub depends_on: Vec<String>,
     pub timeout: Option<Duration>,
     pub max_attempts: Option<u32>,
-}
-
-/// What the package would need to be granted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    pub directories: Vec<DirectoryRequest>,
-    pub env: Vec<String>,
-    pub http: Vec<HttpRequest>,
-    /// Keys that `wasi:config/store` is asked for; they may also be secrets.
-    pub config: Vec<String>,
-    pub keyvalue: Vec<BucketRequest>,
-    pub sockets: Vec<SocketRequest>,
-}
-
-/// A bucket of `wasi:keyvalue` that the package wants to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketRequest {
-    pub bucket: String,
-    pub writable: bool,
-    pub reason: Option<String>,
-}
-
-/// A directory that the package wants to see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryRequest {
-    pub guest: String,
-    pub writable: bool,
-    pub reason: Option<String>,
-}
-
-/// Requests over the network that the package wants to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpRequest {
-    pub scheme: String,
-    pub host: String,
-    pub reason: Option<String>,
-}
-
-/// A place that the package wants to connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SocketRequest {
-    pub protocol: Protocol,
-    pub host: String,
-    pub port: u16,
-    pub reason: Option<String>,
 }
 
 /// Why a description cannot be used.
@@ -105,7 +62,7 @@ pub struct ManifestError {
 }
 
 impl Manifest {
-    /// The manifest of a package that does not describe itself: one task of the package's name.
+    /// Return the manifest of a package without a description: one task of the package's name.
     pub fn undescribed(package: &str) -> Manifest {
         Manifest {
             package: package.to_owned(),
@@ -119,15 +76,15 @@ impl Manifest {
             }],
             schedules: Vec::new(),
             context_schema: None,
-            requests: Requests::default(),
+            requests: Vec::new(),
             warnings: Vec::new(),
             description: Value::Object(Default::default()),
         }
     }
 
-    /// A manifest read back from the record, where only a checked description is put.
+    /// Return the manifest of a description that the database stores.
     ///
-    /// One that this version cannot read any more counts as none.
+    /// A description that this version cannot read counts as none.
     pub fn from_stored(package: &str, description: &str) -> Manifest {
         serde_json::from_str(description)
             .ok()
@@ -135,25 +92,24 @@ impl Manifest {
             .unwrap_or_else(|| Manifest::undescribed(package))
     }
 
-    /// Check what `describe` answered for the package called `package` in the folder.
+    /// Check the answer of `describe` for the package whose file is named `package`.
     pub fn from_json(package: &str, description: &Value) -> Result<Manifest, ManifestError> {
         read::manifest(package, description).map_err(|message| ManifestError { message })
     }
 
-    /// The task called `id`.
+    /// Return the task `id`.
     pub fn task(&self, id: &str) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
     }
 
-    /// The known task whose id is most like `id`: for a hint.
+    /// Return the task id that is most like `id`, for a hint.
     pub fn nearest_task(&self, id: &str) -> Option<&str> {
         nearest(id, self.tasks.iter().map(|task| task.id.as_str()))
     }
 
-    /// The tasks of a run in an order that puts each after those it depends on; among those that are
-    /// free to go, as declared.
+    /// Return the tasks of a run, each after the tasks that it depends on, else in the order of the description.
     ///
-    /// With `only`, that task and all it depends on, directly or not; none when there is no such task.
+    /// With `only`, return that task and all its direct and indirect dependencies; `None` when there is no such task.
     pub fn order(&self, only: Option<&str>) -> Option<Vec<&Task>> {
         let wanted = match only {
             None => self.tasks.iter().map(|task| task.id.as_str()).collect(),
@@ -186,6 +142,40 @@ impl Manifest {
             }
         }
         needed
+    }
+
+    /// Return the requests that `grants` do not cover.
+    pub fn ungranted_requests(&self, grants: &Grants) -> Vec<Request> {
+        let mut requests = evaluate_requests(&self.requests, grants);
+        requests.retain(|request| !request.is_granted);
+        requests
+    }
+
+    /// Return the ungranted requests because of which a launch is denied.
+    ///
+    /// Network requests are not among them: packages request hosts that a context names, and the sandbox checks each
+    /// connection.
+    pub fn missing_grants(&self, grants: &Grants) -> Vec<Request> {
+        let mut missing = self.ungranted_requests(grants);
+        missing.retain(|request| !request.kind.request.is_checked_at_use);
+        missing
+    }
+
+    /// Return the ungranted requests that `before`, the active version, does not make.
+    ///
+    /// A request of both versions makes no difference: without the grant, neither version runs. Network requests count.
+    pub fn additional_requests(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
+        let is_known =
+            |request: &Requested| before.requests.iter().any(|before| before.covers(request));
+        let new: Vec<Requested> = self
+            .requests
+            .iter()
+            .filter(|request| !is_known(request))
+            .cloned()
+            .collect();
+        let mut requests = evaluate_requests(&new, grants);
+        requests.retain(|request| !request.is_granted);
+        requests
     }
 }
 

@@ -1,300 +1,131 @@
-//! What a package asks for, held against what it is granted.
-
-use std::path::PathBuf;
+//! What a package requests, compared with what it is granted.
 
 use serde::Serialize;
 
-use super::{Manifest, grant_record::access, manifest::Requests};
+use super::grants::{GrantKind, RequestList};
 use campanile_model::text::printable_line;
-use campanile_model::words;
-use campanile_sandbox::{BucketGrant, DirectoryGrant, Grants, HttpGrant, SocketGrant};
+use campanile_sandbox::Grants;
 
-words! {
-    /// What kind of capability is asked for.
-    RequestKind {
-        Directory => "directory",
-        Env => "env",
-        Config => "config",
-        Http => "http",
-        Keyvalue => "keyvalue",
-        Socket => "socket",
-    }
+/// One request of a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requested {
+    pub(super) kind: &'static GrantKind,
+    /// Compared with the parts of recorded grants.
+    pub(super) parts: Vec<String>,
+    pub(super) reason: Option<String>,
 }
 
-/// One thing that a package asks for.
+/// One request, and whether it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
-    pub kind: RequestKind,
-    /// What of that kind, such as `write /snapshots`. With the kind it tells one request from another.
+    pub kind: &'static GrantKind,
+    /// The requested thing, such as `write /snapshots`. It identifies a request among those of its kind.
     pub what: String,
-    /// The author's, if one was given.
+    /// The author's reason, if the description gives one.
     pub reason: Option<String>,
     pub is_granted: bool,
     /// The lines of a sidecar that would grant it.
     pub lines: String,
+    #[serde(skip)]
+    parts: Vec<String>,
+}
+
+impl Requested {
+    /// Whether `grants` cover this request.
+    fn is_granted(&self, grants: &Grants) -> bool {
+        let form = &self.kind.request;
+        let mut kinds = [Some(self.kind), form.also].into_iter().flatten();
+        kinds.any(|kind| {
+            let granted = (kind.record)(grants);
+            granted
+                .iter()
+                .any(|granted| form.covers(granted, &self.parts))
+        })
+    }
+
+    /// Whether a grant for this request would cover `other`, too.
+    pub fn covers(&self, other: &Requested) -> bool {
+        self.kind == other.kind && self.kind.request.covers(&self.parts, &other.parts)
+    }
+
+    fn evaluate(&self, grants: &Grants) -> Request {
+        let form = &self.kind.request;
+        Request {
+            kind: self.kind,
+            what: (form.what)(&self.parts),
+            reason: self.reason.clone(),
+            is_granted: self.is_granted(grants),
+            lines: (form.lines)(&self.parts),
+            parts: self.parts.clone(),
+        }
+    }
 }
 
 impl Request {
-    /// What tells it from others.
-    pub fn key(&self) -> (RequestKind, &str) {
-        (self.kind, &self.what)
+    /// Return what identifies a request.
+    pub fn key(&self) -> (&'static str, &str) {
+        (self.kind.name, &self.what)
     }
 
-    /// That it is needed and missing.
+    /// Return a sentence that says that the request is not granted.
     pub fn need(&self) -> String {
-        let what = &self.what;
-        let (need, fault) = match self.kind {
-            RequestKind::Directory => {
-                let (access, guest) = what.split_once(' ').unwrap_or(("read", what));
-                (format!("to {access} the directory {guest}"), "granted")
-            }
-            RequestKind::Env => (format!("the environment variable {what}"), "granted"),
-            RequestKind::Config => (format!("the config key {what}"), "set"),
-            RequestKind::Http => (format!("to reach {what}"), "granted"),
-            RequestKind::Socket => (format!("to connect to {what}"), "granted"),
-            RequestKind::Keyvalue => {
-                let (access, bucket) = what.split_once(' ').unwrap_or(("read", what));
-                (format!("to {access} the bucket {bucket}"), "granted")
-            }
-        };
+        let need = (self.kind.request.need)(&self.parts);
         let reason = match &self.reason {
             Some(reason) => format!(" ({})", printable_line(reason)),
             None => String::new(),
         };
-        format!("the package needs {need}{reason}, which is not {fault}")
+        format!("the package needs {need}{reason}, which is not granted")
     }
 }
 
-/// What is asked for, in a sentence.
+/// Compare each of `requests` with `grants`.
+pub fn evaluate_requests(requests: &[Requested], grants: &Grants) -> Vec<Request> {
+    requests
+        .iter()
+        .map(|request| request.evaluate(grants))
+        .collect()
+}
+
+/// Return the requests as a list in one sentence.
 pub fn list_requests(requests: &[Request]) -> String {
     let each = requests.iter();
     let each = each.map(|request| format!("{} {}", request.kind, printable_line(&request.what)));
     Vec::from_iter(each).join(", ")
 }
 
-/// The sentence that refuses to call a package that needs all of `requests`, with the lines to add to its sidecar.
+/// Return the sentence that refuses to call a package because of `requests`, with the lines to add to its sidecar.
 pub fn denial(package: &str, requests: &[Request]) -> String {
     let needs: Vec<String> = requests.iter().map(Request::need).collect();
     let (needs, lines) = (needs.join("; "), sidecar_lines(requests));
     format!("{needs}: add to {package}.toml\n{lines}")
 }
 
-/// The lines of a sidecar that grant all of `requests`, without a table that is there twice.
+/// Return the lines of a sidecar that grant all of `requests`, without a table twice.
 pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
-    let (mut env, mut config, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for request in requests {
-        match request.kind {
-            RequestKind::Env => env.push(quote(&request.what)),
-            RequestKind::Config => config.push(config_line(&request.what)),
-            _ => others.push(request.lines.clone()),
+    let requests: Vec<&Request> = requests.into_iter().collect();
+    let (mut tables, mut entries) = (Vec::new(), Vec::new());
+    let mut kinds: Vec<&GrantKind> = Vec::new();
+    for request in &requests {
+        match request.kind.request.list {
+            RequestList::Names(_) if kinds.contains(&request.kind) => {}
+            RequestList::Names(_) => {
+                kinds.push(request.kind);
+                let of_kind = requests.iter().filter(|other| other.kind == request.kind);
+                let names: Vec<String> = of_kind.flat_map(|other| other.parts.clone()).collect();
+                tables.push((request.kind.request.lines)(&names));
+            }
+            _ => entries.push(request.lines.clone()),
         }
     }
-    let mut all = Vec::new();
-    if !env.is_empty() {
-        all.push(env_lines(&env));
-    }
-    if !config.is_empty() {
-        all.push(config_lines(&config));
-    }
-    all.extend(others);
-    all.join("\n")
-}
-
-fn env_lines(quoted: &[String]) -> String {
-    format!("[grants]\nenv = [{}]", quoted.join(", "))
-}
-
-fn config_lines(lines: &[String]) -> String {
-    format!("[grants.config]\n{}", lines.join("\n"))
-}
-
-fn config_line(key: &str) -> String {
-    format!("{} = \"its value\"", quote(key))
-}
-
-fn quote(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-/// Everything that is asked for, in the order of the description.
-pub fn evaluate_requests(requests: &Requests, grants: &Grants) -> Vec<Request> {
-    // Named one by one, so that a new kind of request cannot be forgotten here.
-    let Requests {
-        directories,
-        env,
-        http,
-        config,
-        keyvalue,
-        sockets,
-    } = requests;
-    let mut all = Vec::new();
-    for wanted in directories {
-        let access = access(wanted.writable);
-        let guest = &wanted.guest;
-        all.push(Request {
-            kind: RequestKind::Directory,
-            what: format!("{access} {guest}"),
-            reason: wanted.reason.clone(),
-            is_granted: grants
-                .directories
-                .iter()
-                .any(|grant| grant.guest == *guest && (grant.writable || !wanted.writable)),
-            lines: format!(
-                "[[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {}\naccess = \"{access}\"",
-                quote(guest)
-            ),
-        });
-    }
-    for name in env {
-        all.push(Request {
-            kind: RequestKind::Env,
-            what: name.clone(),
-            reason: None,
-            is_granted: grants.env.contains_key(name) || grants.secret_env.contains_key(name),
-            lines: env_lines(&[quote(name)]),
-        });
-    }
-    for key in config {
-        all.push(Request {
-            kind: RequestKind::Config,
-            what: key.clone(),
-            reason: None,
-            is_granted: grants.config.contains_key(key) || grants.secrets.contains(key),
-            lines: config_lines(&[config_line(key)]),
-        });
-    }
-    for wanted in http {
-        let (scheme, host) = (&wanted.scheme, &wanted.host);
-        all.push(Request {
-            kind: RequestKind::Http,
-            what: format!("{scheme}://{host}"),
-            reason: wanted.reason.clone(),
-            is_granted: grants.http.iter().any(|grant| {
-                grant.scheme.eq_ignore_ascii_case(scheme) && covers(&grant.host, host)
-            }),
-            lines: format!(
-                "[[grants.http]]\nscheme = {}\nhost = {}",
-                quote(scheme),
-                quote(host)
-            ),
-        });
-    }
-    for wanted in keyvalue {
-        let access = access(wanted.writable);
-        let bucket = &wanted.bucket;
-        all.push(Request {
-            kind: RequestKind::Keyvalue,
-            what: format!("{access} {bucket}"),
-            reason: wanted.reason.clone(),
-            is_granted: grants
-                .keyvalue
-                .iter()
-                .any(|grant| grant.bucket == *bucket && (grant.writable || !wanted.writable)),
-            lines: format!(
-                "[[grants.keyvalue]]\nbucket = {}\naccess = \"{access}\"",
-                quote(bucket)
-            ),
-        });
-    }
-    for wanted in sockets {
-        let (protocol, host, port) = (wanted.protocol, &wanted.host, wanted.port);
-        all.push(Request {
-            kind: RequestKind::Socket,
-            what: format!("{protocol} {host}:{port}"),
-            reason: wanted.reason.clone(),
-            is_granted: grants.sockets.iter().any(|grant| {
-                grant.protocol == protocol && grant.port == port && covers(&grant.host, host)
-            }),
-            lines: format!(
-                "[[grants.sockets]]\nprotocol = \"{protocol}\"\nhost = {}\nport = {port}",
-                quote(host)
-            ),
-        });
-    }
-    all
-}
-
-/// Whether a grant for `granted` covers a request for `wanted`, each a host or a pattern.
-///
-/// Ports and methods are left out: a request does not name them, and the sandbox checks each call.
-fn covers(granted: &str, wanted: &str) -> bool {
-    let (granted, wanted) = (granted.to_ascii_lowercase(), wanted.to_ascii_lowercase());
-    let below = |domain: &str| {
-        let name = wanted.strip_suffix(domain);
-        name.is_some_and(|name| name.len() > 1 && name.ends_with('.'))
-    };
-    granted == "*" || granted == wanted || granted.strip_prefix("*.").is_some_and(below)
-}
-
-impl Manifest {
-    /// What the package asks for and `grants` does not give.
-    pub fn ungranted(&self, grants: &Grants) -> Vec<Request> {
-        let all = evaluate_requests(&self.requests, grants).into_iter();
-        all.filter(|request| !request.is_granted).collect()
-    }
-
-    /// The same as far as nothing of the package is called without it: a launch is denied before that.
-    ///
-    /// The network is left out: packages ask for hosts that a context names, and the sandbox checks each request and
-    /// each connection.
-    pub fn missing(&self, grants: &Grants) -> Vec<Request> {
-        let all = self.ungranted(grants).into_iter();
-        all.filter(|request| !matches!(request.kind, RequestKind::Http | RequestKind::Socket))
-            .collect()
-    }
-
-    /// What this version asks for beyond `grants` that `before`, the version in force, does not ask for already.
-    ///
-    /// What both ask for makes no difference: with it missing, the one runs as little as the other. HTTP counts.
-    pub fn additional_requests(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
-        self.ungranted(&with_all(&before.requests, grants))
-    }
-}
-
-/// `grants`, and all that is asked for besides.
-fn with_all(requests: &Requests, grants: &Grants) -> Grants {
-    // Named one by one, so that a new kind of request cannot be forgotten here.
-    let Requests {
-        directories,
-        env,
-        http,
-        config,
-        keyvalue,
-        sockets,
-    } = requests;
-    let mut all = grants.clone();
-    let empty = |name: &String| (name.clone(), String::new());
-    all.env.extend(env.iter().map(empty));
-    all.config.extend(config.iter().map(empty));
-    let directories = directories.iter().map(|wanted| DirectoryGrant {
-        host: PathBuf::new(),
-        guest: wanted.guest.clone(),
-        writable: wanted.writable,
-    });
-    all.directories.extend(directories);
-    all.http.extend(http.iter().map(|wanted| HttpGrant {
-        scheme: wanted.scheme.clone(),
-        host: wanted.host.clone(),
-        port: None,
-        methods: Vec::new(),
-    }));
-    all.keyvalue
-        .extend(keyvalue.iter().map(|wanted| BucketGrant {
-            bucket: wanted.bucket.clone(),
-            namespace: String::new(),
-            writable: wanted.writable,
-        }));
-    all.sockets.extend(sockets.iter().map(|wanted| SocketGrant {
-        protocol: wanted.protocol,
-        host: wanted.host.clone(),
-        port: wanted.port,
-    }));
-    all
+    tables.append(&mut entries);
+    tables.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Manifest;
+    use campanile_sandbox::{DirectoryGrant, HttpGrant};
     use serde_json::{Value, json};
 
     fn asking(requests: Value) -> Manifest {
@@ -373,7 +204,7 @@ mod tests {
             "keyvalue": [{"bucket": "f"}], "sockets": [{"host": "db.test", "port": 53, "protocol": "udp"}],
         });
         let manifest = asking(asks);
-        let all = manifest.ungranted(&Grants::default());
+        let all = manifest.ungranted_requests(&Grants::default());
         let lines = sidecar_lines(&all);
         let read: toml::Table = lines.parse().unwrap();
         let grants = &read["grants"];
@@ -390,7 +221,7 @@ mod tests {
         for request in &all {
             assert_eq!(sidecar_lines([request]), request.lines);
         }
-        let missing = manifest.missing(&Grants::default());
+        let missing = manifest.missing_grants(&Grants::default());
         assert_eq!(missing.len(), 7, "all but the network");
         let denial = denial("backup", &missing[2..4]);
         assert_eq!(

@@ -1,19 +1,20 @@
-//! Schedules that an operator orders in TOML: those of a sidecar, and those of the schedules file.
+//! Reading schedules: those of a sidecar, of the schedules file, and those that a package proposes.
 //!
-//! What is not understood is a mistake in the file, not in one of its schedules: taken without that one, the file
-//! would end the schedule that it means to change.
+//! An unknown key is an error of the whole file, not of one schedule: without that schedule the file would end the
+//! schedule that it means to change.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
 use super::context;
-use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule, schedule_name_fault};
+use super::names::schedule_name_fault;
+use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_schedule::policy::{NUMBER_MOST, Policies, Policy, Shape};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
-/// A larger schedules file is refused without being read.
+/// The largest schedules file that is read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// A schedule of the schedules file.
@@ -21,51 +22,55 @@ pub const FILE_BYTES_MAX: u64 = 4 << 20;
 pub struct FileSchedule {
     pub name: String,
     pub package: String,
-    /// Its own name is that above.
     pub spec: ScheduleSpec,
 }
 
-/// Read the schedules file, whose content is `text`; errors call it `shown`.
+/// Read the schedules file, whose content is `text`; errors name it `shown`.
 ///
 /// # Errors
-/// The first thing that is wrong in it, with its line. Whether packages and tasks are there is not looked at.
+/// The first mistake, with its place. This does not check that the packages and tasks exist.
 pub fn read_file(shown: &str, text: &str) -> Result<Vec<FileSchedule>, Error> {
     let document = Document::parse(shown, text)?;
     let mut top = document.section();
     let sections = top.tables("schedules")?.unwrap_or_default();
     top.finish()?;
-    let mut all = Vec::with_capacity(sections.len());
     let mut names = BTreeSet::new();
-    for mut section in sections {
-        let Some(name) = name(&mut section, &mut names)? else {
-            return Err(section.error_of_table("needs `name`, by which it is known from now on"));
-        };
-        let Some(package) = section.text("package")? else {
-            let what = "needs `package`, the name of a file of the plugin folder without .wasm";
-            return Err(section.error_of_table(what));
-        };
-        all.push(FileSchedule {
-            spec: spec(section, Some(name.clone()))?,
+    let schedules = sections.into_iter().map(|mut section| {
+        let name = read_name(&mut section, &mut names)?.ok_or_else(|| {
+            section.error_of_table(
+                "needs `name`, which identifies the schedule in every later version of this file",
+            )
+        })?;
+        let package = section.text("package")?.ok_or_else(|| {
+            section.error_of_table(
+                "needs `package`, the name of a file in the plugins folder without .wasm",
+            )
+        })?;
+        let spec = read_checked(section, Some(name.clone()))?;
+        Ok(FileSchedule {
             name,
             package,
-        });
-    }
-    Ok(all)
+            spec,
+        })
+    });
+    schedules.collect()
 }
 
 /// Read the `[[schedules]]` of a sidecar.
-pub(super) fn of_sidecar(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
-    let mut specs = Vec::with_capacity(sections.len());
+pub(super) fn read_sidecar(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
     let mut names = BTreeSet::new();
-    for mut section in sections {
-        let name = name(&mut section, &mut names)?;
-        specs.push(spec(section, name)?);
-    }
-    Ok(specs)
+    let specs = sections.into_iter().map(|mut section| {
+        let name = read_name(&mut section, &mut names)?;
+        read_checked(section, name)
+    });
+    specs.collect()
 }
 
-/// The name of a schedule, if it has one; no other of the file may have had it.
-fn name(section: &mut Section<'_>, names: &mut BTreeSet<String>) -> Result<Option<String>, Error> {
+/// Read the name of a schedule, if it has one; `names` holds those of the file so far.
+pub(super) fn read_name(
+    section: &mut Section<'_>,
+    names: &mut BTreeSet<String>,
+) -> Result<Option<String>, Error> {
     let Some(name) = section.text("name")? else {
         return Ok(None);
     };
@@ -73,38 +78,47 @@ fn name(section: &mut Section<'_>, names: &mut BTreeSet<String>) -> Result<Optio
         return Err(section.error("name", fault));
     }
     if !names.insert(name.clone()) {
-        return Err(section.error(
-            "name",
-            format_args!("is \"{name}\", as another schedule of this file already is"),
-        ));
+        let what = format_args!("is \"{name}\", the name of another schedule: choose another name");
+        return Err(section.error("name", what));
     }
     Ok(Some(name))
 }
 
-/// What is left of a schedule's table once its name is read.
-fn spec(mut section: Section<'_>, name: Option<String>) -> Result<ScheduleSpec, Error> {
-    let task = section.text("task")?;
-    let (text, rule) = rule(&mut section)?;
-    let spec = ScheduleSpec {
-        name,
-        task,
-        rule: text,
-        policies: policies(&mut section, &rule)?,
-        context: context_of(&mut section)?,
-    };
+/// Read the rest of an operator's schedule, and check that its rule and policies can be used.
+fn read_checked(mut section: Section<'_>, name: Option<String>) -> Result<ScheduleSpec, Error> {
+    let spec = read(&mut section, name)?;
+    let rule = check_rule(&section, &spec.rule)?;
+    spec.policies.check(&rule).map_err(|error| {
+        let what = format_args!("is refused: {error}; {}", error.hint());
+        match error.policy() {
+            Some(policy) => section.error(policy.as_str(), what),
+            None => section.error_of_table(what),
+        }
+    })?;
     section.finish()?;
     Ok(spec)
 }
 
-/// The table `context`, empty when it is not there.
-pub(super) fn context_of(section: &mut Section<'_>) -> Result<Map<String, Value>, Error> {
-    let context = section.json("context")?.unwrap_or_default();
+/// Read the rest of a schedule once its name is read. The rule is not parsed yet.
+pub(super) fn read(section: &mut Section<'_>, name: Option<String>) -> Result<ScheduleSpec, Error> {
+    Ok(ScheduleSpec {
+        name,
+        task: section.text("task")?,
+        rule: read_rule(section)?,
+        policies: read_policies(section)?,
+        context: read_context(section)?,
+    })
+}
+
+/// Read the table `context`, empty when it is absent.
+pub(super) fn read_context(section: &mut Section<'_>) -> Result<Map<String, Value>, Error> {
+    let context = section.json("context")?;
     context::check(&context)
         .map_err(|reserved| section.error("context", format_args!("is refused: {reserved}")))?;
     Ok(context)
 }
 
-fn rule(section: &mut Section<'_>) -> Result<(RuleText, Rule), Error> {
+fn read_rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
     let mut rules = Vec::new();
     for &kind in RuleKind::ALL {
         let text = match kind {
@@ -115,7 +129,7 @@ fn rule(section: &mut Section<'_>) -> Result<(RuleText, Rule), Error> {
     }
     let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
     let timezone = section.text("timezone")?;
-    let text = RuleText {
+    Ok(RuleText {
         anchor: section.instant("anchor")?,
         day_match: section.word("day_match", DayMatch::read)?,
         dst_gap: section.word("dst_gap", DstGap::read)?,
@@ -124,37 +138,37 @@ fn rule(section: &mut Section<'_>) -> Result<(RuleText, Rule), Error> {
         ..RuleText::new(
             kind,
             expression,
-            timezone.unwrap_or_else(|| TIMEZONE_DEFAULT.to_owned()),
+            timezone.as_deref().unwrap_or(TIMEZONE_DEFAULT),
         )
-    };
-    let parses = |text: &RuleText| Rule::parse(text, HashKey::NONE);
-    let error = match parses(&text) {
-        Ok(rule) => return Ok((text, rule)),
+    })
+}
+
+/// Parse a rule; the error is placed at the key that causes it.
+fn check_rule(section: &Section<'_>, text: &RuleText) -> Result<Rule, Error> {
+    let parse = |text: &RuleText| Rule::parse(text, HashKey::NONE);
+    let error = match parse(text) {
+        Ok(rule) => return Ok(rule),
         Err(error) => error,
     };
     let in_utc = RuleText {
         timezone: TIMEZONE_DEFAULT.to_owned(),
         ..text.clone()
     };
-    let bare = RuleText::new(kind, text.expression, TIMEZONE_DEFAULT);
-    let place = match (parses(&in_utc), parses(&bare)) {
-        (Ok(_), _) => Some("timezone"),
-        (_, Err(_)) => Some(kind.as_str()),
-        // It is in what stands beside the expression, and the error names it.
-        _ => None,
-    };
+    let alone = RuleText::new(text.kind, text.expression.clone(), TIMEZONE_DEFAULT);
     let what = match error.hint() {
         "" => format!("is refused: {error}"),
         hint => format!("is refused: {error}; {hint}"),
     };
-    Err(match place {
-        Some(key) => section.error(key, what),
-        None => section.error_of_table(what),
+    Err(match (parse(&in_utc), parse(&alone)) {
+        (Ok(_), _) => section.error("timezone", what),
+        (_, Err(_)) => section.error(text.kind.as_str(), what),
+        // Another key is wrong, and the error names it.
+        _ => section.error_of_table(what),
     })
 }
 
-/// The policies, each under its own key, checked against each other and the rule.
-fn policies(section: &mut Section<'_>, rule: &Rule) -> Result<Policies, Error> {
+/// Read the policies, each under its key.
+fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
     let mut policies = Policies::default();
     for &policy in Policy::ALL {
         let key = policy.as_str();
@@ -170,13 +184,6 @@ fn policies(section: &mut Section<'_>, rule: &Rule) -> Result<Policies, Error> {
             set.map_err(|what| section.error(key, what))?;
         }
     }
-    policies.check(rule).map_err(|error| {
-        let what = format_args!("is refused: {error}; {}", error.hint());
-        match error.policy() {
-            Some(policy) => section.error(policy.as_str(), what),
-            None => section.error_of_table(what),
-        }
-    })?;
     Ok(policies)
 }
 

@@ -8,9 +8,6 @@ use serde_json::{Map, Value};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
 
-/// The longest name of a schedule, in bytes.
-pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
-
 /// One schedule, proposed by a package or ordered by the operator. The rule and the zone are still text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScheduleSpec {
@@ -37,17 +34,6 @@ pub(super) fn only_rule(
         (None, _) => Err("has no rule: give it one of `cron`, `every`, `at` or `after_completion`"),
         _ => Err("has more than one rule: keep one of `cron`, `every`, `at` or `after_completion`"),
     }
-}
-
-/// Why `name` cannot name a schedule, if it cannot.
-pub fn schedule_name_fault(name: &str) -> Option<String> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if !name.is_empty() && name.len() <= SCHEDULE_NAME_BYTES_MAX && name.bytes().all(known) {
-        return None;
-    }
-    Some(format!(
-        "is {name:?}, which cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"
-    ))
 }
 
 /// Every schedule with its name: its own, else the package's, else the package's with a number.
@@ -106,13 +92,5 @@ mod tests {
         }
         let two = [rule(RuleKind::Cron), rule(RuleKind::At)];
         assert!(only_rule(two).unwrap_err().contains("more than one"));
-    }
-
-    #[test]
-    fn a_schedule_name_is_plain() {
-        assert_eq!(schedule_name_fault("backup-nightly.v2"), None);
-        assert!(schedule_name_fault("").is_some());
-        assert!(schedule_name_fault("a b").is_some());
-        assert!(schedule_name_fault(&"a".repeat(129)).is_some());
     }
 }

@@ -1,175 +1,310 @@
-//! Reading TOML strictly: every key is known or named in the error, and every error says where.
+//! Strict reading of TOML files and of the JSON descriptions of packages.
 //!
-//! A mistyped key that is ignored in silence is a limit that does not hold or a schedule that never
-//! rings. Shared by the configuration file and the sidecars.
+//! Every key is known or reported, and every error names the file, the line, the column and the key.
+//! A mistyped key that is ignored would be a limit that does not apply or a schedule that never fires.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_within, nearest, out_of_bounds, size, size_text};
 
-/// What is wrong in a TOML file, and where.
+/// A mistake in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The file's name as the reader gave it.
+    /// The file's name as the caller of [`Document::parse`] gave it.
     pub file: String,
     /// Counted from 1.
     pub line: usize,
+    /// Counted in characters from 1.
+    pub column: usize,
     /// One sentence, with the key's path and what to write instead.
     pub message: String,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.file, self.line, self.message)
+        let Error {
+            file,
+            line,
+            column,
+            message,
+        } = self;
+        write!(f, "{file}:{line}:{column}: {message}")
     }
 }
 
 impl std::error::Error for Error {}
 
-/// A parsed file. Nothing of it is accepted before a [`Section`] has asked for it.
-pub struct Document<'i> {
-    source: Source<'i>,
-    root: Spanned<DeTable<'i>>,
+/// A parsed file. No value is accepted until a [`Section`] has read it.
+#[derive(Default)]
+pub struct Document<'t> {
+    /// Empty for a JSON value, as is the text.
+    file: &'t str,
+    text: &'t str,
+    is_toml: bool,
+    root: Cow<'t, Map<String, Value>>,
+    /// The byte offset of each value, by its path.
+    places: BTreeMap<String, usize>,
+    /// The paths of TOML's own dates, which [`Document::root`] holds as text.
+    dates: BTreeSet<String>,
 }
 
-#[derive(Clone, Copy)]
-struct Source<'i> {
-    file: &'i str,
-    text: &'i str,
-}
+impl<'t> Document<'t> {
+    /// Parse the TOML in `text`; `file` is the name that errors show.
+    ///
+    /// # Errors
+    /// When `text` is not TOML, or holds a number that JSON cannot express.
+    pub fn parse(file: &'t str, text: &'t str) -> Result<Document<'t>, Error> {
+        let mut document = Document {
+            file,
+            text,
+            is_toml: true,
+            ..Document::default()
+        };
+        let root = DeTable::parse(text).map_err(|error| {
+            let hint = match error.message() {
+                "duplicate key" => {
+                    ", which this file also sets elsewhere, alone or within a table or list: write it there"
+                }
+                _ => "",
+            };
+            let offset = error.span().map_or(0, |span| span.start);
+            document.error_at(offset, format!("this is not TOML: {}{hint}", error.message()))
+        })?;
+        document.root = Cow::Owned(document.convert_table("", root.get_ref())?);
+        Ok(document)
+    }
 
-impl Source<'_> {
-    fn error(&self, offset: usize, message: String) -> Error {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+    /// Read the JSON object in `value`.
+    ///
+    /// # Errors
+    /// When `value` is not an object.
+    pub fn from_json(value: &'t Value) -> Result<Document<'t>, Error> {
+        let mut document = Document::default();
+        let Value::Object(root) = value else {
+            return Err(document.error_at(0, "it is not a JSON object".to_owned()));
+        };
+        document.root = Cow::Borrowed(root);
+        Ok(document)
+    }
+
+    /// Return the top of the file.
+    pub fn section(&self) -> Section<'_> {
+        Section {
+            document: self,
+            path: String::new(),
+            table: Some(&self.root),
+            known: Vec::new(),
+        }
+    }
+
+    fn convert_table(
+        &mut self,
+        path: &str,
+        table: &DeTable<'_>,
+    ) -> Result<Map<String, Value>, Error> {
+        let mut map = Map::new();
+        for (key, value) in table {
+            let path = child_path(path, key.get_ref());
+            // A table's own header is nearer to a mistake than the first mention of its name.
+            let offset = match value.get_ref() {
+                DeValue::Table(_) => value.span().start,
+                _ => key.span().start,
+            };
+            let converted = self.convert(&path, offset, value)?;
+            map.insert(key.get_ref().to_string(), converted);
+        }
+        Ok(map)
+    }
+
+    fn convert(
+        &mut self,
+        path: &str,
+        offset: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Value, Error> {
+        self.places.insert(path.to_owned(), offset);
+        let unfit = |what: String| self.error_at(offset, format!("`{path}` holds {what}"));
+        Ok(match value.get_ref() {
+            DeValue::String(text) => Value::from(text.as_ref()),
+            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+                .map(Value::from)
+                .map_err(|_| unfit(format!("{number}, which does not fit in 64 bits")))?,
+            DeValue::Float(number) => number
+                .as_str()
+                .parse()
+                .ok()
+                .and_then(Number::from_f64)
+                .map(Value::Number)
+                .ok_or_else(|| unfit(format!("{number}, which JSON cannot express")))?,
+            DeValue::Boolean(truth) => Value::from(*truth),
+            DeValue::Datetime(time) => {
+                self.dates.insert(path.to_owned());
+                Value::from(time.to_string())
+            }
+            DeValue::Array(list) => {
+                let items = list.iter().enumerate();
+                items
+                    .map(|(index, item)| {
+                        self.convert(&format!("{path}[{index}]"), item.span().start, item)
+                    })
+                    .collect::<Result<_, _>>()?
+            }
+            DeValue::Table(table) => Value::Object(self.convert_table(path, table)?),
+        })
+    }
+
+    /// Return the place of `path`, or of the nearest table around it.
+    fn offset_of(&self, path: &str) -> usize {
+        let around = |path: &str| {
+            path.rfind(['.', '['])
+                .map_or(0, |end| self.offset_of(&path[..end]))
+        };
+        self.places
+            .get(path)
+            .copied()
+            .unwrap_or_else(|| around(path))
+    }
+
+    fn error_at(&self, offset: usize, message: String) -> Error {
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
         Error {
             file: self.file.to_owned(),
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            line: 1 + before.matches('\n').count(),
+            column: 1 + before.chars().rev().take_while(|c| *c != '\n').count(),
             message,
         }
     }
-}
 
-impl<'i> Document<'i> {
-    /// Check the syntax of `text`; `file` is the name that errors show.
-    pub fn parse(file: &'i str, text: &'i str) -> Result<Document<'i>, Error> {
-        let source = Source { file, text };
-        match DeTable::parse(text) {
-            Ok(root) => Ok(Document { source, root }),
-            Err(error) => {
-                let offset = error.span().map_or(0, |span| span.start);
-                let hint = match error.message() {
-                    "duplicate key" => {
-                        ", which stands elsewhere in this file, too, or is part of a table or list that does: write it there"
-                    }
-                    _ => "",
-                };
-                let message = format!("this is not TOML: {}{hint}", error.message());
-                Err(source.error(offset, message))
-            }
-        }
-    }
-
-    /// The top of the file.
-    pub fn section(&self) -> Section<'_> {
-        Section {
-            source: self.source,
-            path: String::new(),
-            offset: 0,
-            table: Some(self.root.get_ref()),
-            asked: Vec::new(),
+    fn type_name(&self, path: &str, value: &Value) -> &'static str {
+        match value {
+            Value::String(_) if self.dates.contains(path) => "a date",
+            Value::String(_) => "a text",
+            Value::Number(number) if number.is_f64() => "a fraction",
+            Value::Number(_) => "a number",
+            Value::Bool(_) => "true or false",
+            Value::Array(_) => "a list",
+            Value::Object(_) if self.is_toml => "a table",
+            Value::Object(_) => "an object",
+            Value::Null => "null",
         }
     }
 }
 
-/// One table of a file. Ask for each key that may be there, then [`Section::finish`].
+/// One table of a file. Read each key that the table may have, then call [`Section::finish`].
+///
+/// A key whose JSON value is `null` counts as absent, because not every language can leave a field out.
 pub struct Section<'d> {
-    source: Source<'d>,
+    document: &'d Document<'d>,
     path: String,
-    offset: usize,
-    /// None is a table that is not there.
-    table: Option<&'d DeTable<'d>>,
-    asked: Vec<&'static str>,
+    /// `None` for a table that the file does not have.
+    table: Option<&'d Map<String, Value>>,
+    known: Vec<&'static str>,
 }
 
 impl<'d> Section<'d> {
-    fn take(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'d>>> {
-        self.asked.push(key);
-        self.table?.get(key)
-    }
-
-    /// The full path of `key`, such as `limits.timeout`.
-    pub fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
+    fn child(&self, path: String, table: Option<&'d Map<String, Value>>) -> Section<'d> {
+        Section {
+            document: self.document,
+            path,
+            table,
+            known: Vec::new(),
         }
     }
 
-    /// An error about `key` that reads "`path.to.key` `what`", at the key's line, or at the table's
-    /// when the key is not there.
+    /// Return the full path of `key`, such as `limits.timeout`.
+    pub fn path_of(&self, key: &str) -> String {
+        child_path(&self.path, key)
+    }
+
+    /// Make an error about `key` that reads "`path.to.key` `what`". Its place is the key, or the table when the key is absent.
     pub fn error(&self, key: &str, what: impl fmt::Display) -> Error {
-        let offset = self
-            .table
-            .and_then(|table| table.get(key))
-            .map_or(self.offset, |value| value.span().start);
-        let path = self.path_of(key);
-        self.source.error(offset, format!("`{path}` {what}"))
+        self.error_at_path(&self.path_of(key), what)
     }
 
-    /// An error about the table itself, at its line.
+    /// Make an error about the table itself, at its place.
     pub fn error_of_table(&self, what: impl fmt::Display) -> Error {
-        let message = match self.path.as_str() {
-            "" => format!("the file {what}"),
-            path => format!("`{path}` {what}"),
-        };
-        self.source.error(self.offset, message)
+        match self.path.as_str() {
+            "" => self.document.error_at(0, format!("the file {what}")),
+            path => self.error_at_path(path, what),
+        }
     }
 
-    fn wrong_type(&self, key: &str, want: &str, found: &DeValue<'_>) -> Error {
-        let found = type_name(found);
-        self.error(key, format_args!("must be {want}, not {found}"))
+    fn error_at_path(&self, path: &str, what: impl fmt::Display) -> Error {
+        let offset = self.document.offset_of(path);
+        self.document.error_at(offset, format!("`{path}` {what}"))
     }
 
-    /// One word of a closed set, which `read` knows; the set's default when the key is absent.
-    pub fn word<T: Default>(
+    fn wrong_type(&self, path: &str, expected: &str, found: &Value) -> Error {
+        let found = self.document.type_name(path, found);
+        self.error_at_path(path, format_args!("must be {expected}, not {found}"))
+    }
+
+    /// Return the value of `key`, of any type.
+    pub fn any(&mut self, key: &'static str) -> Option<&'d Value> {
+        self.known.push(key);
+        self.table?.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Return the value of `key` as `pick` reads it.
+    fn typed<T>(
         &mut self,
         key: &'static str,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<T, Error> {
-        match self.text(key)? {
-            None => Ok(T::default()),
-            Some(text) => read(&text).map_err(|what| self.error(key, what)),
-        }
+        expected: &str,
+        pick: impl FnOnce(&'d Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.any(key) else {
+            return Ok(None);
+        };
+        let picked = pick(value).map(Some);
+        picked.ok_or_else(|| self.wrong_type(&self.path_of(key), expected, value))
     }
 
-    /// The text of `key`, which must be `expected`.
+    /// Return the text of `key`; an error says that it must be `expected`.
     fn quoted(&mut self, key: &'static str, expected: &str) -> Result<Option<&'d str>, Error> {
-        match self.take(key).map(Spanned::get_ref) {
-            None => Ok(None),
-            Some(DeValue::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong_type(key, expected, other)),
-        }
+        let is_date = self.document.dates.contains(&self.path_of(key));
+        self.typed(key, expected, |value| value.as_str().filter(|_| !is_date))
     }
 
-    /// A text.
+    /// Read a text.
     pub fn text(&mut self, key: &'static str) -> Result<Option<String>, Error> {
         Ok(self.quoted(key, "a text in quotes")?.map(str::to_owned))
     }
 
-    /// A path that a file can have; an error about an empty one ends with `instead`.
-    pub fn path(&mut self, key: &'static str, instead: &str) -> Result<Option<PathBuf>, Error> {
+    /// Read a text with `read`, whose error is a clause about the key.
+    pub fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        let text = self.quoted(key, "a text in quotes")?;
+        text.map(read)
+            .transpose()
+            .map_err(|what| self.error(key, what))
+    }
+
+    /// Read one word of a closed set; the set's default when the key is absent.
+    pub fn word<T: Default>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Error> {
+        Ok(self.parsed(key, read)?.unwrap_or_default())
+    }
+
+    /// Read a path that a file can have; the error about an empty path ends with `hint`.
+    pub fn path(&mut self, key: &'static str, hint: &str) -> Result<Option<PathBuf>, Error> {
         match self.quoted(key, "a path in quotes")? {
             None => Ok(None),
-            Some("") => Err(self.error(key, format_args!("names no folder{instead}"))),
+            Some("") => Err(self.error(key, format_args!("is empty: write a path{hint}"))),
             Some(path) if path.contains('\0') => {
                 Err(self.error(key, "holds a NUL character, which no path can have"))
             }
@@ -177,291 +312,230 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// `true` or `false`.
+    /// Read `true` or `false`.
     pub fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, Error> {
-        match self.take(key).map(Spanned::get_ref) {
-            None => Ok(None),
-            Some(DeValue::Boolean(value)) => Ok(Some(*value)),
-            Some(other) => Err(self.wrong_type(key, "true or false", other)),
-        }
+        self.typed(key, "true or false", Value::as_bool)
     }
 
-    /// A whole number from `least` to `most`.
+    /// Read a whole number from `least` to `most`.
     pub fn number(
         &mut self,
         key: &'static str,
         least: u64,
         most: u64,
     ) -> Result<Option<u64>, Error> {
-        match self.take(key).map(Spanned::get_ref) {
+        let whole = |value: &'d Value| value.as_number().filter(|number| !number.is_f64());
+        match self
+            .typed(key, "a whole number", whole)?
+            .map(Number::as_u64)
+        {
             None => Ok(None),
-            Some(value @ DeValue::Integer(_)) => {
-                match integer(value).and_then(|n| n.try_into().ok()) {
-                    Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
-                    _ => Err(self.error(
-                        key,
-                        format_args!("must be a whole number from {least} to {most}"),
-                    )),
-                }
-            }
-            Some(other) => Err(self.wrong_type(key, "a whole number", other)),
+            Some(Some(number)) if (least..=most).contains(&number) => Ok(Some(number)),
+            Some(_) => Err(self.error(
+                key,
+                format_args!("must be a whole number from {least} to {most}"),
+            )),
         }
     }
 
-    /// A span of time written as text, such as `"30s"` or `"1h 30m"`, from `least` to `most`.
+    /// Read a duration such as `"30s"` or `"1h 30m"`, from `least` to `most`.
     pub fn duration(
         &mut self,
         key: &'static str,
         least: Duration,
         most: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let expected = "a duration in quotes with a unit, such as \"30s\" or \"5m\"";
-        let Some(text) = self.quoted(key, expected)? else {
-            return Ok(None);
-        };
-        let duration = duration_within(text, least, most);
-        duration.map(Some).map_err(|what| self.error(key, what))
+        let text = self.quoted(
+            key,
+            "a duration in quotes with a unit, such as \"30s\" or \"5m\"",
+        )?;
+        let duration = text.map(|text| duration_within(text, least, most));
+        duration.transpose().map_err(|what| self.error(key, what))
     }
 
-    /// A number of bytes written as text, such as `"64MiB"`, from `least` to `most`.
+    /// Read a number of bytes such as `"64MiB"`, from `least` to `most`.
     pub fn size(&mut self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, Error> {
-        let expected = "a size in quotes with a unit, such as \"64MiB\"";
-        let Some(text) = self.quoted(key, expected)? else {
+        let text = self.quoted(key, "a size in quotes with a unit, such as \"64MiB\"")?;
+        let bytes = text.map(|text| match size(text)? {
+            bytes if (least..=most).contains(&bytes) => Ok(bytes),
+            _ => Err(out_of_bounds(&size_text(least), &size_text(most), text)),
+        });
+        bytes.transpose().map_err(|what| self.error(key, what))
+    }
+
+    /// Read an instant, as text or as TOML's own date and time. It must name its offset from UTC.
+    pub fn instant(&mut self, key: &'static str) -> Result<Option<Timestamp>, Error> {
+        let text = self.typed(key, "a time such as 2026-11-21T08:00:00Z", Value::as_str)?;
+        text.map(str::parse)
+            .transpose()
+            .map_err(|error| self.error(key, format_args!("is wrong: {error}")))
+    }
+
+    /// Read a list of texts.
+    pub fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, Error> {
+        let Some(list) = self.typed(
+            key,
+            "a list of texts, such as [\"A\", \"B\"]",
+            Value::as_array,
+        )?
+        else {
             return Ok(None);
         };
-        let bytes = size(text).map_err(|what| self.error(key, what))?;
-        if bytes < least || bytes > most {
-            let (least, most) = (size_text(least), size_text(most));
-            return Err(self.error(key, out_of_bounds(&least, &most, text)));
-        }
-        Ok(Some(bytes))
-    }
-
-    /// An instant, as text or as TOML's own date and time; it must name its offset from UTC.
-    pub fn instant(&mut self, key: &'static str) -> Result<Option<Timestamp>, Error> {
-        let text = match self.take(key).map(Spanned::get_ref) {
-            None => return Ok(None),
-            Some(DeValue::String(text)) => text.clone().into_owned(),
-            Some(DeValue::Datetime(time)) => time.to_string(),
-            Some(other) => {
-                return Err(self.wrong_type(key, "a time such as 2026-11-21T08:00:00Z", other));
-            }
-        };
-        match text.parse() {
-            Ok(instant) => Ok(Some(instant)),
-            Err(error) => Err(self.error(key, format_args!("is wrong: {error}"))),
-        }
-    }
-
-    /// A list of texts.
-    pub fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, Error> {
-        let list = match self.take(key).map(Spanned::get_ref) {
-            None => return Ok(None),
-            Some(DeValue::Array(list)) => list,
-            Some(other) => {
-                return Err(self.wrong_type(key, "a list of texts, such as [\"A\", \"B\"]", other));
-            }
-        };
-        let mut texts = Vec::with_capacity(list.len());
-        for item in list.iter() {
-            match item.get_ref() {
-                DeValue::String(text) => texts.push(text.clone().into_owned()),
-                other => {
-                    let found = type_name(other);
-                    return Err(self.error(
+        let path = self.path_of(key);
+        let texts = list.iter().enumerate().map(|(index, item)| {
+            let is_date = self.document.dates.contains(&format!("{path}[{index}]"));
+            item.as_str()
+                .filter(|_| !is_date)
+                .map(str::to_owned)
+                .ok_or_else(|| {
+                    let found = self.document.type_name(&format!("{path}[{index}]"), item);
+                    self.error(
                         key,
-                        format_args!("must hold texts only, and one is {found}"),
-                    ));
-                }
-            }
-        }
-        Ok(Some(texts))
+                        format_args!("must hold only texts, and item {} is {found}", index + 1),
+                    )
+                })
+        });
+        texts.collect::<Result<_, _>>().map(Some)
     }
 
-    /// A table within this one.
+    fn expected_table(&self, path: &str) -> Cow<'static, str> {
+        match self.document.is_toml {
+            true => Cow::Owned(format!("a table, such as [{path}]")),
+            false => Cow::Borrowed("an object"),
+        }
+    }
+
+    /// Return a table within this one.
     pub fn table(&mut self, key: &'static str) -> Result<Option<Section<'d>>, Error> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(value) => match value.get_ref() {
-                DeValue::Table(table) => Ok(Some(Section {
-                    source: self.source,
-                    path: self.path_of(key),
-                    offset: value.span().start,
-                    table: Some(table),
-                    asked: Vec::new(),
-                })),
-                other => {
-                    let want = format!("a table, such as [{}]", self.path_of(key));
-                    Err(self.wrong_type(key, &want, other))
-                }
-            },
-        }
+        let path = self.path_of(key);
+        let table = self.typed(key, &self.expected_table(&path), Value::as_object)?;
+        Ok(table.map(|table| self.child(path, Some(table))))
     }
 
-    /// A table within this one, or an empty one in its place.
+    /// Return a table within this one, or an empty table in its place.
     pub fn table_or_empty(&mut self, key: &'static str) -> Result<Section<'d>, Error> {
-        let absent = Section {
-            source: self.source,
-            path: self.path_of(key),
-            offset: self.offset,
-            table: None,
-            asked: Vec::new(),
-        };
+        let absent = self.child(self.path_of(key), None);
         Ok(self.table(key)?.unwrap_or(absent))
     }
 
-    /// The tables of a table whose keys are free, each with its key.
+    /// Return the tables of a table whose keys are free, each with its key.
     pub fn named_tables(&mut self, key: &'static str) -> Result<Vec<(String, Section<'d>)>, Error> {
-        let Some(outer) = self.table(key)? else {
-            return Ok(Vec::new());
-        };
-        let mut sections = Vec::new();
-        for (name, value) in outer.table.into_iter().flatten() {
-            let name = name.get_ref().to_string();
-            match value.get_ref() {
-                DeValue::Table(table) => {
-                    let section = Section {
-                        source: outer.source,
-                        path: outer.path_of(&name),
-                        offset: value.span().start,
-                        table: Some(table),
-                        asked: Vec::new(),
-                    };
-                    sections.push((name, section));
-                }
-                other => {
-                    let want = format!("a table, such as [{}]", outer.path_of(&name));
-                    return Err(outer.wrong_type(&name, &want, other));
-                }
+        let outer = self.table_or_empty(key)?;
+        let tables = outer.table.into_iter().flatten().map(|(name, value)| {
+            let path = outer.path_of(name);
+            match value.as_object() {
+                Some(table) => Ok((name.clone(), outer.child(path, Some(table)))),
+                None => Err(outer.wrong_type(&path, &outer.expected_table(&path), value)),
             }
-        }
-        Ok(sections)
+        });
+        tables.collect()
     }
 
-    /// A list of tables within this one; none when the key is not there at all.
+    /// Return the tables of a list; none when the key is absent.
     pub fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Section<'d>>>, Error> {
-        let want = format!("a list of tables, such as [[{}]]", self.path_of(key));
-        let list = match self.take(key).map(Spanned::get_ref) {
-            None => return Ok(None),
-            Some(DeValue::Array(list)) => list,
-            Some(other) => return Err(self.wrong_type(key, &want, other)),
+        let path = self.path_of(key);
+        let expected = match self.document.is_toml {
+            true => format!("a list of tables, such as [[{path}]]"),
+            false => "a list of objects".to_owned(),
         };
-        let mut sections = Vec::with_capacity(list.len());
-        for (index, item) in list.iter().enumerate() {
-            match item.get_ref() {
-                DeValue::Table(table) => sections.push(Section {
-                    source: self.source,
-                    path: format!("{}[{index}]", self.path_of(key)),
-                    offset: item.span().start,
-                    table: Some(table),
-                    asked: Vec::new(),
-                }),
-                other => return Err(self.wrong_type(key, &want, other)),
-            }
-        }
-        Ok(Some(sections))
+        let Some(list) = self.typed(key, &expected, Value::as_array)? else {
+            return Ok(None);
+        };
+        let sections = list
+            .iter()
+            .enumerate()
+            .map(|(index, item)| match item.as_object() {
+                Some(table) => Ok(self.child(format!("{path}[{index}]"), Some(table))),
+                None => Err(self.wrong_type(&path, &expected, item)),
+            });
+        sections.collect::<Result<_, _>>().map(Some)
     }
 
-    /// A table whose keys are free and whose values are texts.
+    /// Return a table whose keys are free and whose values are texts.
     pub fn text_map(&mut self, key: &'static str) -> Result<BTreeMap<String, String>, Error> {
-        let Some(section) = self.table(key)? else {
-            return Ok(BTreeMap::new());
-        };
-        let mut map = BTreeMap::new();
-        for (name, value) in section.table.into_iter().flatten() {
-            match value.get_ref() {
-                DeValue::String(text) => {
-                    map.insert(name.get_ref().to_string(), text.clone().into_owned());
-                }
-                other => return Err(section.wrong_type(name.get_ref(), "a text in quotes", other)),
+        let section = self.table_or_empty(key)?;
+        let entries = section.table.into_iter().flatten().map(|(name, value)| {
+            let path = section.path_of(name);
+            match value
+                .as_str()
+                .filter(|_| !self.document.dates.contains(&path))
+            {
+                Some(text) => Ok((name.clone(), text.to_owned())),
+                None => Err(section.wrong_type(&path, "a text in quotes", value)),
             }
-        }
-        Ok(map)
+        });
+        entries.collect()
     }
 
-    /// A table whose keys and values are free, as JSON. Dates become text.
-    pub fn json(&mut self, key: &'static str) -> Result<Option<Map<String, Value>>, Error> {
-        match self.take(key).map(Spanned::get_ref) {
-            None => Ok(None),
-            Some(DeValue::Table(table)) => json_map(table)
-                .map(Some)
-                .map_err(|what| self.error(key, what)),
-            Some(other) => Err(self.wrong_type(key, "a table", other)),
-        }
+    /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.
+    pub fn json(&mut self, key: &'static str) -> Result<Map<String, Value>, Error> {
+        let expected = self.expected_table(&self.path_of(key));
+        Ok(self
+            .typed(key, &expected, Value::as_object)?
+            .cloned()
+            .unwrap_or_default())
     }
 
-    /// Refuse the keys that nobody asked for.
+    fn unknown_keys(&self) -> impl Iterator<Item = &'d String> {
+        let keys = self.table.into_iter().flat_map(Map::keys);
+        keys.filter(|key| !self.known.contains(&key.as_str()))
+    }
+
+    fn nearest_known(&self, key: &str) -> Option<&'static str> {
+        nearest(key, self.known.iter().copied())
+    }
+
+    /// Refuse the keys that were not read.
     pub fn finish(self) -> Result<(), Error> {
-        let first_unknown = self
-            .table
-            .into_iter()
-            .flat_map(DeTable::keys)
-            .filter(|key| !self.asked.contains(&key.get_ref().as_ref()))
-            .min_by_key(|key| key.span().start);
-        let Some(key) = first_unknown else {
+        let Some(key) = self
+            .unknown_keys()
+            .min_by_key(|key| self.document.offset_of(&self.path_of(key)))
+        else {
             return Ok(());
         };
-        let path = self.path_of(key.get_ref());
-        let hint = match nearest(key.get_ref(), self.asked.iter().copied()) {
+        let path = self.path_of(key);
+        let hint = match self.nearest_known(key) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the keys known here are {}", list_of(&self.asked)),
+            None => format!("the keys known here are {}", list_of(&self.known)),
         };
+        let message = format!("unknown key `{path}`: {hint}");
         Err(self
-            .source
-            .error(key.span().start, format!("unknown key `{path}`: {hint}")))
+            .document
+            .error_at(self.document.offset_of(&path), message))
+    }
+
+    /// Add a warning for each key that was not read: a newer SDK may write keys that this host does not know.
+    pub fn finish_with_warnings(self, warnings: &mut Vec<String>) {
+        warnings.extend(self.unknown_keys().map(|key| {
+            let path = self.path_of(key);
+            let hint = self.nearest_known(key);
+            let hint = hint.map_or_else(String::new, |near| {
+                format!(": did the author mean `{near}`?")
+            });
+            format!("unknown key `{path}` is ignored{hint}")
+        }));
+    }
+}
+
+fn child_path(path: &str, key: &str) -> String {
+    match path {
+        "" => toml_key(key),
+        path => format!("{path}.{}", toml_key(key)),
+    }
+}
+
+/// Return `name` as TOML writes a key.
+pub fn toml_key(name: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match !name.is_empty() && name.bytes().all(is_bare) {
+        true => name.to_owned(),
+        false => toml::Value::from(name).to_string(),
     }
 }
 
 fn list_of(keys: &[&str]) -> String {
     let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
     quoted.join(", ")
-}
-
-fn type_name(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a text",
-        DeValue::Integer(_) => "a number",
-        DeValue::Float(_) => "a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
-    }
-}
-
-fn integer(value: &DeValue<'_>) -> Option<i64> {
-    let integer = value.as_integer()?;
-    i64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-fn json_map(table: &DeTable<'_>) -> Result<Map<String, Value>, String> {
-    table
-        .iter()
-        .map(|(key, value)| Ok((key.get_ref().to_string(), json_value(value.get_ref())?)))
-        .collect()
-}
-
-fn json_value(value: &DeValue<'_>) -> Result<Value, String> {
-    Ok(match value {
-        DeValue::String(text) => Value::from(text.as_ref()),
-        DeValue::Integer(number) => integer(value)
-            .map(Value::from)
-            .ok_or_else(|| format!("holds {number}, which does not fit in 64 bits"))?,
-        DeValue::Float(number) => number
-            .as_str()
-            .parse::<f64>()
-            .ok()
-            .and_then(serde_json::Number::from_f64)
-            .map(Value::Number)
-            .ok_or_else(|| format!("holds {number}, which JSON cannot express"))?,
-        DeValue::Boolean(truth) => Value::from(*truth),
-        DeValue::Datetime(time) => Value::from(time.to_string()),
-        DeValue::Array(list) => list
-            .iter()
-            .map(|item| json_value(item.get_ref()))
-            .collect::<Result<_, _>>()?,
-        DeValue::Table(table) => Value::Object(json_map(table)?),
-    })
 }
 
 #[cfg(test)]

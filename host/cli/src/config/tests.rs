@@ -174,83 +174,83 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
     for (text, want) in [
         (
             "databse = ''",
-            "DIR/campanile.toml:1: unknown key `databse`: did you mean `database`?",
+            "DIR/campanile.toml:1:1: unknown key `databse`: did you mean `database`?",
         ),
         (
             "[limit]\n",
-            "DIR/campanile.toml:1: unknown key `limit`: did you mean `limits`?",
+            "DIR/campanile.toml:1:1: unknown key `limit`: did you mean `limits`?",
         ),
         (
             "[limits]\ntimout = '5s'",
-            "DIR/campanile.toml:2: unknown key `limits.timout`: did you mean `timeout`?",
+            "DIR/campanile.toml:2:1: unknown key `limits.timout`: did you mean `timeout`?",
         ),
         (
             "host = 3",
-            "DIR/campanile.toml:1: `host` must be a table, such as [host], not a number",
+            "DIR/campanile.toml:1:1: `host` must be a table, such as [host], not a number",
         ),
         (
             "[host]\nruns_max = 0",
-            "DIR/campanile.toml:2: `host.runs_max` must be a whole number from 1 to 10000",
+            "DIR/campanile.toml:2:1: `host.runs_max` must be a whole number from 1 to 10000",
         ),
         (
             "[host]\nname = 'a b'",
-            "DIR/campanile.toml:2: `host.name` is \"a b\", which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`",
+            "DIR/campanile.toml:2:1: `host.name` is \"a b\", which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`",
         ),
         (
             "[host]\nwait = 60",
-            "DIR/campanile.toml:2: `host.wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number",
+            "DIR/campanile.toml:2:1: `host.wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number",
         ),
         (
             "[watch]\nmode = 'native'",
-            "DIR/campanile.toml:2: `watch.mode` is \"native\": write \"auto\", \"poll\" or \"off\"",
+            "DIR/campanile.toml:2:1: `watch.mode` is \"native\": write \"auto\", \"poll\" or \"off\"",
         ),
         (
             "[watch]\nrescan = '1ms'",
-            "DIR/campanile.toml:2: `watch.rescan` must be from \"1s\" to \"1day\", not \"1ms\"",
+            "DIR/campanile.toml:2:1: `watch.rescan` must be from \"1s\" to \"1day\", not \"1ms\"",
         ),
         (
             "\n[recovery]\nlease = '10s'",
-            "DIR/campanile.toml:2: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or runs are taken away while they go on",
+            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or runs are taken away while they go on",
         ),
         (
             "[recovery]\nmax_age = '5m'",
-            "DIR/campanile.toml:2: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or nothing is ever recovered",
+            "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or nothing is ever recovered",
         ),
         (
             "[limits]\nmemory = '2GiB'",
-            "DIR/campanile.toml:2: `limits.memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration",
+            "DIR/campanile.toml:2:1: `limits.memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration",
         ),
         (
             "[sandbox]\nmemory_max = '1MiB'",
-            "DIR/campanile.toml:1: `sandbox` allows 1MiB by `memory_max`, less than the 64MiB of `limits.memory`: raise the one or lower the other",
+            "DIR/campanile.toml:1:1: `sandbox` allows 1MiB by `memory_max`, less than the 64MiB of `limits.memory`: raise the one or lower the other",
         ),
         (
             "database = 'mysql://u:secret@h/d'",
-            "DIR/campanile.toml:1: `database` begins with \"mysql\", which is no database known here: write sqlite:PATH or postgres://user:password@host:port/name",
+            "DIR/campanile.toml:1:1: `database` begins with \"mysql\", which is no database known here: write sqlite:PATH or postgres://user:password@host:port/name",
         ),
         (
             "plugins = ''",
-            "DIR/campanile.toml:1: `plugins` names no folder",
+            "DIR/campanile.toml:1:1: `plugins` is empty: write a path",
         ),
         (
             "plugins = \"a\\u0000b\"",
-            "DIR/campanile.toml:1: `plugins` holds a NUL character, which no path can have",
+            "DIR/campanile.toml:1:1: `plugins` holds a NUL character, which no path can have",
         ),
         (
             "[sandbox]\ncache_dir = \"a\\u0000b\"",
-            "DIR/campanile.toml:2: `sandbox.cache_dir` holds a NUL character, which no path can have",
+            "DIR/campanile.toml:2:1: `sandbox.cache_dir` holds a NUL character, which no path can have",
         ),
         (
             "[sandbox]\ncache_dir = ''",
-            "DIR/campanile.toml:2: `sandbox.cache_dir` names no folder; to keep nothing, write cache = false",
+            "DIR/campanile.toml:2:1: `sandbox.cache_dir` is empty: write a path; to keep nothing, write cache = false",
         ),
         (
             "[secrets.db]\nfil = '/run/db'",
-            "DIR/campanile.toml:2: unknown key `secrets.db.fil`: did you mean `file`?",
+            "DIR/campanile.toml:2:1: unknown key `secrets.db.fil`: did you mean `file`?",
         ),
         (
             "[secrets.db]",
-            "DIR/campanile.toml:1: `secrets.db` needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
+            "DIR/campanile.toml:1:1: `secrets.db` needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
         ),
     ] {
         assert_eq!(read(text).unwrap_err(), want);

@@ -9,7 +9,7 @@ use super::diff::{difference_lines, differences};
 use super::{ScheduleError, Wanted, find, parse, revise};
 use crate::plan::taken_out;
 use campanile_model::clock::Timestamp;
-use campanile_package::spec;
+use campanile_package::names;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::Rule;
 use campanile_store::events::{self, EventKind};
@@ -62,7 +62,7 @@ pub async fn rename(
     now: Timestamp,
 ) -> Result<i64, ScheduleError> {
     let schedule = own(tx, old).await?;
-    if spec::schedule_name_fault(new).is_some() {
+    if names::schedule_name_fault(new).is_some() {
         return Err(ScheduleError::Name(new.to_owned()));
     }
     if schedules::find(tx, new).await?.is_some() {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::FILE_BYTES_MAX;
 use campanile_model::ids::ArtifactDigest;
-use campanile_sandbox::Refusal;
+use campanile_sandbox::{Limits, Refusal};
 
 mod not_applied;
 mod random;
@@ -207,10 +207,7 @@ async fn a_sidecar_changes_the_package_without_compiling_it() {
     scene.write("a.toml", "[limits]\ntimeout = '9s'");
     assert_eq!(
         scene.scan().await,
-        [format!(
-            "took over the new settings of a@{}",
-            short("good 1")
-        )]
+        [format!("applied the new settings of a@{}", short("good 1"))]
     );
     let package = scene.live.get("a").unwrap();
     assert_eq!(package.limits_of("a").timeout, Duration::from_secs(9));
@@ -235,7 +232,7 @@ async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
     assert_eq!(told.len(), 1);
     assert!(
         told[0].starts_with(&format!("rejected a, keeping {}: ", short("good 1")))
-            && told[0].contains("a.toml:2: unknown key `limits.timout`"),
+            && told[0].contains("a.toml:2:1: unknown key `limits.timout`"),
         "{told:?}"
     );
     assert_eq!(scene.scan().await, Vec::<String>::new());
@@ -270,11 +267,7 @@ async fn what_needs_no_compiling_comes_first_and_each_change_as_it_is_found() {
     scene.write("d e.wasm", "good");
     let before = scene.loads();
     let mut scan = scene.folder.scan(&scene.live).await.unwrap();
-    for says in [
-        "took over the new settings of b",
-        "removed c",
-        "rejected d e",
-    ] {
+    for says in ["applied the new settings of b", "removed c", "rejected d e"] {
         let change = scene.folder.next_change(&mut scan, &scene.live).await;
         let said = change.unwrap().to_string();
         assert!(said.starts_with(says), "{said}");
@@ -306,7 +299,7 @@ async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_
         (package.digest.clone(), package.grants().env.len())
     };
     let good = ArtifactDigest::of(b"good");
-    let update = format!("took over the new settings of a@{}", good.short());
+    let update = format!("applied the new settings of a@{}", good.short());
     let rejection = format!("rejected a, keeping {}: not good", good.short());
     scene.write("a.wasm", "good");
     scene.write("a.toml", "grants.env = ['A=1', 'B=2']");
@@ -445,7 +438,7 @@ async fn a_description_is_checked_and_so_is_what_the_sidecar_says_of_it() {
         &described(json!([{"id": "x", "depends_on": ["x"]}])),
     );
     let told = scene.scan().await;
-    assert!(told[0].contains("wait for each other: x → x"), "{told:?}");
+    assert!(told[0].contains("depend on each other: x → x"), "{told:?}");
     scene.write("a.wasm", &described(json!([{"id": "collect"}])));
     scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'colect'");
     let told = scene.scan().await;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::requests::denial;
-use campanile_sandbox::{DirectoryGrant, Grants};
+use campanile_sandbox::DirectoryGrant;
 use campanile_schedule::policy::Policy;
 use campanile_schedule::rule::RuleKind;
 
@@ -63,7 +63,7 @@ fn a_whole_description_is_read() {
     assert_eq!(manifest.schedules[1].rule.kind, RuleKind::Every);
     assert_eq!(manifest.schedules[1].rule.timezone, "UTC");
     assert_eq!(manifest.schedules[2].rule.kind, RuleKind::At);
-    assert_eq!(manifest.requests.http[0].host, "*.example.com");
+    assert_eq!(manifest.requests[3].parts, ["https", "*.example.com"]);
     assert_eq!(manifest.context_schema, Some(json!({"type": "object"})));
 }
 
@@ -100,11 +100,11 @@ fn ids_must_be_plain_and_unique_and_dependencies_known() {
     assert!(fault(json!({"tasks": [{"id": "x".repeat(65)}]})).contains("1 to 64"));
     assert_eq!(
         fault(json!({"tasks": [{"id": "a"}, {"id": "a"}]})),
-        "two tasks have the id `a`"
+        "`tasks` has two tasks with the id `a`"
     );
     assert_eq!(
         fault(json!({"tasks": [{"id": "collect"}, {"id": "b", "depends_on": ["colect"]}]})),
-        "task `b` depends on `colect`, which is no task of this package: did you mean `collect`?"
+        "`tasks` has a task `b` that depends on `colect`, which is no task of this package: did you mean `collect`?"
     );
     assert!(
         fault(json!({"tasks": [{"id": "a"}, {"id": "b", "depends_on": ["a", "a"]}]}))
@@ -135,11 +135,11 @@ fn a_circle_is_shown_from_its_own_first_task() {
     };
     assert_eq!(
         fault(tasks(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"])])),
-        "tasks wait for each other: a → b → c → a"
+        "`tasks` has tasks that depend on each other: a → b → c → a"
     );
     assert_eq!(
         fault(tasks(&[("a", &["a"])])),
-        "tasks wait for each other: a → a"
+        "`tasks` has tasks that depend on each other: a → a"
     );
     // `z` hangs on the circle and `free` on nothing; neither belongs to it.
     assert_eq!(
@@ -149,7 +149,7 @@ fn a_circle_is_shown_from_its_own_first_task() {
             ("x", &["y"]),
             ("y", &["x"])
         ])),
-        "tasks wait for each other: x → y → x"
+        "`tasks` has tasks that depend on each other: x → y → x"
     );
 }
 
@@ -192,7 +192,10 @@ fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
     assert!(one(json!({"every": "5m", "context": {"run_id": 1}})).contains("may not set `run_id`"));
     assert!(one(json!({"every": "5m", "context": 3})).contains("must be an object"));
     let twice = json!({"schedules": [{"name": "x", "every": "5m"}, {"name": "x", "every": "6m"}]});
-    assert_eq!(fault(twice), "two schedules are named `x`");
+    assert_eq!(
+        fault(twice),
+        "`schedules[1].name` is \"x\", the name of another schedule: choose another name"
+    );
 }
 
 #[test]
@@ -279,7 +282,7 @@ fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
         ..Grants::default()
     };
     let missing = |grants: &Grants| -> Vec<String> {
-        let missing = manifest.missing(grants);
+        let missing = manifest.missing_grants(grants);
         let each = missing.iter();
         each.map(|one| denial("backup", slice::from_ref(one)))
             .collect()

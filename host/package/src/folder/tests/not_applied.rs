@@ -112,7 +112,7 @@ async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
     assert_eq!(
         told,
         [
-            "forgot the file of b".to_owned(),
+            "the file of b is gone".to_owned(),
             format!("added a@{}", short("good 1")),
         ]
     );
@@ -123,7 +123,7 @@ async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
     scene.folder.report_all_again();
     assert_eq!(scene.scan().await, ["rejected c: not good"]);
     fs::remove_file(scene.at("c.wasm")).unwrap();
-    assert_eq!(scene.scan().await, ["forgot the file of c"]);
+    assert_eq!(scene.scan().await, ["the file of c is gone"]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
 }
 

@@ -1,0 +1,125 @@
+//! Buckets of `wasi:keyvalue`.
+
+use super::{Access, GrantKind, Match, RequestForm, RequestList};
+use super::{is_writable, quote, requested_access, requested_text};
+use crate::names::package_name_fault;
+use crate::reference::KeyHelp;
+use crate::toml_reader::{Error, Section};
+use campanile_sandbox::BucketGrant;
+
+/// The most bytes in the name of a bucket.
+const BUCKET_NAME_BYTES_MAX: usize = 128;
+
+pub(super) static KEYVALUE: GrantKind = GrantKind {
+    name: "keyvalue",
+    key: "keyvalue",
+    keys: &[
+        KeyHelp::new(
+            "bucket",
+            "text",
+            "The name by which the task opens the bucket.",
+        )
+        .within("at most 128 bytes"),
+        KeyHelp::new(
+            "access",
+            "\"read\" or \"write\"",
+            "Whether the task may change the bucket.",
+        ),
+        KeyHelp::new(
+            "namespace",
+            "text",
+            "The name under which the entries are stored. Packages that are granted the same namespace share it; without it, the bucket belongs to the package.",
+        ),
+    ],
+    read: |section, place, grants| {
+        for entry in section.tables("keyvalue")?.unwrap_or_default() {
+            let grant = read(entry, place.package, &grants.keyvalue)?;
+            grants.keyvalue.push(grant);
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let parts = |grant: &BucketGrant| {
+            vec![
+                Access::of(grant.writable),
+                grant.bucket.clone(),
+                grant.namespace.clone(),
+            ]
+        };
+        grants.keyvalue.iter().map(parts).collect()
+    },
+    restore: |parts, grants| {
+        let [access, bucket, namespace] = parts else {
+            return None;
+        };
+        grants.keyvalue.push(BucketGrant {
+            bucket: (*bucket).to_owned(),
+            namespace: (*namespace).to_owned(),
+            writable: Access::is_write(access),
+        });
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::Access, Match::Exact],
+        also: None,
+        list: RequestList::Objects(|section| {
+            let bucket = requested_text(section, "bucket")?;
+            if bucket.contains(char::is_control) {
+                return Err(section.error(
+                    "bucket",
+                    format_args!("is {bucket:?}: leave out the control character"),
+                ));
+            }
+            Ok(vec![requested_access(section)?, bucket])
+        }),
+        what: |parts| parts.join(" "),
+        need: |parts| format!("to {} the bucket {}", parts[0], parts[1]),
+        lines: |parts| {
+            let (access, bucket) = (&parts[0], quote(&parts[1]));
+            format!("[[grants.keyvalue]]\nbucket = {bucket}\naccess = \"{access}\"")
+        },
+        is_checked_at_use: false,
+    },
+};
+
+fn read(
+    mut section: Section<'_>,
+    package: &str,
+    others: &[BucketGrant],
+) -> Result<BucketGrant, Error> {
+    let Some(bucket) = section.text("bucket")? else {
+        return Err(section.error_of_table(
+            "needs `bucket`, the name by which the task opens it, such as \"default\"",
+        ));
+    };
+    if bucket.len() > BUCKET_NAME_BYTES_MAX || bucket.contains(char::is_control) {
+        let what = format_args!(
+            "is {bucket:?}: write at most {BUCKET_NAME_BYTES_MAX} bytes without control characters"
+        );
+        return Err(section.error("bucket", what));
+    }
+    if others.iter().any(|other| other.bucket == bucket) {
+        let what = format_args!(
+            "is \"{bucket}\", the name of another bucket of this file: choose another name"
+        );
+        return Err(section.error("bucket", what));
+    }
+    let writable = is_writable(&mut section)?;
+    let namespace = match section.text("namespace")? {
+        // A shared namespace cannot have this name, because of the slash.
+        None => format!("{package}/{bucket}"),
+        Some(shared) if package_name_fault(&shared).is_none() => shared,
+        Some(shared) => {
+            let what = format_args!(
+                "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
+            );
+            return Err(section.error("namespace", what));
+        }
+    };
+    section.finish()?;
+    Ok(BucketGrant {
+        bucket,
+        namespace,
+        writable,
+    })
+}

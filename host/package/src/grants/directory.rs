@@ -1,0 +1,178 @@
+//! Directories of the host.
+
+use std::path::{Path, PathBuf};
+
+use super::{Access, GrantKind, Match, RequestForm, RequestList, SidecarPlace};
+use super::{is_writable, quote, requested_access, requested_text};
+use crate::reference::KeyHelp;
+use crate::toml_reader::{Error, Section};
+use campanile_sandbox::DirectoryGrant;
+
+pub(super) static DIRECTORY: GrantKind = GrantKind {
+    name: "directory",
+    key: "directories",
+    keys: &[
+        KeyHelp::new(
+            "host",
+            "path",
+            "A directory of this machine. A relative path starts at the sidecar's folder.",
+        ),
+        KeyHelp::new(
+            "guest",
+            "path",
+            "The path under which the task sees the directory.",
+        ),
+        KeyHelp::new(
+            "access",
+            "\"read\" or \"write\"",
+            "Whether the task may change the directory.",
+        ),
+    ],
+    read: |section, place, grants| {
+        for entry in section.tables("directories")?.unwrap_or_default() {
+            let grant = read(entry, place, &grants.directories)?;
+            grants.directories.push(grant);
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let parts = |grant: &DirectoryGrant| {
+            let host = grant.host.display().to_string();
+            vec![Access::of(grant.writable), grant.guest.clone(), host]
+        };
+        grants.directories.iter().map(parts).collect()
+    },
+    restore: |parts, grants| {
+        let [access, guest, host] = parts else {
+            return None;
+        };
+        grants.directories.push(DirectoryGrant {
+            host: host.into(),
+            guest: (*guest).to_owned(),
+            writable: Access::is_write(access),
+        });
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::Access, Match::Exact],
+        also: None,
+        list: RequestList::Objects(|section| {
+            let guest = requested_text(section, "guest")?;
+            check_guest_path(section, &guest)?;
+            Ok(vec![requested_access(section)?, guest])
+        }),
+        what: |parts| parts.join(" "),
+        need: |parts| format!("to {} the directory {}", parts[0], parts[1]),
+        lines: |parts| {
+            format!(
+                "[[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {}\naccess = \"{}\"",
+                quote(&parts[1]),
+                parts[0]
+            )
+        },
+        is_checked_at_use: false,
+    },
+};
+
+fn read(
+    mut section: Section<'_>,
+    place: &SidecarPlace<'_>,
+    others: &[DirectoryGrant],
+) -> Result<DirectoryGrant, Error> {
+    let Some(host) = section.text("host")? else {
+        return Err(section.error_of_table("needs `host`, a directory of this machine"));
+    };
+    let Some(guest) = section.text("guest")? else {
+        return Err(section.error_of_table("needs `guest`, the path under which the task sees it"));
+    };
+    let writable = is_writable(&mut section)?;
+    check_guest_path(&section, &guest)?;
+    if others.iter().any(|other| other.guest == guest) {
+        let what = format_args!(
+            "is \"{guest}\", the path of another directory of this file: choose another path"
+        );
+        return Err(section.error("guest", what));
+    }
+    let host =
+        find_directory(&place.folder.join(host)).map_err(|what| section.error("host", what))?;
+    if writable {
+        check_writable(&host, place).map_err(|what| section.error("host", what))?;
+    }
+    section.finish()?;
+    Ok(DirectoryGrant {
+        host,
+        guest,
+        writable,
+    })
+}
+
+/// Return where the directory at `path` is, without links: a link that is put in its place later is not granted.
+fn find_directory(path: &Path) -> Result<PathBuf, String> {
+    let path =
+        std::path::absolute(path).map_err(|error| format!("is \"{}\": {error}", path.display()))?;
+    let shown = path.display();
+    match path.canonicalize() {
+        Ok(found) if found.is_dir() => Ok(found),
+        Ok(_) => Err(format!("is {shown}, which is not a directory")),
+        Err(error) => Err(format!(
+            "is {shown}, which cannot be used ({error}): create it, or correct the path"
+        )),
+    }
+}
+
+/// Refuse to let a task write where it could change what the host does.
+fn check_writable(path: &Path, place: &SidecarPlace<'_>) -> Result<(), String> {
+    let shown = path.display();
+    if is_within(place.folder, path) {
+        return Err(format!(
+            "is {shown}, which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\""
+        ));
+    }
+    match place.rules.own_paths.iter().find(|own| overlaps(path, own)) {
+        None => Ok(()),
+        Some(own) => Err(format!(
+            "is {shown}, which contains or lies in {}, a path that the host uses: a task that can write there could change what the host does; grant another directory, or only \"read\"",
+            own.display()
+        )),
+    }
+}
+
+/// Whether `inner` is `outer` or lies below it, after links are followed.
+fn is_within(inner: &Path, outer: &Path) -> bool {
+    let inner = match inner.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => inner,
+    };
+    match (outer.canonicalize(), inner.canonicalize()) {
+        (Ok(outer), Ok(inner)) => inner.starts_with(outer),
+        _ => false,
+    }
+}
+
+/// Whether `granted` contains `own` or lies in it.
+///
+/// Checks both the name of `own` and where it leads: it may not exist yet, and it may be a link that a task could replace.
+fn overlaps(granted: &Path, own: &Path) -> bool {
+    let folder = match own.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let named = folder.canonicalize().ok().zip(own.file_name());
+    let named = named.map(|(folder, name)| folder.join(name));
+    let mut places = named.into_iter().chain(own.canonicalize().ok());
+    places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
+}
+
+fn check_guest_path(section: &Section<'_>, path: &str) -> Result<(), Error> {
+    let is_plain = path.starts_with('/')
+        && !path.contains(char::is_control)
+        && path.split('/').all(|part| part != ".." && part != ".");
+    let is_tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
+    if is_plain && is_tidy {
+        return Ok(());
+    }
+    let what = format_args!(
+        "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
+    );
+    Err(section.error("guest", what))
+}

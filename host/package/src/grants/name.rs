@@ -1,0 +1,206 @@
+//! Environment variables, config keys and secrets: grants by name.
+
+use std::ffi::OsString;
+
+use super::{GrantKind, Match, RequestForm, RequestList, SidecarPlace, quote};
+use crate::reference::KeyHelp;
+use crate::toml_reader::{Error, Section};
+use campanile_model::text::nearest;
+use campanile_sandbox::ENV_PREFIX;
+
+pub(super) static ENV: GrantKind = GrantKind {
+    name: "env",
+    key: "env",
+    keys: &[KeyHelp::new(
+        "",
+        "list of texts",
+        "Environment variables of the task: \"NAME\" takes the value from the host's environment, \"NAME=value\" sets it.",
+    )],
+    read: |section, place, grants| {
+        for entry in section.texts("env")?.unwrap_or_default() {
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (entry.as_str(), None),
+            };
+            check_variable(section, "env", name)?;
+            let value = value.map_or_else(|| host_variable(place, name), Ok);
+            let value = value.map_err(|what| section.error("env", what))?;
+            if grants.env.insert(name.to_owned(), value).is_some() {
+                return Err(section.error("env", format_args!("names {name} twice")));
+            }
+        }
+        Ok(())
+    },
+    record: |grants| grants.env.keys().map(|name| vec![name.clone()]).collect(),
+    restore: |parts, grants| {
+        let [name] = parts else { return None };
+        grants.env.insert((*name).to_owned(), String::new());
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::Exact],
+        also: Some(&SECRET_ENV),
+        list: RequestList::Names(|name| match name.starts_with(ENV_PREFIX) {
+            true => Err(format!(
+                "asks for {name}: the host sets the variables that begin with {ENV_PREFIX}, and they cannot be granted"
+            )),
+            false => Ok(()),
+        }),
+        what: |parts| parts.join(" "),
+        need: |parts| format!("the environment variable {}", parts[0]),
+        lines: |names| {
+            let quoted: Vec<String> = names.iter().map(|name| quote(name)).collect();
+            format!("[grants]\nenv = [{}]", quoted.join(", "))
+        },
+        is_checked_at_use: false,
+    },
+};
+
+pub(super) static CONFIG: GrantKind = GrantKind {
+    name: "config",
+    key: "config",
+    keys: &[KeyHelp::new(
+        "",
+        "table of texts",
+        "The keys and values that `wasi:config/store` returns.",
+    )],
+    read: |section, _, grants| {
+        grants.config = section.text_map("config")?;
+        Ok(())
+    },
+    record: |grants| grants.config.keys().map(|key| vec![key.clone()]).collect(),
+    restore: |parts, grants| {
+        let [key] = parts else { return None };
+        grants.config.insert((*key).to_owned(), String::new());
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::Exact],
+        also: Some(&SECRET),
+        list: RequestList::Names(|_| Ok(())),
+        what: |parts| parts.join(" "),
+        need: |parts| format!("the config key {}", parts[0]),
+        lines: |keys| {
+            let lines = keys
+                .iter()
+                .map(|key| format!("\n{} = \"its value\"", quote(key)));
+            format!("[grants.config]{}", lines.collect::<String>())
+        },
+        is_checked_at_use: false,
+    },
+};
+
+pub(super) static SECRET: GrantKind = GrantKind {
+    name: "secret",
+    key: "secrets",
+    keys: &[KeyHelp::new(
+        "",
+        "list of texts",
+        "Names of secrets of the host's configuration, which `wasi:config/store` returns as config keys.",
+    )],
+    read: |section, place, grants| {
+        for name in section.texts("secrets")?.unwrap_or_default() {
+            check_secret(section, "secrets", &name, place)?;
+            if grants.config.contains_key(&name) {
+                let what =
+                    format_args!("names {name}, which is also a key of `config`: rename one");
+                return Err(section.error("secrets", what));
+            }
+            grants.secrets.insert(name);
+        }
+        Ok(())
+    },
+    record: |grants| {
+        grants
+            .secrets
+            .iter()
+            .map(|name| vec![name.clone()])
+            .collect()
+    },
+    restore: |parts, grants| {
+        let [name] = parts else { return None };
+        grants.secrets.insert((*name).to_owned());
+        Some(())
+    },
+    request: RequestForm::NOTHING,
+};
+
+pub(super) static SECRET_ENV: GrantKind = GrantKind {
+    name: "secret_env",
+    key: "secret_env",
+    keys: &[KeyHelp::new(
+        "",
+        "table of texts",
+        "Environment variables whose values are secrets: the variable, and the secret's name.",
+    )],
+    read: |section, place, grants| {
+        grants.secret_env = section.text_map("secret_env")?;
+        for (variable, secret) in &grants.secret_env {
+            check_variable(section, "secret_env", variable)?;
+            if grants.env.contains_key(variable) {
+                let what = format_args!("sets {variable}, which `env` also sets: leave one out");
+                return Err(section.error("secret_env", what));
+            }
+            check_secret(section, "secret_env", secret, place)?;
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let parts = |(name, secret): (&String, &String)| vec![name.clone(), secret.clone()];
+        grants.secret_env.iter().map(parts).collect()
+    },
+    restore: |parts, grants| {
+        let [name, secret] = parts else { return None };
+        let (name, secret) = ((*name).to_owned(), (*secret).to_owned());
+        grants.secret_env.insert(name, secret);
+        Some(())
+    },
+    request: RequestForm::NOTHING,
+};
+
+/// Return the value of a variable of the host's environment; the error is a clause about `env`.
+fn host_variable(place: &SidecarPlace<'_>, name: &str) -> Result<String, String> {
+    match (place.rules.env)(name).map(OsString::into_string) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(_)) => Err(format!(
+            "names {name}, whose value in the host's environment is not UTF-8 text"
+        )),
+        None => Err(format!(
+            "names {name}, which is not set in the host's environment: set it before the host starts, or write \"{name}=value\""
+        )),
+    }
+}
+
+/// Refuse a variable that the host sets, and a name that no variable can have.
+fn check_variable(section: &Section<'_>, key: &str, name: &str) -> Result<(), Error> {
+    if name.starts_with(ENV_PREFIX) {
+        let what = format_args!(
+            "names {name}: the host sets the variables that begin with {ENV_PREFIX} for each run; choose another name"
+        );
+        return Err(section.error(key, what));
+    }
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Err(section.error(key, "must hold names of variables"));
+    }
+    Ok(())
+}
+
+/// Refuse a secret that the host's configuration does not have.
+fn check_secret(
+    section: &Section<'_>,
+    key: &str,
+    name: &str,
+    place: &SidecarPlace<'_>,
+) -> Result<(), Error> {
+    let known = &place.rules.secrets;
+    if known.contains(name) {
+        return Ok(());
+    }
+    // A text that resembles no name may be a secret's value, which must not be logged.
+    Err(section.error(key, match nearest(name, known.iter().map(String::as_str)) {
+        Some(nearest) => format!(
+            "names {name}, which is no secret of the host's configuration: did you mean \"{nearest}\"?"
+        ),
+        None => "must name secrets of the host's configuration, not hold their values: define each in `[secrets.NAME]` of the configuration".to_owned(),
+    }))
+}

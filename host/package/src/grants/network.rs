@@ -1,0 +1,227 @@
+//! HTTP requests and sockets.
+
+use super::{GrantKind, Match, RequestForm, RequestList, quote, requested_text};
+use crate::reference::KeyHelp;
+use crate::toml_reader::{Error, Section};
+use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
+
+const HOST_MEANING: &str = "A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.";
+
+pub(super) static HTTP: GrantKind = GrantKind {
+    name: "http",
+    key: "http",
+    keys: &[
+        KeyHelp::new(
+            "scheme",
+            "\"https\" or \"http\"",
+            "The scheme of the requests.",
+        )
+        .with_default("\"https\""),
+        KeyHelp::new("host", "text", HOST_MEANING),
+        KeyHelp::new(
+            "port",
+            "number",
+            "The port; without it, the scheme's own port.",
+        )
+        .within("1 to 65535"),
+        KeyHelp::new(
+            "methods",
+            "list of texts",
+            "The methods that the task may use; without it, every method.",
+        ),
+    ],
+    read: |section, _, grants| {
+        for entry in section.tables("http")?.unwrap_or_default() {
+            grants.http.push(read_http(entry)?);
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let parts = |grant: &HttpGrant| {
+            let mut methods = grant.methods.clone();
+            methods.sort_unstable();
+            methods.dedup();
+            let port = grant.port.map_or_else(String::new, |port| port.to_string());
+            vec![
+                grant.scheme.clone(),
+                grant.host.to_ascii_lowercase(),
+                port,
+                methods.join(","),
+            ]
+        };
+        grants.http.iter().map(parts).collect()
+    },
+    restore: |parts, grants| {
+        let [scheme, host, port, methods] = parts else {
+            return None;
+        };
+        grants.http.push(HttpGrant {
+            scheme: (*scheme).to_owned(),
+            host: (*host).to_owned(),
+            port: port.parse().ok(),
+            methods: methods.split_terminator(',').map(str::to_owned).collect(),
+        });
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::IgnoreCase, Match::Host],
+        also: None,
+        list: RequestList::Objects(|section| {
+            let scheme = section
+                .text("scheme")?
+                .unwrap_or_else(|| "https".to_owned());
+            Ok(vec![scheme, requested_text(section, "host")?])
+        }),
+        what: |parts| parts.join("://"),
+        need: |parts| format!("to reach {}", parts.join("://")),
+        lines: |parts| {
+            format!(
+                "[[grants.http]]\nscheme = {}\nhost = {}",
+                quote(&parts[0]),
+                quote(&parts[1])
+            )
+        },
+        is_checked_at_use: true,
+    },
+};
+
+pub(super) static SOCKET: GrantKind = GrantKind {
+    name: "socket",
+    key: "sockets",
+    keys: &[
+        KeyHelp::new(
+            "protocol",
+            "\"tcp\" or \"udp\"",
+            "The protocol of the socket.",
+        )
+        .with_default("\"tcp\""),
+        KeyHelp::new("host", "text", HOST_MEANING),
+        KeyHelp::new("port", "number", "The port that the task may connect to.")
+            .within("1 to 65535"),
+    ],
+    read: |section, _, grants| {
+        for entry in section.tables("sockets")?.unwrap_or_default() {
+            grants.sockets.push(read_socket(entry)?);
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let parts = |grant: &SocketGrant| {
+            let host = grant.host.to_ascii_lowercase();
+            vec![grant.protocol.to_string(), host, grant.port.to_string()]
+        };
+        grants.sockets.iter().map(parts).collect()
+    },
+    restore: |parts, grants| {
+        let [protocol, host, port] = parts else {
+            return None;
+        };
+        grants.sockets.push(SocketGrant {
+            protocol: protocol.parse().ok()?,
+            host: (*host).to_owned(),
+            port: port.parse().ok()?,
+        });
+        Some(())
+    },
+    request: RequestForm {
+        parts: &[Match::Exact, Match::Host, Match::Exact],
+        also: None,
+        list: RequestList::Objects(|section| {
+            let protocol = section
+                .parsed("protocol", Protocol::read)?
+                .unwrap_or(Protocol::Tcp);
+            let host = requested_text(section, "host")?;
+            let port = read_port(section)?.ok_or_else(|| section.error("port", "is missing"))?;
+            Ok(vec![protocol.to_string(), host, port.to_string()])
+        }),
+        what: |parts| format!("{} {}:{}", parts[0], parts[1], parts[2]),
+        need: |parts| format!("to connect to {} {}:{}", parts[0], parts[1], parts[2]),
+        lines: |parts| {
+            let (protocol, host, port) = (&parts[0], quote(&parts[1]), &parts[2]);
+            format!("[[grants.sockets]]\nprotocol = \"{protocol}\"\nhost = {host}\nport = {port}")
+        },
+        is_checked_at_use: true,
+    },
+};
+
+fn read_http(mut section: Section<'_>) -> Result<HttpGrant, Error> {
+    let scheme = section
+        .text("scheme")?
+        .unwrap_or_else(|| "https".to_owned());
+    if scheme != "http" && scheme != "https" {
+        let what = format_args!("is \"{scheme}\": write \"https\" or \"http\"");
+        return Err(section.error("scheme", what));
+    }
+    let host = read_host(&mut section, "api.example.com")?;
+    let port = read_port(&mut section)?;
+    let methods = section.texts("methods")?.unwrap_or_default();
+    for method in &methods {
+        if let Some(fault) = method_fault(method) {
+            return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
+        }
+    }
+    section.finish()?;
+    Ok(HttpGrant {
+        scheme,
+        host,
+        port,
+        methods,
+    })
+}
+
+fn read_socket(mut section: Section<'_>) -> Result<SocketGrant, Error> {
+    let protocol = section
+        .parsed("protocol", Protocol::read)?
+        .unwrap_or(Protocol::Tcp);
+    let host = read_host(&mut section, "db.example.com")?;
+    let Some(port) = read_port(&mut section)? else {
+        return Err(section.error_of_table("needs `port`, such as 5432"));
+    };
+    section.finish()?;
+    Ok(SocketGrant {
+        protocol,
+        host,
+        port,
+    })
+}
+
+fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {
+    let port = section.number("port", 1, u64::from(u16::MAX))?;
+    Ok(port.and_then(|port| u16::try_from(port).ok()))
+}
+
+/// Read the host of a grant, in lower case: a name, an address, `*.domain` or `*`.
+fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> {
+    let Some(host) = section.text("host")? else {
+        return Err(section.error_of_table(format_args!("needs `host`, such as \"{example}\"")));
+    };
+    let host = host.to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.bytes().all(plain)
+    };
+    let is_name = host
+        .strip_prefix("*.")
+        .unwrap_or(&host)
+        .split('.')
+        .all(is_label);
+    if host == "*" || is_name || host.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(host);
+    }
+    let what = format_args!(
+        "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
+    );
+    Err(section.error("host", what))
+}
+
+/// Whether a grant for `granted` covers a request for `wanted`, each a host or a pattern.
+///
+/// Ports and methods do not count: an HTTP request does not name them, and the sandbox checks each call.
+pub(super) fn covers(granted: &str, wanted: &str) -> bool {
+    let (granted, wanted) = (granted.to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    let is_below = |domain: &str| {
+        let name = wanted.strip_suffix(domain);
+        name.is_some_and(|name| name.len() > 1 && name.ends_with('.'))
+    };
+    granted == "*" || granted == wanted || granted.strip_prefix("*.").is_some_and(is_below)
+}
