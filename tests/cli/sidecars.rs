@@ -159,7 +159,7 @@ async fn a_file_that_was_never_taken_leaves_the_list_with_its_file(place: Place)
         (&json!("rejected"), &Value::Null)
     );
     std::fs::remove_file(tower.plugin("ghost.wasm")).expect("a file");
-    host.wait_for_line("found no file of ghost");
+    host.wait_for_line("the file of ghost is gone");
     assert_eq!(tower.packages(), ["chimes", "spook"]);
     tower
         .run(["package", "show", "ghost"])
