@@ -1,4 +1,4 @@
-"""The task as Campanile calls it: the exports of the world in wit/, and what they need of the host."""
+"""The functions that Campanile calls: the exports of the world in wit/."""
 
 import json
 
@@ -14,7 +14,7 @@ from primes import BadContext, Order, count_primes, report_file
 
 class Describe(exports.Describe):
     def describe(self) -> str:
-        """Called without any capability when the file is loaded. A proposal: it grants nothing."""
+        """The host calls this when it loads the file, without any capability. A proposal grants nothing."""
         return json.dumps(
             {
                 "name": "python-task",
@@ -32,19 +32,19 @@ class Task(exports.Task):
         except BadContext as error:
             raise failure(str(error), retryable=False)
         except (PermissionError, FileNotFoundError) as error:
-            # What a missing grant looks like from inside.
+            # A missing grant looks like this from inside the sandbox.
             message = f'the report cannot be written: {error}; grant its directory with access = "write"'
             raise failure(message, retryable=False, kind="denied")
         except webhook.Denied as error:
             raise failure(str(error), retryable=False, kind="denied")
         except (OSError, webhook.Failed) as error:
             raise failure(str(error), retryable=True)
-        # Anything else is a mistake in this program: it ends the call, and the traceback is on the record.
+        # Any other exception is a bug: it ends the call, and the traceback is recorded.
 
 
 def work(context: dict) -> dict:
     order = Order.of(context)
-    # The same for every run of this launch, however late it is.
+    # The slot is the same for every run of this launch, however late the run is.
     slot = context["original_scheduled_time"]
     if run_info.is_recovery():
         log(Level.WARN, "", f"an earlier run for {slot} was lost; this one does its work again")
@@ -55,13 +55,13 @@ def work(context: dict) -> dict:
             run_info.report_progress(percent, f"{done} of {order.rounds} rounds")
             told = percent
     log(Level.INFO, "", f"{primes} primes below {order.below}")
-    # What stays in the world says nothing of the run that made it: a second run leaves the same.
+    # The result does not depend on the run, so a repeated run leaves the same result.
     result = {"below": order.below, "primes": primes, "slot": slot}
     if order.report:
         with open(report_file(order.report, slot), "w") as file:
             json.dump(result, file)
     if order.notify:
-        # The same for every run of this launch, so that the receiver can drop what it has already.
+        # The id is the same for every run of this launch: the receiver recognises a repetition.
         webhook.post(order.notify, result, idempotency_key=run_info.execution_id())
     return result | {"is_recovery": run_info.is_recovery(), "attempt": run_info.attempt()}
 

@@ -1,15 +1,15 @@
-"""The work itself: knows no host, and so is tested anywhere."""
+"""The work itself. It needs no host, so its tests run anywhere."""
 
 from dataclasses import dataclass
 
 
 class BadContext(ValueError):
-    """The context is not what this task takes. Trying again will not mend it."""
+    """The context has the wrong shape. A retry cannot fix that."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The keys of the context that are this task's own."""
+    """This task's keys of the context."""
 
     below: int = 1000
     rounds: int = 1
@@ -18,11 +18,11 @@ class Order:
 
     @classmethod
     def of(cls, context: dict) -> "Order":
-        # Other keys are left alone: the host has its own there, and a later version may have more.
+        # Other keys are ignored: some are the host's, and a later version may add more.
         own = {name: context[name] for name in cls.__annotations__ if context.get(name) is not None}
         for name, least in (("below", 0), ("rounds", 1)):
             value = own.get(name, least)
-            # In Python a bool is an int; in the context it is not.
+            # A Python bool is an int; a JSON boolean is not a number.
             if type(value) is not int or value < least:
                 raise BadContext(f"`{name}` must be a whole number of at least {least}, not {value!r}")
         for name in ("report", "notify"):
@@ -45,5 +45,5 @@ def count_primes(below: int) -> int:
 
 
 def report_file(folder: str, slot: str) -> str:
-    """One name for each slot, so that a second run of it overwrites its report and adds none."""
+    """One name for each slot: a repeated run overwrites its report."""
     return f"{folder.rstrip('/')}/primes-{slot.replace(':', '-')}.json"

@@ -1,4 +1,4 @@
-"""A POST through wasi:http. The host opens the connection, if the operator has granted the address."""
+"""A POST through wasi:http. The host opens the connection if the address is granted."""
 
 import json
 from urllib.parse import urlsplit
@@ -17,11 +17,11 @@ from wit_world.imports.wasi_http_types import (
 
 
 class Denied(Exception):
-    """The operator has not granted this request."""
+    """The sidecar does not grant this request."""
 
 
 class Failed(Exception):
-    """No answer, or not a good one. It may be better later."""
+    """No answer, or an error. A retry may help."""
 
 
 def post(url: str, body: dict, idempotency_key: str) -> None:
@@ -49,12 +49,12 @@ def send(url: str, body: bytes, idempotency_key: str) -> int:
     outgoing = request.body()
     answer = outgoing_handler.handle(request, None)
     try:
-        # The stream must be gone before the body is finished.
+        # Drop the stream before finishing the body.
         with outgoing.write() as stream:
             stream.blocking_write_and_flush(body)
         OutgoingBody.finish(outgoing, None)
     except Err:
-        # Nobody takes the body any more: the answer says why.
+        # The receiver stopped reading the body: its answer says why.
         pass
     with answer.subscribe() as ready:
         ready.block()

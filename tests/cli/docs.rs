@@ -1,7 +1,7 @@
 //! Every `console` block of the documents is run, and its output is compared with the output that it shows.
 //!
 //! One page is one fresh folder, one shell and, where the page says `campanile serve`, one host or more. The folder
-//! has the first-party packages in `plugins/`. The README's folder also looks like the repository.
+//! has the first-party packages in `plugins/`. The folder of a page outside `docs/` also looks like the repository.
 //!
 //! A block of a page is run when its info string is one of these:
 //!
@@ -75,6 +75,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    configuration: "examples/config/README.md",
     backfills: "docs/src/guides/backfills.md",
     grants_and_secrets: "docs/src/guides/grants-and-secrets.md",
     late_and_overlapping: "docs/src/guides/late-and-overlapping.md",
@@ -123,9 +124,11 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The README and the pages of the book, below the repository's folder.
+/// The pages whose console blocks are run, below the repository's folder.
 fn documents() -> Vec<String> {
-    let mut found = vec!["README.md".to_owned()];
+    let mut found = ["README.md", "examples/config/README.md"]
+        .map(str::to_owned)
+        .to_vec();
     let mut folders = vec!["docs/src".to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(repository().join(&folder)).expect("docs/src") {
@@ -264,7 +267,7 @@ fn page_folder(path: &str) -> TempDir {
         let from = repository().join("plugins").join(&file);
         fs::copy(from, plugins.join(&file)).expect("a package");
     }
-    if path == "README.md" {
+    if !path.starts_with("docs/") {
         show_repository(folder.path());
     }
     folder
@@ -272,11 +275,20 @@ fn page_folder(path: &str) -> TempDir {
 
 /// Let `folder` look like the repository, without a place where a build could write into it.
 fn show_repository(folder: &Path) {
-    for name in ["Cargo.lock", "Cargo.toml", "guest-sdk", "host", "tests"] {
+    fs::create_dir(folder.join("examples")).expect("a folder");
+    for name in [
+        "Cargo.lock",
+        "Cargo.toml",
+        "examples/config",
+        "guest-sdk",
+        "host",
+        "tests",
+    ] {
         let from = fs::canonicalize(repository().join(name)).expect(name);
         symlink(from, folder.join(name)).expect("a link");
     }
     let example = "examples/rust-task";
+    // Its build writes into its folder.
     fs::create_dir_all(folder.join(example).join("src")).expect("a folder");
     for file in ["Cargo.lock", "Cargo.toml", "src/lib.rs"] {
         let file = format!("{example}/{file}");

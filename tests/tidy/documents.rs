@@ -124,6 +124,27 @@ fn every_relative_link_leads_somewhere() {
 }
 
 #[test]
+fn every_file_that_is_named_exists() {
+    let folders = ["host/", "guest-sdk/", "tests/", "wit/", "docs/"];
+    let mut missing = Vec::new();
+    for page in pages() {
+        for (number, line) in prose(&page) {
+            for name in line.split('`').skip(1).step_by(2) {
+                let is_path = folders.iter().any(|folder| name.starts_with(folder))
+                    && (name.ends_with('/') || Path::new(name).extension().is_some())
+                    && !name.contains(['*', ' ', '#'])
+                    // NAME and VERSION stand for the reader's own.
+                    && !name.contains(|char: char| char.is_ascii_uppercase() && !name.ends_with(".md"));
+                if is_path && !repository().join(name).exists() {
+                    missing.push(format!("{}:{number}: {name}", page.path));
+                }
+            }
+        }
+    }
+    none("files that do not exist", missing);
+}
+
+#[test]
 fn the_summary_lists_every_page_of_the_book_once() {
     let pages = pages();
     let summary = format!("{BOOK}SUMMARY.md");

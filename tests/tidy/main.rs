@@ -1,6 +1,7 @@
 //! What no compiler checks about the source itself: who may name what, and what must not be there.
 
 mod documents;
+mod layers;
 
 use std::path::{Path, PathBuf};
 

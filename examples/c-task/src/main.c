@@ -1,4 +1,4 @@
-/* Counts primes: an ordinary program. Its context comes on stdin, and its one line on stdout is the output. */
+/* Counts primes: an ordinary program. It reads its context from stdin and prints its output on stdout. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,10 +7,10 @@
 #include "json.h"
 #include "primes.h"
 
-/* Exit codes. Every one but 0 is a failure, and the last line on stderr its reason. */
+/* Exit codes. All but 0 are failures; the last line on stderr is the message. */
 enum { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
-/* All of stdin, with an end. */
+/* Read all of stdin, with a terminating zero. */
 static char *read_context(void) {
     size_t room = 4096, length = 0, more;
     char *text = malloc(room);
@@ -55,21 +55,21 @@ int main(void) {
             return FAILED;
         }
     }
-    /* The host puts these into every context. The slot is the same for every run of this launch, however late. */
+    /* The host sets these keys. The slot is the same for every run of a launch. */
     char slot[64] = "";
     unsigned long long attempt = 1;
     const char *value;
     if ((value = json_find(context, "original_scheduled_time"))) json_text(value, slot, sizeof slot);
     if ((value = json_find(context, "attempt"))) json_whole_number(value, &attempt);
     const char *is_recovery = json_is(json_find(context, "is_recovery"), "true") ? "true" : "false";
-    /* What stays in the world says nothing of the run that made it: a second run leaves the same. */
+    /* The result does not depend on the run, so a repeated run leaves the same result. */
     char result[512];
     int length = snprintf(result, sizeof result, "{\"below\":%zu,\"primes\":%zu,\"slot\":\"%s\"}\n", order.below, primes, slot);
     if (order.report[0]) {
         int code = write_report(order.report, slot, result);
         if (code != DONE) return code;
     }
-    /* The same, and more in place of its last brace. */
+    /* The same object, with more keys instead of its closing brace. */
     printf("%.*s,\"is_recovery\":%s,\"attempt\":%llu}\n", length - 2, result, is_recovery, attempt);
     return DONE;
 }

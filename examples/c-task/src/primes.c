@@ -7,7 +7,7 @@
 
 #include "json.h"
 
-/* A key that is absent or null has its default. */
+/* A key that is absent or null keeps its default. */
 static const char *given(const char *context, const char *key) {
     const char *value = json_find(context, key);
     return json_is(value, "null") ? NULL : value;

@@ -1,4 +1,4 @@
-// As much JSON as a context needs: the values of an object's own keys.
+// The JSON that a context needs: the values of an object's keys.
 #pragma once
 
 #include <charconv>
@@ -15,7 +15,7 @@ inline void skip_blanks(std::string_view& text) {
     text.remove_prefix(std::min(text.find_first_not_of(BLANKS), text.size()));
 }
 
-// Take the text that `text` begins with, quotes included; all of it when it is cut short.
+// Return the JSON text at the start of `text`, with its quotes; all of `text` when it is cut short.
 inline std::string_view take_text(std::string_view& text) {
     std::size_t end = 1;
     while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
@@ -24,7 +24,7 @@ inline std::string_view take_text(std::string_view& text) {
     return taken;
 }
 
-// Take the value that `text` begins with.
+// Return the JSON value at the start of `text`.
 inline std::string_view take_value(std::string_view& text) {
     const auto all = text;
     int depth = 0;
@@ -44,7 +44,7 @@ inline std::string_view take_value(std::string_view& text) {
     return all.substr(0, all.size() - text.size());
 }
 
-// The value of `key` in the object `text`. Keys of inner objects are not looked at. Null counts as absent.
+// Return the value of `key` in the object `text`. Keys of inner objects do not count. Null counts as absent.
 inline std::optional<std::string_view> find(std::string_view text, std::string_view key) {
     skip_blanks(text);
     if (!text.starts_with('{')) return {};

@@ -1,4 +1,4 @@
-// Counts primes: an ordinary program. Its context comes on stdin, and its one line on stdout is the output.
+// Counts primes: an ordinary program. It reads its context from stdin and prints its output on stdout.
 // C's stdio rather than <iostream>, which would make the file six times as large.
 
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include "json.hpp"
 #include "primes.hpp"
 
-// Every exit code but 0 is a failure, and the last line on stderr its reason.
+// Every exit code but 0 is a failure; the last line on stderr is the message.
 enum Exit { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
 static std::string read_context() {
@@ -17,7 +17,7 @@ static std::string read_context() {
     return context;
 }
 
-// What the host puts into every context, as it stands there.
+// The keys that the host sets in every context, as JSON texts.
 static std::string fact(std::string_view context, std::string_view key) {
     return std::string(json::find(context, key).value_or("null"));
 }
@@ -36,16 +36,16 @@ int main() {
     }
     const auto& order = std::get<Order>(read);
     std::size_t primes = 0;
-    // Without the memory it ends here: the program has no exceptions.
+    // Without enough memory it ends here: the program has no exceptions.
     for (std::uint64_t round = 0; round < order.rounds; round++) primes = count_primes(order.below);
 
     const auto slot = fact(context, "original_scheduled_time");
     const auto counted = "{\"below\":" + std::to_string(order.below) + ",\"primes\":" + std::to_string(primes) +
                          ",\"slot\":" + slot;
     if (!order.report.empty()) {
-        // The slot is the same for every run of this launch, however late it is.
+        // The slot is the same for every run of this launch, however late the run is.
         const auto path = report_file(order.report, json::text(slot).value_or(""));
-        // What stays in the world says nothing of the run that made it: a second run leaves the same.
+        // The result does not depend on the run, so a repeated run leaves the same result.
         if (!write_file(path, counted + "}\n")) {
             std::perror((path + " cannot be written").c_str());
             return FAILED;

@@ -1,11 +1,11 @@
-// Files through wasi:filesystem: the engine has no other way to reach them.
+// Files through wasi:filesystem: the engine has no other file access.
 
 import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
 
-/** The operator has not granted this. */
+/** The sidecar does not grant this. */
 export class Denied extends Error {}
 
-/** Write a whole file, in place of one that is there. */
+/** Write a whole file, and replace an existing one. */
 export function writeFile(path, contents) {
   const [folder, name] = granted(path);
   let file;

@@ -1,9 +1,9 @@
-// The work itself: knows no host, and so is tested anywhere.
+// The work itself. It needs no host, so its tests run anywhere.
 
-/** The context is not what this task takes. Trying again will not mend it. */
+/** The context has the wrong shape. A retry cannot fix that. */
 export class BadContext extends Error {}
 
-/** This task's own keys of the context; others are left alone: the host has its own there. */
+/** This task's keys of the context. It ignores other keys: some are the host's. */
 export function orderOf(context) {
   return {
     below: wholeNumber(context, "below", 0, 1000),
@@ -41,7 +41,7 @@ export function countPrimes(below) {
   return primes;
 }
 
-/** One name for each slot, so that a second run of it overwrites its report and adds none. */
+/** One name for each slot: a repeated run overwrites its report. */
 export function reportFile(folder, slot) {
   return `${folder.replace(/\/+$/, "")}/primes-${slot.replaceAll(":", "-")}.json`;
 }

@@ -1,4 +1,4 @@
-//! Counts primes: an ordinary program. Its context comes on stdin, and its one line on stdout is the output.
+//! Counts primes: an ordinary program. It reads its context from stdin and prints its output on stdout.
 
 mod primes;
 
@@ -14,14 +14,14 @@ fn main() -> ExitCode {
     match read() {
         Ok((context, order)) => work(&context, &order),
         Err(error) => {
-            // The last line on stderr goes on the record as the reason. WASI 0.2 knows no other codes than 0 and 1.
+            // The last line on stderr is recorded as the message. WASI 0.2 has only the codes 0 and 1.
             eprintln!("the context: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The whole context, and this task's own keys of it.
+/// The whole context, and this task's keys.
 fn read() -> serde_json::Result<(Value, Order)> {
     let context: Value = serde_json::from_reader(io::stdin())?;
     let order = serde_json::from_value(context.clone())?;
@@ -33,7 +33,7 @@ fn work(context: &Value, order: &Order) -> ExitCode {
     for _ in 0..order.rounds {
         primes = count_primes(order.below);
     }
-    // What stays in the world says nothing of the run that made it: a second run leaves the same.
+    // The result does not depend on the run, so a repeated run leaves the same result.
     let mut result = json!({
         "below": order.below,
         "primes": primes,

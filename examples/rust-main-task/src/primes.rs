@@ -1,14 +1,14 @@
-//! The work itself: knows no host, and so is tested anywhere.
+//! The work itself. It needs no host, so its tests run anywhere.
 
 use serde::Deserialize;
 
-/// This task's own keys of the context. Others are left alone: the host has its own there.
+/// This task's keys of the context. It ignores other keys: some are the host's.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Order {
     pub below: usize,
     pub rounds: u32,
-    /// The folder of reports, as the sandbox shows it.
+    /// The folder of reports in the sandbox.
     pub report: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub fn count_primes(below: usize) -> usize {
     primes
 }
 
-/// One name for each slot, so that a second run of it overwrites its report and adds none.
+/// One name for each slot: a repeated run overwrites its report.
 pub fn report_file(folder: &str, slot: &str) -> String {
     let folder = folder.trim_end_matches('/');
     format!("{folder}/primes-{}.json", slot.replace(':', "-"))

@@ -1,6 +1,6 @@
-//! Counts primes: a task that speaks with the host through bindings made from `wit/`, without the SDK.
+//! Counts primes: a task that uses bindings generated from `wit/`, without the SDK.
 
-// A native build, which is for tests, uses only the part that it tests.
+// A native build, for tests, uses only the parts it tests.
 #![cfg_attr(not(target_family = "wasm"), allow(dead_code))]
 
 mod primes;

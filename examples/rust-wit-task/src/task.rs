@@ -1,4 +1,4 @@
-//! The task as Campanile calls it: the exports of the world `described-package`, and what they need of the host.
+//! The functions that Campanile calls: the exports of the world `described-package`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -25,7 +25,7 @@ struct Primes;
 bindings::export!(Primes with_types_in bindings);
 
 impl Describe for Primes {
-    /// Called without any capability when the file is loaded. A proposal: it grants nothing.
+    /// The host calls this when it loads the file, without any capability. A proposal grants nothing.
     fn describe() -> String {
         json!({
             "name": "rust-wit-task",
@@ -52,7 +52,7 @@ impl Task for Primes {
 fn work(context: &Value) -> Result<Value, Failure> {
     let order: Order = serde_json::from_value(context.clone())
         .map_err(|error| permanent(format!("the context: {error}")))?;
-    // The same for every run of this launch, however late it is.
+    // The slot is the same for every run of this launch, however late the run is.
     let slot = context["original_scheduled_time"]
         .as_str()
         .unwrap_or_default();
@@ -66,14 +66,14 @@ fn work(context: &Value) -> Result<Value, Failure> {
         "",
         &format!("{primes} primes below {}", order.below),
     );
-    // What stays in the world says nothing of the run that made it: a second run leaves the same.
+    // The result does not depend on the run, so a repeated run leaves the same result.
     let mut result = json!({"below": order.below, "primes": primes, "slot": slot});
     if let Some(folder) = &order.report {
         let file = report_file(folder, slot);
         fs::write(&file, result.to_string()).map_err(|error| unwritten(&file, &error))?;
     }
     if let Some(url) = &order.notify {
-        // The same for every run of this launch, so that the receiver can drop what it has already.
+        // The id is the same for every run of this launch: the receiver recognises a repetition.
         let key = run_info::execution_id();
         webhook::post(url, &result.to_string(), &key).map_err(unsent)?;
     }
@@ -97,7 +97,7 @@ fn count(order: &Order) -> usize {
     primes
 }
 
-/// A failure that trying again will not mend.
+/// A failure that a retry cannot fix.
 fn permanent(message: String) -> Failure {
     Failure {
         message,
@@ -121,7 +121,7 @@ fn unwritten(file: &str, error: &io::Error) -> Failure {
             retryable: true,
             ..permanent(message)
         },
-        // What a missing grant looks like from inside.
+        // A missing grant looks like this from inside the sandbox.
         _ => denied(format!(
             "{message}; grant its directory with access = \"write\""
         )),

@@ -1,4 +1,4 @@
-//! A POST through `wasi:http`. The host opens the connection, if the operator has granted the address.
+//! A POST through `wasi:http`. The host opens the connection if the address is granted.
 
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{ErrorCode, Fields, Method, OutgoingBody, OutgoingRequest, Scheme};
@@ -6,9 +6,9 @@ use wasip2::http::types::{ErrorCode, Fields, Method, OutgoingBody, OutgoingReque
 /// Why the result did not arrive.
 pub enum Trouble {
     BadUrl(String),
-    /// The operator has not granted this request.
+    /// The sidecar does not grant this request.
     Denied(String),
-    /// No answer, or not a good one. It may be better later.
+    /// No answer, or an error. A retry may help.
     Failed(String),
 }
 
@@ -27,7 +27,7 @@ pub fn post(url: &str, body: &str, idempotency_key: &str) -> Result<(), Trouble>
     }
 }
 
-/// None when the host does not accept a part of it.
+/// None when the host refuses a part of the URL.
 fn request(url: &str, idempotency_key: &str) -> Option<OutgoingRequest> {
     let (scheme, rest) = match url.split_once("://")? {
         ("http", rest) => (Scheme::Http, rest),
@@ -55,9 +55,9 @@ fn send(request: OutgoingRequest, bytes: &[u8]) -> Result<u16, ErrorCode> {
     let body = request.body().map_err(|()| lost())?;
     let answer = outgoing_handler::handle(request, None)?;
     let stream = body.write().map_err(|()| lost())?;
-    // Where nobody takes the body any more, the answer says why.
+    // When the receiver stops reading the body, its answer says why.
     let sent = stream.blocking_write_and_flush(bytes);
-    // The stream must be gone before the body is finished.
+    // Drop the stream before finishing the body.
     drop(stream);
     if sent.is_ok() {
         OutgoingBody::finish(body, None)?;

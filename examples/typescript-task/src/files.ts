@@ -1,14 +1,14 @@
-// Files through wasi:filesystem: the engine has no other way to reach them.
+// Files through wasi:filesystem: the engine has no other file access.
 
 import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
 import type { Descriptor, ErrorCode } from "wasi:filesystem/types@0.2.12";
 
-/** The operator has not granted this. */
+/** The sidecar does not grant this. */
 export class Denied extends Error {}
 
 const REFUSALS: ErrorCode[] = ["access", "not-permitted", "read-only"];
 
-/** Write a whole file, in place of one that is there. */
+/** Write a whole file, and replace an existing one. */
 export function writeFile(path: string, contents: string): void {
   const [folder, name] = granted(path);
   const file = open(folder, name, path);
@@ -24,7 +24,7 @@ function open(folder: Descriptor, name: string, path: string): Descriptor {
   try {
     return folder.openAt({ symlinkFollow: true }, name, { create: true, truncate: true }, { write: true });
   } catch (error) {
-    // The error case of a WIT `result` is thrown with the case as its payload.
+    // The error of a WIT `result` is thrown, with the error as its payload.
     const { payload } = error as { payload: ErrorCode };
     if (REFUSALS.includes(payload)) {
       throw new Denied(`${path} cannot be written (${payload}); grant its directory with access = "write"`);

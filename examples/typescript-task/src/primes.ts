@@ -1,6 +1,6 @@
-// The work itself: knows no host, and so is tested anywhere.
+// The work itself. It needs no host, so its tests run anywhere.
 
-/** This task's own keys of the context. */
+/** This task's keys of the context. */
 export interface Order {
   below: number;
   rounds: number;
@@ -8,10 +8,10 @@ export interface Order {
   notify: string | undefined;
 }
 
-/** The context is not what this task takes. Trying again will not mend it. */
+/** The context has the wrong shape. A retry cannot fix that. */
 export class BadContext extends Error {}
 
-/** Other keys are left alone: the host has its own there. */
+/** Other keys are ignored: some are the host's. */
 export function orderOf(context: Record<string, unknown>): Order {
   return {
     below: wholeNumber(context, "below", 0, 1000),
@@ -49,7 +49,7 @@ export function countPrimes(below: number): number {
   return primes;
 }
 
-/** One name for each slot, so that a second run of it overwrites its report and adds none. */
+/** One name for each slot: a repeated run overwrites its report. */
 export function reportFile(folder: string, slot: string): string {
   return `${folder.replace(/\/+$/, "")}/primes-${slot.replaceAll(":", "-")}.json`;
 }

@@ -1,5 +1,5 @@
-// The task as Campanile calls it: the exports of the world in wit/, and what they need of the host.
-// `./build` makes the types of the interfaces out of wit/.
+// The functions that Campanile calls: the exports of the world in wit/.
+// `./build` generates the types of the interfaces from wit/.
 
 import { attempt, executionId, isRecovery, reportProgress } from "campanile:task/run-info@0.1.0";
 import type { Completion, Failure } from "campanile:task/types@0.1.0";
@@ -8,21 +8,21 @@ import { log } from "wasi:logging/logging@0.1.0-draft";
 import { Denied, writeFile } from "./files.js";
 import { BadContext, countPrimes, orderOf, reportFile } from "./primes.js";
 
-/** What is written and sent. */
+/** The result that is written and sent. */
 interface Report {
   below: number;
   primes: number;
   slot: string;
 }
 
-/** What goes on the record. */
+/** The output that the host records. */
 interface Result extends Report {
   is_recovery: boolean;
   attempt: number;
 }
 
 export const describe = {
-  /** Called without any capability when the file is loaded. A proposal: it grants nothing. */
+  /** The host calls this when it loads the file, without any capability. A proposal grants nothing. */
   describe(): string {
     return JSON.stringify({
       name: "typescript-task",
@@ -34,12 +34,12 @@ export const describe = {
 };
 
 export const task = {
-  /** May be async, although the contract is not: the engine waits for the promise. */
+  /** May be async: the engine waits for the promise. */
   async run(_task: string, context: string): Promise<Completion> {
     try {
       return { output: JSON.stringify(await work(JSON.parse(context))) };
     } catch (error) {
-      // What is thrown becomes the `failure` of the contract.
+      // A thrown value becomes the `failure` of the contract.
       throw failureOf(error);
     }
   },
@@ -47,7 +47,7 @@ export const task = {
 
 async function work(context: Record<string, unknown>): Promise<Result> {
   const order = orderOf(context);
-  // The same for every run of this launch, however late it is.
+  // The slot is the same for every run of this launch, however late the run is.
   const slot = String(context["original_scheduled_time"]);
   if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this one does its work again`);
   let primes = 0;
@@ -58,7 +58,7 @@ async function work(context: Record<string, unknown>): Promise<Result> {
     if (percent > told) reportProgress((told = percent), `${round} of ${order.rounds} rounds`);
   }
   log("info", "", `${primes} primes below ${order.below}`);
-  // What stays in the world says nothing of the run that made it: a second run leaves the same.
+  // The result does not depend on the run, so a repeated run leaves the same result.
   const report: Report = { below: order.below, primes, slot };
   if (order.report) writeFile(reportFile(order.report, slot), JSON.stringify(report));
   if (order.notify) await post(order.notify, report);
@@ -68,7 +68,7 @@ async function work(context: Record<string, unknown>): Promise<Result> {
 async function post(url: string, report: Report): Promise<void> {
   const answer = await fetch(url, {
     method: "POST",
-    // The same for every run of this launch, so that the receiver can drop what it has already.
+    // The id is the same for every run of this launch: the receiver recognises a repetition.
     headers: { "content-type": "application/json", "idempotency-key": executionId() },
     body: JSON.stringify(report),
   });

@@ -1,16 +1,16 @@
-//! Counts primes: an ordinary program. Its context comes on stdin, and its one line on stdout is the output.
+//! Counts primes: an ordinary program. It reads its context from stdin and prints its output on stdout.
 
 const std = @import("std");
 
 const primes = @import("primes.zig");
 
-/// The exit code for a context that is not what this task takes. Every code but 0 is a failure.
+/// The exit code for a context of the wrong shape. Every code but 0 is a failure.
 const bad_context = 65;
 
-/// What the host puts into every context.
+/// The keys that the host sets in every context.
 const Facts = struct {
     is_recovery: bool = false,
-    /// The same for every run of this launch, however late it is.
+    /// The slot is the same for every run of this launch, however late the run is.
     original_scheduled_time: []const u8 = "",
     attempt: u32 = 1,
 };
@@ -21,7 +21,7 @@ pub fn main(init: std.process.Init) !u8 {
     var stdin = std.Io.File.stdin().reader(init.io, &buffer);
     const context = try stdin.interface.allocRemaining(arena, .unlimited);
 
-    // The last line on stderr goes on the record as the reason.
+    // The last line on stderr is recorded as the message.
     const order = primes.Order.of(arena, context) catch |trouble| {
         std.debug.print("the context: {s}: `below` and `rounds` are whole numbers, `report` is a path\n", .{@errorName(trouble)});
         return bad_context;
@@ -36,7 +36,7 @@ pub fn main(init: std.process.Init) !u8 {
         };
     }
     if (order.report) |folder| {
-        // What stays in the world says nothing of the run that made it: a second run leaves the same.
+        // The result does not depend on the run, so a repeated run leaves the same result.
         const report = try std.json.Stringify.valueAlloc(arena, .{
             .below = order.below,
             .primes = found,
@@ -59,7 +59,7 @@ pub fn main(init: std.process.Init) !u8 {
     return 0;
 }
 
-/// Zig takes the first granted directory for the current one, so the one that `path` lies in is looked for here.
+/// Zig uses the first granted directory as the current one, so this searches the one that contains `path`.
 fn writeFile(init: std.process.Init, path: []const u8, data: []const u8) !void {
     for (init.preopens.map.keys(), 0..) |name, descriptor| {
         const folder = std.mem.trimEnd(u8, name, "/");

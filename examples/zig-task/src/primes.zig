@@ -1,12 +1,12 @@
-//! The work itself: knows no host, and so is tested anywhere.
+//! The work itself. It needs no host, so its tests run anywhere.
 
 const std = @import("std");
 
-/// This task's own keys of the context. Others are left alone: the host has its own there.
+/// This task's keys of the context. It ignores other keys: some are the host's.
 pub const Order = struct {
     below: usize = 1000,
     rounds: u64 = 1,
-    /// The folder of reports, as the sandbox shows it.
+    /// The folder of reports in the sandbox.
     report: ?[]const u8 = null,
 
     pub fn of(arena: std.mem.Allocator, context: []const u8) !Order {
@@ -30,7 +30,7 @@ pub fn count(gpa: std.mem.Allocator, below: usize) !usize {
     return primes;
 }
 
-/// One name for each slot, so that a second run of it overwrites its report and adds none.
+/// One name for each slot: a repeated run overwrites its report.
 pub fn reportFile(arena: std.mem.Allocator, folder: []const u8, slot: []const u8) ![]const u8 {
     const name = try arena.dupe(u8, slot);
     std.mem.replaceScalar(u8, name, ':', '-');

@@ -1,0 +1,120 @@
+//! The table of crates in ARCHITECTURE.md is what cargo builds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::repository;
+
+/// Crates by name, each with the names of what it depends on in a build, optional dependencies left out.
+type Dependencies = BTreeMap<String, BTreeSet<String>>;
+
+/// What `campanile-testkit` must build without.
+const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
+
+/// The members of the workspace but for the tests.
+fn dependencies() -> Dependencies {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(repository())
+        .output()
+        .expect("cargo");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    list(&metadata["packages"])
+        .iter()
+        .filter(|package| package["name"] != "campanile-tests")
+        .map(|package| {
+            let built = list(&package["dependencies"])
+                .into_iter()
+                .filter(|it| it["kind"].is_null() && it["optional"] == false)
+                .map(|it| text(&it["name"]))
+                .collect();
+            (text(&package["name"]), built)
+        })
+        .collect()
+}
+
+/// The names between backquotes.
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The rows of the table: a crate, its folder, the crates it may name, and what it alone depends on.
+fn layers() -> Vec<(String, String, BTreeSet<String>, Vec<String>)> {
+    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("the map");
+    let mut above = BTreeSet::new();
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("| `campanile")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, name, folder, may_name, alone, _] = cells.as_slice() else {
+            panic!("a row of four cells: {line}");
+        };
+        let [name, folder] = [quoted(name).remove(0), quoted(folder).remove(0)];
+        let may_name = match *may_name {
+            "all of the above" => above.clone(),
+            some => quoted(some).into_iter().collect(),
+        };
+        above.insert(name.clone());
+        rows.push((name, folder, may_name, quoted(alone)));
+    }
+    rows
+}
+
+#[test]
+fn the_table_of_crates_is_what_cargo_builds() {
+    let dependencies = dependencies();
+    let layers = layers();
+    let listed: BTreeSet<&String> = layers.iter().map(|row| &row.0).collect();
+    assert_eq!(listed, dependencies.keys().collect());
+    let mut lower = BTreeSet::new();
+    for (name, folder, may_name, alone) in &layers {
+        let manifest = repository().join(folder).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).expect(folder);
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{folder}");
+        let named: BTreeSet<String> = dependencies[name]
+            .iter()
+            .filter(|other| listed.contains(other))
+            .cloned()
+            .collect();
+        assert!(named.is_subset(may_name), "{name} names {named:?}");
+        let unused: Vec<&String> = may_name.difference(&named).collect();
+        assert!(
+            unused.is_empty() || may_name.len() == lower.len(),
+            "{name} names no {unused:?}"
+        );
+        assert!(named.is_subset(&lower), "{name} stands below what it names");
+        lower.insert(name.clone());
+        for outside in alone {
+            let by: Vec<&String> = dependencies
+                .iter()
+                .filter(|(_, built)| built.contains(outside))
+                .map(|(by, _)| by)
+                .collect();
+            assert_eq!(by, [name], "crates that depend on {outside}");
+        }
+    }
+}
+
+#[test]
+fn a_test_of_a_task_builds_no_database_and_no_command_line() {
+    let dependencies = dependencies();
+    let mut reached = BTreeSet::new();
+    let mut next = vec!["campanile-testkit".to_owned()];
+    while let Some(name) = next.pop() {
+        if reached.insert(name.clone()) {
+            next.extend(dependencies.get(&name).into_iter().flatten().cloned());
+        }
+    }
+    assert!(reached.contains("campanile-sandbox"), "{reached:?}");
+    for never in NOT_FOR_TESTS_OF_TASKS {
+        assert!(!reached.contains(never), "campanile-testkit builds {never}");
+    }
+}
