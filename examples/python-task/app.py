@@ -48,12 +48,12 @@ def work(context: dict) -> dict:
     slot = context["original_scheduled_time"]
     if run_info.is_recovery():
         log(Level.WARN, "", f"an earlier run for {slot} was lost; this one does its work again")
-    told = 0
+    reported = 0
     for done in range(1, order.rounds + 1):
         primes = count_primes(order.below)
-        if (percent := done * 100 // order.rounds) > told:
+        if (percent := done * 100 // order.rounds) > reported:
             run_info.report_progress(percent, f"{done} of {order.rounds} rounds")
-            told = percent
+            reported = percent
     log(Level.INFO, "", f"{primes} primes below {order.below}")
     # The result does not depend on the run, so a repeated run leaves the same result.
     result = {"below": order.below, "primes": primes, "slot": slot}

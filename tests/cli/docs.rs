@@ -84,6 +84,8 @@ pages! {
     schedules: "docs/src/guides/schedules.md",
     testing_tasks: "docs/src/guides/testing-tasks.md",
     versions: "docs/src/guides/versions.md",
+    configuration_reference: "docs/src/reference/configuration.md",
+    exit_codes: "docs/src/reference/exit-codes.md",
     tutorial_in_python: "docs/src/tutorial/python.md",
     tutorial_in_rust: "docs/src/tutorial/rust.md",
 }

@@ -84,12 +84,12 @@ fn work(context: &Value) -> Result<Value, Failure> {
 
 fn count(order: &Order) -> usize {
     let mut primes = 0;
-    let mut told = 0;
+    let mut reported = 0;
     for round in 1..=u64::from(order.rounds) {
         primes = count_primes(order.below);
         let percent = (round * 100 / u64::from(order.rounds)) as u8;
-        if percent > told {
-            told = percent;
+        if percent > reported {
+            reported = percent;
             let message = format!("{round} of {} rounds", order.rounds);
             run_info::report_progress(Some(percent), &message);
         }

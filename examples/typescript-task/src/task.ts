@@ -51,11 +51,11 @@ async function work(context: Record<string, unknown>): Promise<Result> {
   const slot = String(context["original_scheduled_time"]);
   if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this one does its work again`);
   let primes = 0;
-  let told = 0;
+  let reported = 0;
   for (let round = 1; round <= order.rounds; round++) {
     primes = countPrimes(order.below);
     const percent = Math.floor((round / order.rounds) * 100);
-    if (percent > told) reportProgress((told = percent), `${round} of ${order.rounds} rounds`);
+    if (percent > reported) reportProgress((reported = percent), `${round} of ${order.rounds} rounds`);
   }
   log("info", "", `${primes} primes below ${order.below}`);
   // The result does not depend on the run, so a repeated run leaves the same result.
