@@ -105,7 +105,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
 
     let tried = tower.ok(five(&["--dry-run"]));
     let expected = format!(
-        "5 slots from {FIRST} to {FIFTH}, 5 of which have succeeded or are under way and are left alone\n"
+        "5 slots from {FIRST} to {FIFTH}, 5 of which are left alone: they succeeded, are not over, or were skipped by a person\n"
     );
     assert_eq!(tried, expected);
     let forced = tower.run(five(&["--force", "--spread", "5ms"]));

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::Engine;
-use campanile_engine::backfill::{self, Asked, BackfillError, Survey, UNFINISHED_MAX};
-use campanile_engine::schedules::{self as orders, ScheduleError, Trigger, Wanted};
+use campanile_engine::backfill::{
+    self, BackfillError, BackfillPreview, BackfillRequest, UNFINISHED_MAX,
+};
+use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Wanted};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind};
 use campanile_schedule::policy::{Overlap, Policies};
@@ -24,6 +26,7 @@ use crate::fixtures::at;
 use crate::serving::{NOOP, settings, start};
 
 mod cancel;
+mod skipped;
 mod undecided;
 
 on_both!(
@@ -74,7 +77,7 @@ impl Tower {
             context: Map::new(),
         };
         let mut tx = self.test.write().await;
-        orders::add(&mut tx, &wanted, Origin::Operator, self.clock.now())
+        schedule_admin::add(&mut tx, &wanted, Origin::Operator, self.clock.now())
             .await
             .unwrap();
         tx.commit().await.unwrap();
@@ -85,19 +88,19 @@ impl Tower {
         engine
     }
 
-    async fn survey(&self, asked: &Asked<'_>) -> Result<Survey, ScheduleError> {
+    async fn preview(&self, asked: &BackfillRequest<'_>) -> Result<BackfillPreview, ScheduleError> {
         let mut tx = self.test.read().await;
-        backfill::survey(&mut tx, "bell", asked, self.clock.now()).await
+        backfill::preview(&mut tx, "bell", asked, self.clock.now()).await
     }
 
-    async fn begin(&self, asked: &Asked<'_>) -> Survey {
-        let survey = self.survey(asked).await.unwrap();
+    async fn begin(&self, asked: &BackfillRequest<'_>) -> BackfillPreview {
+        let preview = self.preview(asked).await.unwrap();
         let mut tx = self.test.write().await;
-        backfill::begin(&mut tx, &survey, asked, self.clock.now())
+        backfill::begin(&mut tx, &preview, asked, self.clock.now())
             .await
             .unwrap();
         tx.commit().await.unwrap();
-        survey
+        preview
     }
 
     async fn seen(&self, id: BackfillId) -> (Backfill, LaunchTotals) {
@@ -112,7 +115,7 @@ impl Tower {
 
     async fn schedule(&self) -> Schedule {
         let mut tx = self.test.read().await;
-        orders::find(&mut tx, "bell").await.unwrap()
+        schedule_admin::find(&mut tx, "bell").await.unwrap()
     }
 
     /// The launches of backfills, by slot.
@@ -141,7 +144,7 @@ impl Tower {
             until: None,
         };
         let mut tx = self.test.write().await;
-        orders::pause(&mut tx, "bell", pause, self.clock.now())
+        schedule_admin::pause(&mut tx, "bell", pause, self.clock.now())
             .await
             .unwrap();
         tx.commit().await.unwrap();
@@ -175,8 +178,8 @@ fn ago(minutes: u64) -> Timestamp {
     at(0).minus(Duration::from_secs(60 * minutes))
 }
 
-fn asked(number: u128, from: u64, to: u64) -> Asked<'static> {
-    Asked {
+fn asked(number: u128, from: u64, to: u64) -> BackfillRequest<'static> {
+    BackfillRequest {
         id: id(number),
         from: ago(from),
         to: ago(to),
@@ -200,9 +203,9 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
 ) {
     let tower = Tower::new(test, Overlap::Skip).await;
     let before = tower.schedule().await.state;
-    let survey = tower.begin(&asked(1, 5, 3)).await;
-    assert_eq!((survey.slots, survey.slots_skipped), (3, 0));
-    assert_eq!((survey.first, survey.last), (ago(5), ago(3)));
+    let preview = tower.begin(&asked(1, 5, 3)).await;
+    assert_eq!((preview.slots, preview.slots_skipped), (3, 0));
+    assert_eq!((preview.first, preview.last), (ago(5), ago(3)));
     tower.until_over(id(1), 10).await;
 
     let rows = tower.rows().await;
@@ -245,7 +248,7 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
 
 async fn launches_keep_their_distance(test: TestDb) {
     let tower = Tower::new(test, Overlap::Allow).await;
-    let spread = Asked {
+    let spread = BackfillRequest {
         spread: Duration::from_secs(10),
         ..asked(1, 3, 1)
     };
@@ -264,8 +267,8 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
     let tower = Tower::new(test, Overlap::Allow).await;
     tower.begin(&asked(1, 5, 3)).await;
     tower.until_over(id(1), 10).await;
-    let survey = tower.begin(&asked(2, 6, 1)).await;
-    assert_eq!((survey.slots, survey.slots_skipped), (6, 3));
+    let preview = tower.begin(&asked(2, 6, 1)).await;
+    assert_eq!((preview.slots, preview.slots_skipped), (6, 3));
     tower.until_over(id(2), 10).await;
     let (second, ends) = tower.seen(id(2)).await;
     assert_eq!((second.launched, second.slots_skipped), (3, 3));
@@ -283,17 +286,17 @@ async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
         }
     );
     tower.test.execute(&failed).await;
-    let survey = tower.begin(&asked(3, 6, 1)).await;
-    assert_eq!(survey.slots_skipped, 5);
+    let preview = tower.begin(&asked(3, 6, 1)).await;
+    assert_eq!(preview.slots_skipped, 5);
     tower.until_over(id(3), 10).await;
     assert_eq!(tower.seen(id(3)).await.0.launched, 1);
 
-    let forced = Asked {
+    let forced = BackfillRequest {
         forced: true,
         ..asked(4, 6, 1)
     };
-    let survey = tower.begin(&forced).await;
-    assert_eq!((survey.slots, survey.slots_skipped), (6, 0));
+    let preview = tower.begin(&forced).await;
+    assert_eq!((preview.slots, preview.slots_skipped), (6, 0));
     tower.until_over(id(4), 10).await;
     let (fourth, ends) = tower.seen(id(4)).await;
     assert_eq!((fourth.launched, fourth.slots_skipped), (6, 0));
@@ -307,18 +310,18 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
     tower.clock.advance_to(slot);
     assert_eq!(tower.engine().intend(slot).await.unwrap().decisions, 1);
     for (number, forced, launched, slots_skipped) in [(1, false, 0, 1), (2, true, 1, 0)] {
-        let here = Asked {
+        let here = BackfillRequest {
             from: slot,
             to: slot,
             forced,
             ..asked(number, 0, 0)
         };
-        let survey = tower.begin(&here).await;
+        let preview = tower.begin(&here).await;
         assert_eq!(
-            (survey.slots, survey.slots_skipped),
+            (preview.slots, preview.slots_skipped),
             (1, slots_skipped as u64)
         );
-        tower.engine().fill_back(slot).await.unwrap();
+        tower.engine().run_backfills(slot).await.unwrap();
         let (backfill, _) = tower.seen(here.id).await;
         assert_eq!(
             (backfill.launched, backfill.slots_skipped),
@@ -333,13 +336,13 @@ async fn launches_by_hand_fill_nothing_back(test: TestDb) {
     let by_hand = at(60);
     tower.clock.advance_to(by_hand);
     let mut tx = tower.test.write().await;
-    orders::trigger(&mut tx, "bell", Trigger::default(), by_hand)
+    schedule_admin::trigger(&mut tx, "bell", Trigger::default(), by_hand)
         .await
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!(tower.engine().tick(by_hand).await.unwrap().finished, 1);
     let mut tx = tower.test.write().await;
-    orders::resume(&mut tx, "bell", "ada", false, by_hand)
+    schedule_admin::resume(&mut tx, "bell", "ada", false, by_hand)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -348,20 +351,24 @@ async fn launches_by_hand_fill_nothing_back(test: TestDb) {
     assert_eq!(tower.engine().tick(in_time).await.unwrap().finished, 1);
     // At the first of the two slots a launch by hand has succeeded, at the second that of the schedule.
     for (slot, slots_skipped) in [(by_hand, 0), (in_time, 1)] {
-        let here = Asked {
+        let here = BackfillRequest {
             from: slot,
             to: slot,
             ..asked(1, 0, 0)
         };
-        let survey = tower.survey(&here).await.unwrap();
-        assert_eq!((survey.slots, survey.slots_skipped), (1, slots_skipped));
+        let preview = tower.preview(&here).await.unwrap();
+        assert_eq!((preview.slots, preview.slots_skipped), (1, slots_skipped));
     }
 }
 
 async fn a_backfill_goes_on_where_a_host_left_off(test: TestDb) {
     let mut tower = Tower::new(test, Overlap::Allow).await;
     tower.begin(&asked(1, 150, 1)).await;
-    let filled = tower.engine().fill_back(tower.clock.now()).await.unwrap();
+    let filled = tower
+        .engine()
+        .run_backfills(tower.clock.now())
+        .await
+        .unwrap();
     assert_eq!(filled.launched, 100);
     tower.tick().await;
     let (before, _) = tower.seen(id(1)).await;
@@ -379,24 +386,24 @@ async fn a_backfill_goes_on_where_a_host_left_off(test: TestDb) {
 async fn the_same_id_launches_nothing_twice(test: TestDb) {
     let tower = Tower::new(test, Overlap::Allow).await;
     let request = asked(1, 5, 1);
-    let survey = tower.begin(&request).await;
+    let preview = tower.begin(&request).await;
     for over in [false, true] {
         if over {
             tower.until_over(id(1), 10).await;
         }
         let mut tx = tower.test.write().await;
-        let before = backfill::asked_before(&mut tx, "bell", &request).await;
+        let before = backfill::find_earlier(&mut tx, "bell", &request).await;
         assert_eq!(before.unwrap().map(|before| before.id), Some(id(1)));
-        let other = Asked {
+        let other = BackfillRequest {
             from: ago(6),
             ..request
         };
-        let refused = backfill::asked_before(&mut tx, "bell", &other).await;
+        let refused = backfill::find_earlier(&mut tx, "bell", &other).await;
         let refused = refused.unwrap_err().to_string();
         let difference = format!("--from {} instead of {}", ago(5), ago(6));
         assert!(refused.contains(&difference), "{refused}");
         // Two that ask in the same moment: the table knows.
-        let again = backfill::begin(&mut tx, &survey, &request, tower.clock.now()).await;
+        let again = backfill::begin(&mut tx, &preview, &request, tower.clock.now()).await;
         assert!(matches!(again, Err(ScheduleError::Db(_))), "{again:?}");
     }
     assert_eq!(tower.rows().await.len(), 5);
@@ -436,7 +443,11 @@ async fn many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too(tes
     tower.begin(&asked(1, 250, 1)).await;
     let mut most = 0;
     for _ in 0..100 {
-        tower.engine().fill_back(tower.clock.now()).await.unwrap();
+        tower
+            .engine()
+            .run_backfills(tower.clock.now())
+            .await
+            .unwrap();
         let (backfill, ends) = tower.seen(id(1)).await;
         assert!(ends.unfinished <= UNFINISHED_MAX, "{backfill:?}");
         most = most.max(ends.unfinished);
@@ -462,7 +473,7 @@ async fn hosts_that_look_at_once_do_not_launch_past_the_window(test: TestDb) {
     let tower = Tower::new(test, Overlap::Allow).await;
     tower.begin(&asked(1, 250, 1)).await;
     let now = tower.clock.now();
-    let looks = join_all((0..4).map(|_| tower.engine().fill_back(now))).await;
+    let looks = join_all((0..4).map(|_| tower.engine().run_backfills(now))).await;
     let launched: usize = looks.into_iter().map(|look| look.unwrap().launched).sum();
     let (backfill, ends) = tower.seen(id(1)).await;
     assert_eq!((launched, backfill.launched), (100, 100));
@@ -474,7 +485,7 @@ async fn a_removed_schedule_ends_its_backfills(test: TestDb) {
     tower.begin(&asked(1, 5, 1)).await;
     tower.tick().await;
     let mut tx = tower.test.write().await;
-    orders::remove(&mut tx, "bell", tower.clock.now())
+    schedule_admin::remove(&mut tx, "bell", tower.clock.now())
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -528,22 +539,23 @@ async fn an_edited_schedule_fills_back_by_the_rule_of_the_request(test: TestDb) 
     let sql = "SELECT DISTINCT CAST(schedule_revision AS TEXT) FROM launch";
     assert_eq!(tower.test.value(sql).await, "1");
     // One that is asked for now has the slots of now.
-    assert_eq!(tower.survey(&asked(2, 119, 0)).await.unwrap().slots, 2);
+    assert_eq!(tower.preview(&asked(2, 119, 0)).await.unwrap().slots, 2);
 }
 
 async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
     let tower = Tower::new(test, Overlap::Skip).await;
-    let refused = async |asked: &Asked<'_>| tower.survey(asked).await.unwrap_err().to_string();
+    let refused =
+        async |asked: &BackfillRequest<'_>| tower.preview(asked).await.unwrap_err().to_string();
     let told = refused(&asked(1, 1, 2)).await;
     assert!(told.contains("would end before it begins"), "{told}");
-    let future = Asked {
+    let future = BackfillRequest {
         from: at(60),
         to: at(120),
         ..asked(1, 0, 0)
     };
     let told = refused(&future).await;
     assert!(told.contains("is in the future"), "{told}");
-    let between = Asked {
+    let between = BackfillRequest {
         from: ago(2).plus(Duration::from_secs(1)),
         to: ago(1).minus(Duration::from_secs(1)),
         ..asked(1, 0, 0)
@@ -552,13 +564,13 @@ async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
     let next = format!("the next one after that is {}", ago(1));
     assert!(told.ends_with(&next), "{told}");
     let reserved: Map<_, _> = [("attempt".to_owned(), 1.into())].into_iter().collect();
-    let reserved = Asked {
+    let reserved = BackfillRequest {
         context: Some(&reserved),
         ..asked(1, 2, 1)
     };
     let told = refused(&reserved).await;
     assert!(told.contains("attempt"), "{told}");
-    let long = Asked {
+    let long = BackfillRequest {
         from: Timestamp::EPOCH,
         ..asked(1, 0, 0)
     };
@@ -572,7 +584,7 @@ async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
         .await;
     for name in ["chain", "start"] {
         let mut tx = tower.test.read().await;
-        let told = backfill::survey(&mut tx, name, &asked(1, 5, 1), at(5)).await;
+        let told = backfill::preview(&mut tx, name, &asked(1, 5, 1), at(5)).await;
         let is_refused = matches!(
             told,
             Err(ScheduleError::Backfill(BackfillError::NoClock(_)))
@@ -580,10 +592,10 @@ async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
         assert!(is_refused, "{told:?}");
     }
     // A slot of the future is the schedule's own, also when the span goes on into it.
-    let into_the_future = Asked {
+    let into_the_future = BackfillRequest {
         to: at(600),
         ..asked(1, 1, 0)
     };
-    let survey = tower.survey(&into_the_future).await.unwrap();
-    assert_eq!((survey.slots, survey.last), (2, at(0)));
+    let preview = tower.preview(&into_the_future).await.unwrap();
+    assert_eq!((preview.slots, preview.last), (2, at(0)));
 }

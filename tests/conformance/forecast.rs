@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::definition;
-use campanile_engine::forecast::{Outage, Question, Row, Takes, Tower, record};
+use campanile_engine::forecast::{
+    DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot, snapshot,
+};
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ScheduleId;
@@ -26,7 +28,7 @@ on_both!(
 );
 
 /// How long every run takes.
-const TAKES: Duration = Duration::from_secs(7 * 60);
+const RUN_DURATION: Duration = Duration::from_secs(7 * 60);
 const STEP: Duration = Duration::from_secs(30);
 const PLACES: usize = 64;
 
@@ -88,7 +90,7 @@ async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
         from: clock_at("02:00"),
         to: clock_at("05:00"),
     };
-    let question = Question {
+    let question = ForecastRequest {
         from: clock.now(),
         to: clock_at("06:00"),
         outages: vec![outage],
@@ -157,17 +159,20 @@ fn settings() -> Settings {
 }
 
 /// Where everything stands, with what its runs take.
-async fn stand(test: &TestDb, now: Timestamp) -> Tower {
+async fn stand(test: &TestDb, now: Timestamp) -> SystemSnapshot {
     let mut tx = test.read().await;
-    let learned = record::learn(&mut tx).await.unwrap();
-    let (mut tower, left_out) = record::read(&mut tx, &settings(), &learned, now)
+    let learned = snapshot::learn(&mut tx).await.unwrap();
+    let (mut tower, left_out) = snapshot::read(&mut tx, &settings(), &learned, now)
         .await
         .unwrap();
     assert_eq!(left_out, []);
-    assert_eq!(tower.places, PLACES);
+    assert_eq!(tower.capacity, PLACES);
     for schedule in &mut tower.schedules {
-        assert_eq!(schedule.takes, Takes::learned(Vec::new()));
-        schedule.takes = Takes::learned(vec![TAKES]);
+        assert_eq!(
+            schedule.duration_estimate,
+            DurationEstimate::from_durations(Vec::new())
+        );
+        schedule.duration_estimate = DurationEstimate::from_durations(vec![RUN_DURATION]);
     }
     tower
 }
@@ -197,7 +202,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     id
 }
 
-/// A host whose runs take [`TAKES`].
+/// A host whose runs take [`RUN_DURATION`].
 struct Host<'a> {
     test: &'a TestDb,
     clock: &'a Clock,
@@ -216,7 +221,7 @@ impl Host<'_> {
 
     async fn step(&mut self) {
         let now = self.clock.now();
-        let is_over = |(began, _): &mut (Timestamp, Held)| began.plus(TAKES) <= now;
+        let is_over = |(began, _): &mut (Timestamp, Held)| began.plus(RUN_DURATION) <= now;
         let ends = self.held.extract_if(.., is_over);
         let end = RunEnd::Succeeded { output: None };
         let ends: Vec<_> = ends
@@ -369,14 +374,14 @@ async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let settings = serving::settings(3);
-    let learned = record::learn(&mut tx).await.unwrap();
-    let (tower, _) = record::read(&mut tx, &settings, &learned, at(31))
+    let learned = snapshot::learn(&mut tx).await.unwrap();
+    let (tower, _) = snapshot::read(&mut tx, &settings, &learned, at(31))
         .await
         .unwrap();
     let going_on = tower
         .schedules
         .iter()
-        .flat_map(|schedule| &schedule.going_on);
+        .flat_map(|schedule| &schedule.unfinished);
     let going_on: Vec<_> = going_on
         .map(|on| (on.launch.id, on.launch.status, on.started_at, on.retry_at))
         .collect();
@@ -390,5 +395,5 @@ async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
         ]
     );
     // The host gave no sign of life for longer than its lease: one is assumed all the same.
-    assert_eq!(tower.places, 3);
+    assert_eq!(tower.capacity, 3);
 }

@@ -1,6 +1,6 @@
 //! What is kept of sidecars, and what is forgotten of files that are gone.
 
-use campanile_engine::schedules::{ScheduleError, known_package};
+use campanile_engine::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
 use campanile_store::Tx;
 use campanile_store::hosts;

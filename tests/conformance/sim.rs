@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::Work;
-use campanile_engine::backfill::{self, Asked};
-use campanile_engine::schedules::{self as orders, ScheduleError, Skip, Trigger};
+use campanile_engine::backfill::{self, BackfillRequest};
+use campanile_engine::schedule_admin::{self, ScheduleError, Skip, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_sandbox::Sandbox;
@@ -172,7 +172,7 @@ impl Tower {
             49..54 => self.pause_or_resume().await,
             54..56 => self.remove().await,
             56..62 => self.trigger().await,
-            62..64 => self.fill_back().await,
+            62..64 => self.run_backfills().await,
             64..67 => self.host_dies(),
             67 => self.skip().await,
             68..74 => self.host_starts().await,
@@ -235,7 +235,7 @@ impl Tower {
         let host = &mut self.hosts[place];
         host.engine.recover(now).await.unwrap();
         while host.engine.intend(now).await.unwrap().more {}
-        while host.engine.fill_back(now).await.unwrap().more {}
+        while host.engine.run_backfills(now).await.unwrap().has_more {}
         host.engine.release(now).await.unwrap();
         let mut begun = 0;
         if host.held.len() < settings().runs_max {
@@ -256,8 +256,8 @@ impl Tower {
         let name = format!("bell-{}", self.model.schedules.len());
         let wanted = wanted(&name, &said);
         let now = self.now();
-        let added = orders::change(&self.test.db, async |tx| {
-            orders::add(tx, &wanted, Origin::Operator, now).await
+        let added = schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::add(tx, &wanted, Origin::Operator, now).await
         })
         .await;
         match added {
@@ -291,9 +291,9 @@ impl Tower {
         let name = self.model.schedules[place].name.clone();
         let wanted = wanted(&name, &said);
         let now = self.now();
-        let edited = orders::change(&self.test.db, async |tx| {
-            let schedule = orders::find(tx, &name).await?;
-            orders::revise(tx, &schedule, &wanted, Origin::Operator, now).await
+        let edited = schedule_admin::change(&self.test.db, async |tx| {
+            let schedule = schedule_admin::find(tx, &name).await?;
+            schedule_admin::revise(tx, &schedule, &wanted, Origin::Operator, now).await
         })
         .await;
         match edited {
@@ -319,16 +319,16 @@ impl Tower {
             note: Some("for a while"),
             until,
         };
-        let paused = orders::change(&self.test.db, async |tx| {
-            orders::pause(tx, &name, pause, now).await
+        let paused = schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::pause(tx, &name, pause, now).await
         })
         .await;
         if paused.is_ok() {
             self.did("pause");
             return "a schedule was paused";
         }
-        let resumed = orders::change(&self.test.db, async |tx| {
-            orders::resume(tx, &name, "the sequence", catch_up, now).await
+        let resumed = schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::resume(tx, &name, "the sequence", catch_up, now).await
         })
         .await;
         match resumed {
@@ -346,8 +346,8 @@ impl Tower {
         };
         let name = self.model.schedules[place].name.clone();
         let now = self.now();
-        orders::change(&self.test.db, async |tx| {
-            orders::remove(tx, &name, now).await
+        schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::remove(tx, &name, now).await
         })
         .await
         .unwrap();
@@ -368,8 +368,8 @@ impl Tower {
             overlap: (allows && self.one_in(2)).then_some(Overlap::BufferOne),
             ..Trigger::default()
         };
-        let triggered = orders::change(&self.test.db, async |tx| {
-            orders::trigger(tx, &name, trigger, now).await
+        let triggered = schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::trigger(tx, &name, trigger, now).await
         })
         .await;
         match triggered {
@@ -378,13 +378,13 @@ impl Tower {
         }
     }
 
-    async fn fill_back(&mut self) -> &'static str {
+    async fn run_backfills(&mut self) -> &'static str {
         let Some(place) = self.any_living() else {
             return "no schedule to fill back";
         };
         let name = self.model.schedules[place].name.clone();
         let now = self.now();
-        let asked = Asked {
+        let asked = BackfillRequest {
             id: BackfillId(uuid::Uuid::from_u128(self.random.random())),
             from: now.minus(self.seconds(600)),
             to: now,
@@ -393,8 +393,8 @@ impl Tower {
             context: None,
             by: "the sequence",
         };
-        let begun = orders::change(&self.test.db, async |tx| {
-            let survey = backfill::survey(tx, &name, &asked, now).await?;
+        let begun = schedule_admin::change(&self.test.db, async |tx| {
+            let survey = backfill::preview(tx, &name, &asked, now).await?;
             backfill::begin(tx, &survey, &asked, now).await
         })
         .await;
@@ -420,8 +420,8 @@ impl Tower {
             by: "the sequence",
             undo: false,
         };
-        let skipped = orders::change(&self.test.db, async |tx| {
-            orders::skip(tx, &name, skip, now).await
+        let skipped = schedule_admin::change(&self.test.db, async |tx| {
+            schedule_admin::skip(tx, &name, skip, now).await
         })
         .await;
         match skipped {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_engine::schedules::{self as orders, Trigger};
+use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Keep, Overlap, Policies, Turn};
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -87,7 +87,7 @@ impl Stage {
             ..Trigger::default()
         };
         let mut tx = self.test.write().await;
-        let triggered = orders::trigger(&mut tx, "bell-1", trigger, self.clock.now()).await;
+        let triggered = schedule_admin::trigger(&mut tx, "bell-1", trigger, self.clock.now()).await;
         tx.commit().await.unwrap();
         triggered.unwrap().turn
     }

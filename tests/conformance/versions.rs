@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use campanile_engine::approval::{self, Decided, Entry, Order, PackageError};
+use campanile_engine::approval::{
+    self, Attribution, PackageError, VersionAdmission, VersionChange,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_package::requests::list_requests;
@@ -30,7 +32,7 @@ on_both!(
     a_rollback_and_the_file_it_keeps_out_at_once_leave_the_former_version_in_force,
 );
 
-const ADA: Order<'_> = Order {
+const ADA: Attribution<'_> = Attribution {
     by: "ada",
     note: Some("looked at it"),
 };
@@ -74,7 +76,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
     let decision = package_versions::decision(tx, PACKAGE, &package.digest)
         .await
         .unwrap();
-    let entry = approval::entry(row.as_ref(), decision, &package);
+    let entry = approval::admission(row.as_ref(), decision, &package);
     let loaded = LoadedPackage {
         name: PACKAGE,
         digest: &package.digest,
@@ -88,10 +90,10 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         },
     };
     match entry {
-        Entry::Taken => packages::publish(tx, host, &loaded, now).await.unwrap(),
+        VersionAdmission::Active => packages::publish(tx, host, &loaded, now).await.unwrap(),
         _ => packages::set_pending(tx, &loaded, now).await.unwrap(),
     }
-    entry == Entry::Taken
+    entry == VersionAdmission::Active
 }
 
 /// The same in a transaction of its own, at the first host.
@@ -131,21 +133,29 @@ async fn decisions(test: &TestDb) -> Vec<(String, Option<VersionDecision>)> {
     all.unwrap().into_iter().map(version).collect()
 }
 
-async fn roll_back(test: &TestDb, to: Option<&str>, now: u64) -> Result<Decided, PackageError> {
+async fn roll_back(
+    test: &TestDb,
+    to: Option<&str>,
+    now: u64,
+) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
     let decided = approval::roll_back(&mut tx, PACKAGE, to, ADA, at(now)).await?;
     tx.commit().await?;
     Ok(decided)
 }
 
-async fn approve(test: &TestDb, digest: Option<&str>, now: u64) -> Result<Decided, PackageError> {
+async fn approve(
+    test: &TestDb,
+    digest: Option<&str>,
+    now: u64,
+) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
     let decided = approval::approve(&mut tx, PACKAGE, digest, ADA, at(now)).await?;
     tx.commit().await?;
     Ok(decided)
 }
 
-async fn reject(test: &TestDb, now: u64) -> Result<Decided, PackageError> {
+async fn reject(test: &TestDb, now: u64) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
     let decided = approval::reject(&mut tx, PACKAGE, None, ADA, at(now)).await?;
     tx.commit().await?;
@@ -398,7 +408,7 @@ async fn what_is_approved_without_a_digest_is_what_alone_could_be_meant(test: Te
     assert!(unclear.hint().contains(&command), "{}", unclear.hint());
     let other = approve(&test, Some(looked_at.short()), 4).await;
     assert!(
-        matches!(other, Err(PackageError::NotHeld { .. })),
+        matches!(other, Err(PackageError::NotPending { .. })),
         "{other:?}"
     );
     assert_eq!(state(&test).await, before);
@@ -410,7 +420,7 @@ async fn what_an_order_puts_in_force_says_what_it_is_denied(test: TestDb) {
     two_hosts(&test).await;
     drop_file(&test, "one", 1).await;
     drop_file(&test, "asks 2", 2).await;
-    let denied = |decided: Decided| list_requests(&decided.denied);
+    let denied = |decided: VersionChange| list_requests(&decided.denied);
     assert_eq!(
         denied(reject(&test, 3).await.unwrap()),
         "",
@@ -479,7 +489,7 @@ async fn an_approval_and_a_new_file_at_once_leave_one_version_in_force(test: Tes
         let (approved, ()) = tokio::join!(approve(&test, None, now + 1), host);
         match approved {
             Ok(_) => before += 1,
-            Err(PackageError::NothingHeld(_)) => after += 1,
+            Err(PackageError::NothingPending(_)) => after += 1,
             Err(other) => panic!("{other}"),
         }
         // Whoever came last, the newest file is in force and nothing waits.

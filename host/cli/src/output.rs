@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::config::ConfigError;
 use campanile_engine::StartError;
 use campanile_engine::approval::PackageError;
-use campanile_engine::schedules::ScheduleError;
+use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::text::printable;
 use campanile_package::requests::{Request, sidecar_lines};
 use campanile_schedule::policy::PolicyError;

@@ -26,13 +26,13 @@ use campanile_store::{DbError, Tx, changes};
 
 /// What becomes of the version that a file in a folder holds.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry {
+pub enum VersionAdmission {
     /// It is in force, or comes in force now.
-    Taken,
+    Active,
     /// It asks for this, which is neither granted nor asked for by the version in force: it waits for a person.
-    Waits(Vec<Request>),
+    Pending(Vec<Request>),
     /// A person decided against it.
-    KeptOut(VersionDecision),
+    Blocked(VersionDecision),
 }
 
 /// Pure: what becomes of `new`, about which a person decided `decision`, where `row` says what is in force.
@@ -40,29 +40,29 @@ pub enum Entry {
 /// A package that is new altogether is taken, and a host without its grants denies its runs: nothing is put at risk,
 /// and the denial says what is missing. Of a package that is known, a version that asks for more than it is granted
 /// leaves the one before it in force.
-pub fn entry<A>(
+pub fn admission<A>(
     row: Option<&PackageRow>,
     decision: Option<VersionDecision>,
     new: &Package<A>,
-) -> Entry {
+) -> VersionAdmission {
     let in_force = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
     let Some((row, digest)) = in_force else {
-        return Entry::Taken;
+        return VersionAdmission::Active;
     };
     if *digest == new.digest {
-        return Entry::Taken;
+        return VersionAdmission::Active;
     }
     match decision {
-        Some(VersionDecision::Approved) => Entry::Taken,
-        Some(against) => Entry::KeptOut(against),
+        Some(VersionDecision::Approved) => VersionAdmission::Active,
+        Some(against) => VersionAdmission::Blocked(against),
         None => {
             let before = Manifest::from_stored(&row.name, &row.manifest);
             let beyond = new
                 .manifest
                 .additional_requests(&before, &new.sidecar.grants);
             match beyond.is_empty() {
-                true => Entry::Taken,
-                false => Entry::Waits(beyond),
+                true => VersionAdmission::Active,
+                false => VersionAdmission::Pending(beyond),
             }
         }
     }
@@ -78,12 +78,12 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
 
 /// Who orders something, and why.
 #[derive(Debug, Clone, Copy)]
-pub struct Order<'a> {
+pub struct Attribution<'a> {
     pub by: &'a str,
     pub note: Option<&'a str>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> Attribution<'a> {
     fn verdict(self, decision: VersionDecision) -> VersionReview<'a> {
         VersionReview {
             decision,
@@ -102,7 +102,7 @@ impl<'a> Order<'a> {
 
 /// What an order changed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Decided {
+pub struct VersionChange {
     /// The version that the order was about.
     pub digest: ArtifactDigest,
     /// The version in force before it.
@@ -112,7 +112,7 @@ pub struct Decided {
     /// Whether no live host has the package, so that nothing follows yet.
     pub is_missing: bool,
     /// Schedules that launch a task which the version that is in force now does not have, each with that task.
-    pub left_over: Vec<(String, String)>,
+    pub tasks_missing: Vec<(String, String)>,
 }
 
 /// Put the version in force that is kept out, whatever it asks for; with `digest`, only if it is that one, and without,
@@ -123,9 +123,9 @@ pub async fn approve(
     tx: &mut Tx,
     name: &str,
     digest: Option<&str>,
-    order: Order<'_>,
+    order: Attribution<'_>,
     now: Timestamp,
-) -> Result<Decided, PackageError> {
+) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
     let held = held(&row, digest)?;
     if digest.is_none() {
@@ -146,9 +146,9 @@ pub async fn reject(
     tx: &mut Tx,
     name: &str,
     digest: Option<&str>,
-    order: Order<'_>,
+    order: Attribution<'_>,
     now: Timestamp,
-) -> Result<Decided, PackageError> {
+) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
     let held = held(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
@@ -162,7 +162,7 @@ pub async fn reject(
     let decided = decided(tx, row, held, before).await?;
     // Nothing comes in force, so nothing is to be said of it.
     let denied = Vec::new();
-    Ok(Decided { denied, ..decided })
+    Ok(VersionChange { denied, ..decided })
 }
 
 /// Put a former version in force, from the bytes on the record: `to`, or the last one before that nobody decided against.
@@ -173,9 +173,9 @@ pub async fn roll_back(
     tx: &mut Tx,
     name: &str,
     to: Option<&str>,
-    order: Order<'_>,
+    order: Attribution<'_>,
     now: Timestamp,
-) -> Result<Decided, PackageError> {
+) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
     let versions = package_versions::of_package(tx, name).await?;
     let former = match to {
@@ -186,10 +186,10 @@ pub async fn roll_back(
     };
     let (name, digest) = (row.name.clone(), former.digest.clone());
     if digest == before {
-        return Err(PackageError::InForce { name, digest });
+        return Err(PackageError::AlreadyActive { name, digest });
     }
     if former.activated_at.is_none() {
-        return Err(PackageError::NeverInForce { name, digest });
+        return Err(PackageError::NeverActive { name, digest });
     }
     check_pins(tx, &name, &digest).await?;
     let against = order.verdict(VersionDecision::RolledBack);
@@ -215,7 +215,7 @@ async fn record(
     kind: EventKind,
     name: &str,
     what: &str,
-    order: Order<'_>,
+    order: Attribution<'_>,
 ) -> Result<(), DbError> {
     let detail = format!("{what}, {}", order.said());
     events::record(tx, now, kind, name, &detail).await?;
@@ -227,7 +227,7 @@ async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), 
     match packages::lock(tx, name).await? {
         Some(row) => match row.digest.clone() {
             Some(digest) => Ok((row, digest)),
-            None => Err(PackageError::NeverTaken {
+            None => Err(PackageError::NoActiveVersion {
                 name: row.name,
                 why: row.rejection,
             }),
@@ -248,11 +248,11 @@ pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
 
 fn held(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
     let Some(held) = &row.pending_digest else {
-        return Err(PackageError::NothingHeld(row.name.clone()));
+        return Err(PackageError::NothingPending(row.name.clone()));
     };
     match wanted {
         Some(wanted) if !held.as_str().starts_with(&prefix(wanted)?) => {
-            Err(PackageError::NotHeld {
+            Err(PackageError::NotPending {
                 name: row.name.clone(),
                 wanted: wanted.to_owned(),
                 held: held.clone(),
@@ -273,7 +273,7 @@ async fn check_is_only(
     let others = others(&versions, before, held);
     match others.is_empty() {
         true => Ok(()),
-        false => Err(PackageError::SeveralMeant {
+        false => Err(PackageError::AmbiguousPending {
             name: name.to_owned(),
             held: held.clone(),
             others: others.iter().map(|other| short(other)).collect(),
@@ -328,7 +328,7 @@ pub fn version<'v>(
             wanted: wanted.to_owned(),
             known: all(&Vec::from_iter(versions)),
         }),
-        several => Err(PackageError::Several {
+        several => Err(PackageError::AmbiguousDigest {
             name: name.to_owned(),
             wanted: wanted.to_owned(),
             several: all(several),
@@ -367,7 +367,7 @@ async fn decided(
     row: PackageRow,
     digest: ArtifactDigest,
     before: ArtifactDigest,
-) -> Result<Decided, PackageError> {
+) -> Result<VersionChange, PackageError> {
     let PackageRow {
         name,
         missing_since,
@@ -377,17 +377,17 @@ async fn decided(
     let now = packages::find(tx, &name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);
     let manifest = Manifest::from_stored(&name, &manifest);
-    Ok(Decided {
+    Ok(VersionChange {
         digest,
         before,
         denied: manifest.ungranted_requests(&grant_record::read(&grants)),
         is_missing: missing_since.is_some(),
-        left_over: left_over(tx, &name, &manifest).await?,
+        tasks_missing: tasks_missing(tx, &name, &manifest).await?,
     })
 }
 
 /// The schedules of a package that launch a task which `manifest` does not have, each with that task.
-async fn left_over(
+async fn tasks_missing(
     tx: &mut Tx,
     name: &str,
     manifest: &Manifest,

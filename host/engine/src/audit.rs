@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::schedules as orders;
+use super::schedule_admin;
 use super::{Engine, EngineError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
@@ -221,8 +221,15 @@ impl Engine {
                 _ => {
                     let launches = state.history.launches;
                     let (id, policies) = (state.id, &spec.policies);
-                    orders::next_slot(&mut tx, id, rule, policies, launches, state.cursor_at)
-                        .await?
+                    schedule_admin::next_slot(
+                        &mut tx,
+                        id,
+                        rule,
+                        policies,
+                        launches,
+                        state.cursor_at,
+                    )
+                    .await?
                 }
             };
             if next == state.next_slot {

@@ -1,7 +1,7 @@
 //! Back-fill: the slots of a time that is past are launched because a person asks for it.
 //!
 //! ```text
-//! survey ── begin ──▶ running ── fill_back, a few launches at a time ──▶ done
+//! preview ── begin ──▶ running ── run_backfills, a few launches at a time ──▶ done
 //!                        └── cancel, or its schedule is removed ──▶ cancelled
 //! ```
 //!
@@ -15,9 +15,12 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use request::{Asked, BackfillError, SLOTS_MOST, Survey, asked_before, begin, cancel, survey};
+pub use request::{
+    BackfillError, BackfillPreview, BackfillRequest, SLOTS_MAX, begin, cancel, find_earlier,
+    preview,
+};
 
-use super::schedules as orders;
+use super::schedule_admin;
 use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::crash;
@@ -28,7 +31,7 @@ use campanile_schedule::rule::Rule;
 use campanile_store::backfills::{self, Backfill, BackfillStep};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::NewLaunch;
-use campanile_store::schedules::{self, Schedule};
+use campanile_store::schedules::{self, Schedule, ScheduleState};
 use campanile_store::{BackfillStatus, DbError, Decision, Tx, packages};
 
 /// Launches of one backfill that are not over at the same time, at most.
@@ -40,20 +43,20 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// What one step did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FilledBack {
+pub struct BackfillProgress {
     /// Launches put on the record.
     pub launched: usize,
     /// Whether a backfill goes on.
-    pub goes_on: bool,
+    pub is_running: bool,
     /// Whether there are slots that could be looked at without waiting for anything.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 /// Nothing can be done before something else has happened.
-const WAITS: FilledBack = FilledBack {
+const WAITS: BackfillProgress = BackfillProgress {
     launched: 0,
-    goes_on: true,
-    more: false,
+    is_running: true,
+    has_more: false,
 };
 
 /// End the backfills of a schedule that is removed.
@@ -85,18 +88,18 @@ async fn end_cancelled(
 
 impl Engine {
     /// Launch what has its turn of every backfill that runs, and end those that are done.
-    pub async fn fill_back(&self, now: Timestamp) -> Result<FilledBack, EngineError> {
+    pub async fn run_backfills(&self, now: Timestamp) -> Result<BackfillProgress, EngineError> {
         let mut tx = self.db.read().await?;
         let running = backfills::running(&mut tx).await?;
         drop(tx);
         self.fills_back
             .store(!running.is_empty(), Ordering::Relaxed);
-        let mut done = FilledBack::default();
+        let mut done = BackfillProgress::default();
         for backfill in running {
             let step = self.fill_one(&backfill, now).await?;
             done.launched += step.launched;
-            done.goes_on |= step.goes_on;
-            done.more |= step.more;
+            done.is_running |= step.is_running;
+            done.has_more |= step.has_more;
         }
         Ok(done)
     }
@@ -105,7 +108,7 @@ impl Engine {
         &self,
         backfill: &Backfill,
         now: Timestamp,
-    ) -> Result<FilledBack, EngineError> {
+    ) -> Result<BackfillProgress, EngineError> {
         let mut tx = self.db.write().await?;
         // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
         let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
@@ -130,12 +133,12 @@ impl Engine {
         tx: &mut Tx,
         backfill: &Backfill,
         now: Timestamp,
-    ) -> Result<FilledBack, EngineError> {
+    ) -> Result<BackfillProgress, EngineError> {
         let found = backfills::find(tx, backfill.id).await?;
         let found = found.filter(|found| found.status == BackfillStatus::Running);
         let state = schedules::state(tx, backfill.schedule_id).await?;
         let Some((backfill, state)) = found.zip(state) else {
-            return Ok(FilledBack::default());
+            return Ok(BackfillProgress::default());
         };
         let spec = self.specs.get(tx, state.id, backfill.schedule_revision);
         let spec = spec.await?;
@@ -163,7 +166,7 @@ impl Engine {
                 return Ok(WAITS);
             }
             end_done(tx, &backfill, now).await?;
-            return Ok(FilledBack::default());
+            return Ok(BackfillProgress::default());
         };
         let package = packages::find(tx, &spec.definition.package).await?;
         let present = package.filter(|package| package.missing_since.is_none());
@@ -171,18 +174,12 @@ impl Engine {
         let Some(digest) = present.and_then(|package| package.digest) else {
             return Ok(WAITS);
         };
-        let cared_for: BTreeSet<Timestamp> = match backfill.forced {
-            true => BTreeSet::new(),
-            false => backfills::covered_slots(tx, state.id, first, last)
-                .await?
-                .into_iter()
-                .collect(),
-        };
-        let portion = portion(&backfill, &slots, &cared_for, room, now);
-        if !backfills::advance(tx, &portion.step).await? {
+        let slots_skipped = SkippedSlots::read(tx, &state, backfill.forced, first, last).await?;
+        let batch = batch(&backfill, &slots, &slots_skipped, room, now);
+        if !backfills::advance(tx, &batch.step).await? {
             return Ok(WAITS);
         }
-        let maker = Maker {
+        let template = LaunchTemplate {
             backfill: &backfill,
             spec: &spec,
             rule,
@@ -190,40 +187,78 @@ impl Engine {
             host: self.host,
             now,
         };
-        let launches: Vec<NewLaunch> = portion
+        let launches: Vec<NewLaunch> = batch
             .fire_times
             .iter()
-            .map(|&(slot, fire_time)| maker.launch(slot, fire_time))
+            .map(|&(slot, fire_time)| template.launch(slot, fire_time))
             .collect();
         let launched = launches.len();
         // What goes on beside it is limited by what the schedule says now.
         let now_says = self.specs.get(tx, state.id, state.revision).await?;
-        orders::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
-        Ok(FilledBack {
+        schedule_admin::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
+        Ok(BackfillProgress {
             launched,
-            goes_on: true,
-            more: launched < room,
+            is_running: true,
+            has_more: launched < room,
         })
+    }
+}
+
+/// The slots that a backfill does not launch.
+#[derive(Debug, Default)]
+struct SkippedSlots {
+    slots: BTreeSet<Timestamp>,
+    /// Slots that a person skipped one after the other, by the first and the last of them.
+    ranges: Vec<(Timestamp, Timestamp)>,
+}
+
+impl SkippedSlots {
+    /// Read which slots from `first` to `last` are left alone: none, if the backfill is `forced`.
+    async fn read(
+        tx: &mut Tx,
+        state: &ScheduleState,
+        forced: bool,
+        first: Timestamp,
+        last: Timestamp,
+    ) -> Result<SkippedSlots, DbError> {
+        if forced {
+            return Ok(SkippedSlots::default());
+        }
+        let rows = backfills::slots_to_skip(tx, state.id, first, last).await?;
+        let (ranges, slots): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(a, b)| a != b);
+        // A slot that a person skipped has no row before the schedule decides it.
+        let mut slots_skipped = SkippedSlots {
+            slots: state.history.skipped_slots(),
+            ranges,
+        };
+        slots_skipped
+            .slots
+            .extend(slots.into_iter().map(|(slot, _)| slot));
+        Ok(slots_skipped)
+    }
+
+    fn contains(&self, slot: Timestamp) -> bool {
+        let holds = |(first, last): &(Timestamp, Timestamp)| (*first..=*last).contains(&slot);
+        self.slots.contains(&slot) || self.ranges.iter().any(holds)
     }
 }
 
 /// Slots to look at in one transaction.
 #[derive(Debug, Clone, PartialEq)]
-struct Portion {
+struct Batch {
     /// Each slot to be launched, and when.
     fire_times: Vec<(Timestamp, Timestamp)>,
     step: BackfillStep,
 }
 
-/// Pure: what to launch of `slots`, which follow the cursor: `room` of them at most, and not those that are
-/// `cared_for` already.
-fn portion(
+/// Pure: return which of `slots`, which follow the cursor, to launch: at most `room`, and none that is `slots_skipped`.
+fn batch(
     backfill: &Backfill,
     slots: &[Timestamp],
-    cared_for: &BTreeSet<Timestamp>,
+    slots_skipped: &SkippedSlots,
     room: usize,
     now: Timestamp,
-) -> Portion {
+) -> Batch {
     let spread = Duration::from_millis(u64::try_from(backfill.spread_ms).unwrap_or_default());
     let mut step = BackfillStep {
         id: backfill.id,
@@ -235,7 +270,7 @@ fn portion(
     };
     let mut fire_times = Vec::new();
     for &slot in slots {
-        if cared_for.contains(&slot) {
+        if slots_skipped.contains(slot) {
             step.slots_skipped += 1;
         } else if fire_times.len() < room {
             let fire_time = step.next_fire.max(now);
@@ -247,7 +282,7 @@ fn portion(
         }
         step.to = slot;
     }
-    Portion { fire_times, step }
+    Batch { fire_times, step }
 }
 
 /// Pure: the instant after which the slots begin that may be filled back, and the last that may be one: a schedule
@@ -264,7 +299,7 @@ fn span(
 }
 
 /// What the launches of one step have in common.
-struct Maker<'a> {
+struct LaunchTemplate<'a> {
     backfill: &'a Backfill,
     spec: &'a Spec,
     rule: &'a Rule,
@@ -273,7 +308,7 @@ struct Maker<'a> {
     now: Timestamp,
 }
 
-impl Maker<'_> {
+impl LaunchTemplate<'_> {
     fn launch(&self, slot: Timestamp, fire_time: Timestamp) -> NewLaunch {
         let backfill = self.backfill;
         NewLaunch {

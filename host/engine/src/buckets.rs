@@ -131,7 +131,7 @@ impl RunBuckets {
         // Last, because the renewal of the run's lease waits for whoever holds its row.
         match runs::lock_if_current(tx, self.run, self.fence).await? {
             true => Ok(bytes),
-            false => Err(BucketError::NotHeld.into()),
+            false => Err(BucketError::NotPending.into()),
         }
     }
 }

@@ -1,14 +1,10 @@
 //! The context JSON that a task is handed: the user's keys, and the host's on top.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::spec::Spec;
-use super::take::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
-use campanile_package::Package;
 use campanile_sandbox::RunFacts;
-use campanile_store::runs::ClaimedLaunch;
 
 /// What the host says in every context, under the reserved keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,55 +60,11 @@ impl Facts {
             original_scheduled_time: self.original_scheduled_time,
         }
     }
-
-    pub(super) fn of(work: &Work, attempt: i64) -> Facts {
-        let taken = &work.launch;
-        let says = &work.spec.definition;
-        let stored = |text: &Option<String>| -> Value {
-            text.as_deref()
-                .and_then(|text| serde_json::from_str(text).ok())
-                .unwrap_or(Value::Null)
-        };
-        Facts {
-            is_recovery: work.is_recovery,
-            original_scheduled_time: taken.scheduled_time,
-            recovery_attempt_time: taken.recovered_at.filter(|_| work.is_recovery),
-            execution_id: taken.launch_id,
-            run_id: work.run_id,
-            attempt,
-            trigger: taken.kind,
-            schedule: json!({
-                "id": taken.schedule_id,
-                "name": says.name,
-                "expression": says.rule.expression,
-                "timezone": says.rule.timezone,
-            }),
-            scheduled_local: taken.scheduled_local.clone(),
-            interval_start: taken.interval_start,
-            last_result: stored(&taken.last_result),
-            last_failure: stored(&taken.last_failure),
-        }
-    }
-}
-
-/// The user's part: the sidecar's as it is now, the schedule's over it as it was when the launch was decided, the
-/// trigger's on top.
-pub(super) fn of_user(
-    package: Option<&Package>,
-    spec: &Spec,
-    taken: &ClaimedLaunch,
-) -> Map<String, Value> {
-    let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
-    context.extend(spec.context.clone());
-    if let Some(Ok(Value::Object(own))) = taken.context.as_deref().map(serde_json::from_str) {
-        context.extend(own);
-    }
-    context
 }
 
 /// The SHA-256 of the user's part, in lower-case hexadecimal: of its JSON without spaces, the keys of every object in
 /// their order as bytes. It is the same whoever wrote the keys in whichever order.
-pub(super) fn hash(user: &Map<String, Value>) -> String {
+pub fn hash(user: &Map<String, Value>) -> String {
     let mut user = Value::Object(user.clone());
     user.sort_all_objects();
     sha256(user.to_string().as_bytes())
@@ -146,6 +98,8 @@ pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use campanile_package::context::RESERVED;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use super::schedules as orders;
+use super::schedule_admin;
 use super::{Engine, EngineError};
 use crate::crash;
 use campanile_model::clock::Timestamp;
@@ -126,7 +126,7 @@ impl Engine {
         Ok(())
     }
 
-    /// [`orders::set_next_slot`], by what the schedule says now.
+    /// [`schedule_admin::set_next_slot`], by what the schedule says now.
     pub(super) async fn set_next_slot(
         &self,
         tx: &mut Tx,
@@ -138,7 +138,7 @@ impl Engine {
         };
         let spec = self.specs.get(tx, id, state.revision).await?;
         if let Some(rule) = &spec.rule {
-            orders::set_next_slot(tx, id, rule, &spec.policies, now).await?;
+            schedule_admin::set_next_slot(tx, id, rule, &spec.policies, now).await?;
         }
         Ok(())
     }

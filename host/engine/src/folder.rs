@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::approval::{self, Entry};
-use super::schedules::{self as orders, ScheduleError, Wanted};
+use super::approval::{self, VersionAdmission};
+use super::schedule_admin::{self, ScheduleError, Wanted};
 use super::{Engine, EngineError, held, recover};
 use crate::crash;
 use campanile_model::clock::Timestamp;
@@ -313,7 +313,7 @@ impl Engine {
             tries += 1;
             match done {
                 // Another host has the same file and was quicker.
-                Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
+                Err(error) if error.is_collision() && tries < schedule_admin::TRIES_MAX => {}
                 Err(ScheduleError::Db(error)) => return Err(error.into()),
                 Err(other) => return Err(EngineError::Bug(other.to_string())),
                 Ok(recorded) => {
@@ -353,9 +353,9 @@ impl Engine {
             settings,
         };
         let decision = package_versions::decision(tx, name, digest).await?;
-        let entry = approval::entry(row.as_ref(), decision, package);
-        if entry != Entry::Taken {
-            let said = held::keep_out(tx, &loaded, &entry, now).await?;
+        let admission = approval::admission(row.as_ref(), decision, package);
+        if admission != VersionAdmission::Active {
+            let said = held::keep_out(tx, &loaded, &admission, now).await?;
             return Ok(Recorded::Held(said));
         }
         packages::publish(tx, self.host, &loaded, now).await?;
@@ -438,7 +438,7 @@ async fn end_others(
             .iter()
             .any(|wanted| wanted.name == schedule.definition.name);
         if is_of_package(schedule.state.origin) && !is_wanted {
-            orders::end(tx, &schedule, now).await?;
+            schedule_admin::end(tx, &schedule, now).await?;
         }
     }
     Ok(())
@@ -461,7 +461,7 @@ async fn follow(
 ) -> Result<(), ScheduleError> {
     schedules::lock(tx, Some(&wanted.name), None).await?;
     let Some(schedule) = schedules::find(tx, &wanted.name).await? else {
-        orders::add(tx, wanted, origin, now).await?;
+        schedule_admin::add(tx, wanted, origin, now).await?;
         return Ok(());
     };
     if !is_of_package(schedule.state.origin) || schedule.definition.package != wanted.package {
@@ -476,7 +476,7 @@ async fn follow(
         && context.as_object() == Some(&wanted.context)
         && schedule.state.origin == origin;
     if !same {
-        orders::revise(tx, &schedule, wanted, origin, now).await?;
+        schedule_admin::revise(tx, &schedule, wanted, origin, now).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Pure: what will run, by the code that decides it, on a simulated clock.
 //!
-//! [`Tower`] is where everything stands; [`record`] reads it from the database. [`Tower::forecast`] goes from one
+//! [`SystemSnapshot`] is where everything stands; [`record`] reads it from the database. [`SystemSnapshot::forecast`] goes from one
 //! moment at which something is to be decided to the next, as a host does that loses no time, and gives the rows that
 //! would go on the record:
 //!
@@ -18,11 +18,11 @@
 //! * In an outage no host lives. What it finds open or running is lost, and recovered by the first host after it,
 //!   before that one decides anything.
 
-mod clockwork;
 mod compare;
-mod ledger;
+mod launches;
 mod outage;
-pub mod record;
+mod simulator;
+pub mod snapshot;
 mod totals;
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::RecoveryLimits;
-use super::plan::Says;
+use super::plan::EffectiveSpec;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::{Defaults, Policies};
@@ -46,24 +46,24 @@ pub use compare::{Changes, compare};
 pub use totals::Totals;
 
 /// How long a launch takes of a schedule of which none has succeeded yet.
-pub const DURATION_GUESSED: Duration = Duration::from_secs(1);
+pub const DURATION_DEFAULT: Duration = Duration::from_secs(1);
 
 /// Where everything stands when a forecast begins.
 #[derive(Debug, Clone)]
-pub struct Tower {
+pub struct SystemSnapshot {
     /// The present instant, from which on everything is foretold.
     pub now: Timestamp,
     /// Runs at the same time, of all hosts together.
-    pub places: usize,
+    pub capacity: usize,
     /// What counts for schedules that do not say it themselves.
     pub defaults: Defaults,
     pub recovery: RecoveryLimits,
-    pub schedules: Vec<Scheduled>,
+    pub schedules: Vec<ScheduleSnapshot>,
 }
 
 /// A schedule, where it stands, and what of it is not over.
 #[derive(Debug, Clone)]
-pub struct Scheduled {
+pub struct ScheduleSnapshot {
     pub name: String,
     /// Where it stands; whether there is a next slot is said by `next_slot`.
     pub due: DueSchedule,
@@ -72,21 +72,21 @@ pub struct Scheduled {
     pub enabled: bool,
     pub rule: Rule,
     pub policies: Policies,
-    pub takes: Takes,
-    pub going_on: Vec<GoingOn>,
+    pub duration_estimate: DurationEstimate,
+    pub unfinished: Vec<CurrentLaunch>,
 }
 
 /// How long the launches of a schedule take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Takes {
+pub struct DurationEstimate {
     pub duration: Duration,
     /// Of so many launches that is the median; of none it is a guess.
-    pub learned_from: usize,
+    pub samples: usize,
 }
 
 /// A launch that is not over.
 #[derive(Debug, Clone)]
-pub struct GoingOn {
+pub struct CurrentLaunch {
     pub launch: UnfinishedLaunch,
     /// When its run began, if it has one.
     pub started_at: Option<Timestamp>,
@@ -96,8 +96,8 @@ pub struct GoingOn {
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-pub struct Question {
-    /// What is decided or begins from this on, and before `to`, is told. Not before the tower's `now`.
+pub struct ForecastRequest {
+    /// What is decided or begins from this on, and before `to`, is told. Not before the snapshot's `now`.
     pub from: Timestamp,
     pub to: Timestamp,
     pub outages: Vec<Outage>,
@@ -117,7 +117,7 @@ pub struct Outage {
 pub struct Forecast {
     /// The decisions, in the order in which they are made.
     pub rows: Vec<Row>,
-    /// Those of each schedule of the tower, in the order of it.
+    /// Those of each schedule of the snapshot, in the order of it.
     pub schedules: Vec<Totals>,
     /// Those of all schedules together.
     pub all: Totals,
@@ -130,7 +130,7 @@ pub struct Forecast {
 /// A decision: the row that goes on the record for it, and what becomes of that.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which of the tower's schedules.
+    /// Which of the snapshot's schedules.
     #[serde(skip)]
     pub schedule: usize,
     pub id: LaunchId,
@@ -152,16 +152,16 @@ pub struct Row {
     pub recoveries: i64,
 }
 
-impl Tower {
+impl SystemSnapshot {
     /// What will run, as asked for.
-    pub fn forecast(&self, question: &Question) -> Forecast {
-        clockwork::run(self, question)
+    pub fn forecast(&self, question: &ForecastRequest) -> Forecast {
+        simulator::run(self, question)
     }
 }
 
-impl Scheduled {
-    fn says<'a>(&'a self, defaults: &'a Defaults) -> Says<'a> {
-        Says {
+impl ScheduleSnapshot {
+    fn effective_spec<'a>(&'a self, defaults: &'a Defaults) -> EffectiveSpec<'a> {
+        EffectiveSpec {
             rule: &self.rule,
             policies: &self.policies,
             defaults,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::approval::{self, Entry};
+use super::approval::{self, VersionAdmission};
 use super::{Engine, EngineError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
@@ -64,7 +64,10 @@ impl Engine {
         let row = packages::find(&mut tx, &new.name).await?;
         let decision = package_versions::decision(&mut tx, &new.name, &new.digest).await?;
         let is_noted = row.as_ref().is_some_and(|row| row.pending_digest.is_some());
-        Ok(is_noted && approval::entry(row.as_ref(), decision, new) != Entry::Taken)
+        Ok(
+            is_noted
+                && approval::admission(row.as_ref(), decision, new) != VersionAdmission::Active,
+        )
     }
 
     /// Let the version in force go on under the present sidecar, while the file `new` is kept out.
@@ -103,7 +106,7 @@ impl Engine {
 pub(super) async fn keep_out(
     tx: &mut Tx,
     loaded: &LoadedPackage<'_>,
-    entry: &Entry,
+    admission: &VersionAdmission,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
     let row = packages::find(tx, loaded.name).await?;
@@ -112,9 +115,9 @@ pub(super) async fn keep_out(
     let name = loaded.name;
     let in_force = row.digest.as_ref().map_or("none", ArtifactDigest::short);
     let digest = loaded.digest.short();
-    let (kind, said) = match entry {
-        Entry::Taken => return Ok(None),
-        Entry::Waits(beyond) => (
+    let (kind, said) = match admission {
+        VersionAdmission::Active => return Ok(None),
+        VersionAdmission::Pending(beyond) => (
             EventKind::VersionPending,
             format!(
                 "{digest} waits for approval and {in_force} stays in force: it asks for {}, which is not granted; \
@@ -123,7 +126,7 @@ pub(super) async fn keep_out(
                 approval::approve_command(name, loaded.digest)
             ),
         ),
-        Entry::KeptOut(decision) => (
+        VersionAdmission::Blocked(decision) => (
             EventKind::VersionBlocked,
             format!(
                 "{digest} is kept out and {in_force} stays in force: it was {}; \

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::plan::{self, Plan, Says};
-use super::schedules as orders;
+use super::plan::{self, EffectiveSpec, Plan};
+use super::schedule_admin;
 use super::spec::Spec;
 use super::{Engine, EngineError};
 use crate::crash;
@@ -40,7 +40,7 @@ impl Engine {
     /// ```
     pub async fn intend(&self, now: Timestamp) -> Result<Intended, EngineError> {
         let mut tx = self.db.write().await?;
-        let resumed = orders::end_pauses(&mut tx, now).await?;
+        let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
         let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
         if due.is_empty() {
             if resumed > 0 {
@@ -56,7 +56,7 @@ impl Engine {
         let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
             Some(rule) => plan::plan(
                 due,
-                Says {
+                EffectiveSpec {
                     rule,
                     policies: &spec.policies,
                     defaults: &self.settings.late,
@@ -67,7 +67,7 @@ impl Engine {
                 SLOTS_MAX,
             ),
             // Better silent than at a wrong time; the audit starts it again once its rule can be read.
-            None => plan::stand_still(due),
+            None => plan::leave_undecided(due),
         });
         let mut plans: Vec<Plan> = plans.collect();
         let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
@@ -84,9 +84,11 @@ impl Engine {
         let mut tell = false;
         for plan in &plans {
             let (id, grace) = (plan.advance.id, plan.cancel_grace);
-            let made = orders::make_way(&mut tx, id, &plan.made_way, grace, now).await?;
-            tell |= made.are_to_be_told;
-            if made.may_go_on {
+            let made =
+                schedule_admin::apply_displacements(&mut tx, id, &plan.displacements, grace, now)
+                    .await?;
+            tell |= made.must_notify_hosts;
+            if made.may_have_next_slot {
                 self.set_next_slot(&mut tx, id, now).await?;
             }
         }

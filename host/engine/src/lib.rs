@@ -32,7 +32,7 @@ pub mod buckets;
 pub mod forecast;
 pub mod outcome;
 pub mod plan;
-pub mod schedules;
+pub mod schedule_admin;
 pub mod schedules_file;
 pub mod why;
 pub mod workflow;
@@ -50,6 +50,7 @@ mod recover;
 mod release;
 mod room;
 mod run;
+mod run_context;
 pub mod secrets;
 mod spec;
 mod start;
@@ -148,7 +149,7 @@ impl Engine {
     pub async fn tick(&self, now: Timestamp) -> Result<Tick, EngineError> {
         let recovered = self.recover(now).await?;
         let intended = self.intend(now).await?;
-        let filled_back = self.fill_back(now).await?;
+        let filled_back = self.run_backfills(now).await?;
         self.release(now).await?;
         let work = self.take(now).await?;
         let ends = future::join_all(work.iter().map(|work| self.hold_and_carry_out(work)));

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::audit::SKEW_REPORTED_US;
-use super::backfill::FilledBack;
+use super::backfill::BackfillProgress;
 use super::room::Place;
 use super::{Engine, EngineError, Following, RETRY_PAUSE, Work};
 use crate::watch::Watch;
@@ -198,7 +198,7 @@ impl Engine {
                 break;
             }
         }
-        let filled = self.fill_back(self.clock.now()).await?;
+        let filled = self.run_backfills(self.clock.now()).await?;
         if filled.launched > 0 {
             self.wake.launches();
         }
@@ -552,15 +552,19 @@ fn is_too_far(offset_us: i64) -> bool {
 }
 
 /// Pure: when the scheduler looks again, whose next slot is due at `next` and whose backfills did a step of theirs.
-fn next_look(next: Option<Timestamp>, filled: FilledBack, now: Timestamp) -> Option<Timestamp> {
+fn next_look(
+    next: Option<Timestamp>,
+    filled: BackfillProgress,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let contended = now.plus(CONTENDED_PAUSE);
     let next = next.map(|next| if next <= now { contended } else { next });
-    let fill_back = match (filled.more, filled.goes_on) {
+    let run_backfills = match (filled.has_more, filled.is_running) {
         (true, _) => Some(now),
         (false, true) => Some(now.plus(BACKFILL_INTERVAL)),
         (false, false) => None,
     };
-    next.into_iter().chain(fill_back).min()
+    next.into_iter().chain(run_backfills).min()
 }
 
 /// Say on `to` that `from` has said true, or that nobody is left to say it.
@@ -600,7 +604,7 @@ mod tests {
     fn slots_are_decided_between_two_steps_of_a_backfill() {
         let now = Timestamp::from_micros(0);
         let after = |millis| Some(now.plus(Duration::from_millis(millis)));
-        for (goes_on, more, next, looks) in [
+        for (is_running, has_more, next, looks) in [
             (false, false, None, None),
             (false, false, after(0), after(20)),
             (false, false, after(5_000), after(5_000)),
@@ -609,10 +613,10 @@ mod tests {
             // At once, and what is due is decided first.
             (true, true, after(5_000), after(0)),
         ] {
-            let filled = FilledBack {
+            let filled = BackfillProgress {
                 launched: 0,
-                goes_on,
-                more,
+                is_running,
+                has_more,
             };
             assert_eq!(next_look(next, filled, now), looks, "{filled:?} {next:?}");
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
+use campanile_model::status::FailureKind;
 use campanile_sandbox::Outcome;
-use campanile_store::FailureKind;
 
 /// How often a task is called, and how long apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
-//! Pure: what to decide about a schedule's slots at `now`.
+//! Pure: decide the slots of a schedule that have come.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use campanile_schedule::policy::{
-    Active, Beside, CaughtUp, Claim, Defaults, DropReason, Judgement, MadeWay, Overlap, Policies,
-    Stage, Standing, Terms, Turn, Verdict,
+    Active, Beside, CaughtUp, Claim, Defaults, Displacements, Judgement, Overlap, Policies, Stage,
+    Standing, Terms, Turn, Verdict,
 };
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
@@ -18,85 +18,70 @@ use campanile_store::{Decision, LaunchStatus};
 /// The reason of a slot that had no package to launch.
 pub const PACKAGE_MISSING: &str = "package_missing";
 
-/// Decisions about one schedule: they and the new cursor go to the database together, or not at all.
+/// The decisions about one schedule. One transaction records them and the new cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub launches: Vec<NewLaunch>,
-    /// The launches of before, and of this plan, that make way for later ones.
-    pub made_way: MadeWay,
-    /// How long those may take that are asked to end.
+    /// The earlier launches that are displaced by later ones.
+    pub displacements: Displacements,
+    /// How long a displaced launch may take to end.
     pub cancel_grace: Duration,
     pub advance: CursorMove,
 }
 
-/// What a schedule says, and its host where it says nothing.
+/// The rule and the policies of a schedule, with the host's defaults for what they leave open.
 #[derive(Debug, Clone, Copy)]
-pub struct Says<'a> {
+pub struct EffectiveSpec<'a> {
     pub rule: &'a Rule,
     pub policies: &'a Policies,
     pub defaults: &'a Defaults,
 }
 
-/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them, beside the launches of the
+/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them. `beside` holds the launches of the
 /// schedule that are not over.
 ///
-/// When none has come although the schedule was found due, its next slot was wrong, for example from
-/// before a change of its zone's rules; then only that is corrected.
+/// The plan may have no launch although the schedule was due: its next slot was wrong, for example from before a change
+/// of its zone's rules. Then the plan only corrects that.
 pub fn plan(
     due: &DueSchedule,
-    says: Says<'_>,
-    beside: Beside,
+    spec: EffectiveSpec<'_>,
+    mut beside: Beside,
     host: HostId,
     now: Timestamp,
     slots_max: usize,
 ) -> Plan {
-    let delay = says.rule.delay_after_completion();
-    let waited_for;
-    let rule = match delay {
-        // It counts from ends: there is the one slot that the last end made.
-        Some(_) => {
-            waited_for = says.rule.only(due.next_slot);
-            &waited_for
-        }
-        None => says.rule,
-    };
+    let policies = spec.policies;
+    let rule = decidable(spec.rule, Some(due.next_slot));
     let terms = Terms {
         schedule: due.id,
-        rule,
-        policies: says.policies,
-        defaults: says.defaults,
+        rule: &rule,
+        policies,
+        defaults: spec.defaults,
     };
     let judgement = terms.judge(&standing(due.cursor_at, &due.history), now, slots_max);
-    let missing = due.digest.is_none() || due.missing_since.is_some();
-    let mut beside = beside;
-    let turns = match missing {
-        true => Vec::new(),
-        false => turns(due.id, &judgement, says.policies, &mut beside, now),
+    let is_missing = due.digest.is_none() || due.missing_since.is_some();
+    let turns = match is_missing {
+        true => vec![None; judgement.decisions.len()],
+        false => turns(due.id, &judgement, policies, &mut beside, now),
     };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;
     let mut launches = Vec::with_capacity(judgement.decisions.len());
-    for (place, slots) in judgement.decisions.iter().enumerate() {
-        let (kind, dropped, fire_time) = match slots.verdict {
-            Verdict::Launch { fire_time } => (LaunchKind::Schedule, None, fire_time),
-            Verdict::CatchUp { fire_time } => (LaunchKind::Catchup, None, fire_time),
-            Verdict::Drop(reason) => (LaunchKind::Schedule, Some(reason), slots.first),
-        };
-        let id = LaunchId::of(due.id, slots.first, kind);
-        let reason = dropped.map(DropReason::as_str);
-        let (decision, reason, overlaps) = match reason.or(missing.then_some(PACKAGE_MISSING)) {
-            Some(reason) => (Decision::Skipped, Some(reason), None),
-            None => match turns.get(place).copied().flatten() {
-                Some(Turn::Now) => (Decision::Launched, None, None),
-                Some(Turn::Never(other)) => (Decision::Skipped, Some(REASON), Some(other)),
-                Some(Turn::Later) | None => (Decision::Queued, None, None),
-            },
+    for (slots, turn) in judgement.decisions.iter().zip(turns) {
+        let launched = launch_of(slots.verdict);
+        let (kind, fire_time) = launched.unwrap_or((LaunchKind::Schedule, slots.first));
+        let (decision, reason, overlaps) = match (slots.verdict, turn) {
+            (Verdict::Drop(reason), _) => (Decision::Skipped, Some(reason.as_str()), None),
+            _ if is_missing => (Decision::Skipped, Some(PACKAGE_MISSING), None),
+            (_, Some(Turn::Now)) => (Decision::Launched, None, None),
+            (_, Some(Turn::Never(other))) => (Decision::Skipped, Some(REASON), Some(other)),
+            (_, Some(Turn::Later) | None) => (Decision::Queued, None, None),
         };
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
             caught_up = Some((now, fire_time));
         }
         launches.push(NewLaunch {
-            id,
+            id: LaunchId::of(due.id, slots.first, kind),
             schedule_id: due.id,
             schedule_revision: due.revision,
             kind,
@@ -119,34 +104,60 @@ pub fn plan(
         });
         interval_start = slots.last;
     }
-    let is_made = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
-    let made = launches.iter().filter(is_made).count() as i64;
+    let is_launched = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
+    let launched = launches.iter().filter(is_launched).count() as i64;
     let cursor = judgement.cursor.unwrap_or(due.cursor_at);
-    let all_made = u64::try_from(due.history.launches + made).unwrap_or_default();
-    let next_slot = match delay {
+    let launches_made = u64::try_from(due.history.launches + launched).unwrap_or_default();
+    let next_slot = match spec.rule.delay_after_completion() {
         // Without a launch there is no end from which to count.
-        Some(delay) if made == 0 => says.policies.allowed_from(now.plus(delay), all_made),
+        Some(delay) if launched == 0 => policies.allowed_from(now.plus(delay), launches_made),
         Some(_) => None,
-        None => terms.next_slot(cursor, all_made),
+        None => terms.next_slot(cursor, launches_made),
     };
     Plan {
         launches,
-        made_way: beside.made_way,
-        cancel_grace: says.policies.cancel_grace(),
+        displacements: beside.displacements,
+        cancel_grace: policies.cancel_grace(),
         advance: CursorMove {
-            id: due.id,
-            revision: due.revision,
-            from: due.cursor_at,
-            to: cursor,
-            next_slot,
-            launches: made,
+            launches: launched,
             caught_up,
+            ..advance(due, cursor, next_slot)
         },
     }
 }
 
-/// The turn of each slot that is launched: first of those in time, then of those caught up, which wait for their turn
-/// behind them although they are older.
+/// Return the rule whose slots are to be decided: one that counts from the end of a launch has `next_slot` only.
+pub fn decidable(rule: &Rule, next_slot: Option<Timestamp>) -> Cow<'_, Rule> {
+    match (rule.delay_after_completion(), next_slot) {
+        (Some(_), Some(slot)) => Cow::Owned(rule.only(slot)),
+        _ => Cow::Borrowed(rule),
+    }
+}
+
+/// Return the slot that is `delay` after the end of a launch, if the policies allow one. It is always after the cursor.
+pub fn slot_after_end(
+    delay: Duration,
+    policies: &Policies,
+    history: &History,
+    cursor_at: Timestamp,
+    ended_at: Timestamp,
+) -> Option<Timestamp> {
+    let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
+    policies.allowed_from(ended_at.plus(delay).max(soonest), history.launches_made())
+}
+
+/// Return the kind and the fire time of the launch that a verdict asks for.
+fn launch_of(verdict: Verdict) -> Option<(LaunchKind, Timestamp)> {
+    match verdict {
+        Verdict::Launch { fire_time } => Some((LaunchKind::Schedule, fire_time)),
+        Verdict::CatchUp { fire_time } => Some((LaunchKind::Catchup, fire_time)),
+        Verdict::Drop(_) => None,
+    }
+}
+
+/// Decide by the overlap policy what becomes of each slot that is launched.
+///
+/// Slots on time come first. Slots that are caught up queue behind them, although they are older.
 fn turns(
     schedule: ScheduleId,
     judgement: &Judgement,
@@ -155,56 +166,45 @@ fn turns(
     now: Timestamp,
 ) -> Vec<Option<Turn>> {
     let mut turns = vec![None; judgement.decisions.len()];
-    // Those in time may be among the slots that the next transaction decides.
+    // The next transaction may decide more slots, and some of them on time.
     let more_come = judgement.next.is_some_and(|next| next <= now);
-    for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
-        if let Verdict::Launch { fire_time } = slots.verdict {
-            let id = LaunchId::of(schedule, slots.first, LaunchKind::Schedule);
-            *turn = Some(beside.come(policies, id, Claim::Prompt, fire_time > now));
-        }
-    }
-    for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
-        if let Verdict::CatchUp { fire_time } = slots.verdict {
-            let id = LaunchId::of(schedule, slots.first, LaunchKind::Catchup);
-            let waits = more_come || fire_time > now;
-            *turn = Some(beside.come(policies, id, Claim::Patient, waits));
+    for class in [Claim::Prompt, Claim::Patient] {
+        for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
+            let launch = launch_of(slots.verdict).filter(|(kind, _)| Claim::from(*kind) == class);
+            if let Some((kind, fire_time)) = launch {
+                let id = LaunchId::of(schedule, slots.first, kind);
+                let waits = fire_time > now || (more_come && class == Claim::Patient);
+                *turn = Some(beside.come(policies, id, class, waits));
+            }
         }
     }
     turns
 }
 
-/// Where a schedule stands, for the judge.
-pub fn standing(cursor: Timestamp, history: &History) -> Standing {
+/// Return what the policies have to know about earlier slots.
+fn standing(cursor: Timestamp, history: &History) -> Standing {
     let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
     Standing {
         cursor,
-        launches: u64::try_from(history.launches).unwrap_or_default(),
+        launches: history.launches_made(),
         caught_up: caught_up.map(|(decided_at, fire_time)| CaughtUp {
             decided_at,
             fire_time,
         }),
-        taken_out: taken_out(history.skips.as_deref()),
+        taken_out: history.skipped_slots(),
     }
 }
 
-/// Read the slots that a person took out.
-pub fn taken_out(skips: Option<&str>) -> BTreeSet<Timestamp> {
-    // Only this program writes the list.
-    skips
-        .and_then(|skips| serde_json::from_str(skips).ok())
-        .unwrap_or_default()
-}
-
-/// What of a schedule is not over, at `now`, in the order of `unfinished`.
+/// Return the launches of a schedule that count for the overlap policy at `now`, in the order of `unfinished`.
 ///
-/// While it is paused, those of its slots that wait for their turn go on waiting, in nobody's way.
+/// While the schedule is paused, its queued slots stay queued and do not count.
 pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) -> Vec<Active> {
-    let stands_aside = |launch: &&UnfinishedLaunch| {
-        launch.status == LaunchStatus::Queued && !(enabled || launch.kind.is_by_hand())
+    let counts = |launch: &&UnfinishedLaunch| {
+        launch.status != LaunchStatus::Queued || enabled || launch.kind.is_by_hand()
     };
     let stage = |launch: &UnfinishedLaunch| match launch.status {
         LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
-        // It was early when it was decided; what is caught up or filled back is only spread.
+        // It was early when it was decided. A launch that is caught up or of a backfill is only spread.
         LaunchStatus::Queued
             if launch.fire_time > launch.claimed_at
                 && Claim::from(launch.kind) == Claim::Prompt =>
@@ -218,35 +218,38 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
         _ if launch.recoveries > 0 => Stage::Recovering,
         _ => Stage::Open,
     };
-    unfinished
-        .iter()
-        .filter(|launch| !stands_aside(launch))
-        .map(|launch| Active {
-            launch: launch.id,
-            claim: Claim::from(launch.kind),
-            stage: stage(launch),
-            alone: launch
-                .overlap
-                .is_some_and(|overlap| overlap != Overlap::Allow),
-        })
-        .collect()
+    let counted = unfinished.iter().filter(counts);
+    let active = counted.map(|launch| Active {
+        launch: launch.id,
+        claim: Claim::from(launch.kind),
+        stage: stage(launch),
+        alone: launch
+            .overlap
+            .is_some_and(|overlap| overlap != Overlap::Allow),
+    });
+    active.collect()
 }
 
-/// Decide nothing more about a schedule, leaving its cursor where it is.
-pub fn stand_still(due: &DueSchedule) -> Plan {
+/// Return a plan that leaves the cursor where it is and the schedule without a next slot.
+pub fn leave_undecided(due: &DueSchedule) -> Plan {
     Plan {
         launches: Vec::new(),
-        made_way: MadeWay::default(),
+        displacements: Displacements::default(),
         cancel_grace: Duration::ZERO,
-        advance: CursorMove {
-            id: due.id,
-            revision: due.revision,
-            from: due.cursor_at,
-            to: due.cursor_at,
-            next_slot: None,
-            launches: 0,
-            caught_up: None,
-        },
+        advance: advance(due, due.cursor_at, None),
+    }
+}
+
+/// Return a step of the cursor that makes no launch.
+fn advance(due: &DueSchedule, to: Timestamp, next_slot: Option<Timestamp>) -> CursorMove {
+    CursorMove {
+        id: due.id,
+        revision: due.revision,
+        from: due.cursor_at,
+        to,
+        next_slot,
+        launches: 0,
+        caught_up: None,
     }
 }
 
@@ -264,14 +267,14 @@ mod tests {
         let text = RuleText::new(rule.0, rule.1, "UTC");
         let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
         let now = time(now);
-        let says = Says {
+        let spec = EffectiveSpec {
             rule: &rule,
             policies: &Policies::default(),
             defaults: &Defaults::default(),
         };
         plan(
             due,
-            says,
+            spec,
             Beside::new(Vec::new()),
             HostId::new(now),
             now,
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_counts_from_ends_goes_on_where_nothing_is_launched() {
+    fn a_rule_that_counts_from_ends_has_a_next_slot_when_nothing_is_launched() {
         let missing = DueSchedule {
             missing_since: Some(time("2026-01-01T00:00:00Z")),
             ..due("2026-01-01T00:30:00Z")

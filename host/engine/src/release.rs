@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::schedules as orders;
+use super::schedule_admin;
 use super::{Engine, EngineError, plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
@@ -39,9 +39,16 @@ impl Engine {
                 let released = policy::release(&spec.policies, active);
                 opened.extend(released.open);
                 let grace = spec.policies.cancel_grace();
-                let made = orders::make_way(&mut tx, id, &released.made_way, grace, now).await?;
-                tell |= made.are_to_be_told;
-                if made.may_go_on {
+                let made = schedule_admin::apply_displacements(
+                    &mut tx,
+                    id,
+                    &released.displacements,
+                    grace,
+                    now,
+                )
+                .await?;
+                tell |= made.must_notify_hosts;
+                if made.may_have_next_slot {
                     self.set_next_slot(&mut tx, id, now).await?;
                 }
             }

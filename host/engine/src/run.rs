@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::buckets::RunBuckets;
 use super::outcome::{self, FailedCall, Next, RetryPolicy};
 use super::take::Work;
 use super::versions::{CannotBegin, Version};
-use super::workflow::{self, Step, Workflow};
-use super::{Engine, EngineError, context};
+use super::workflow::{self, CallResult, RecordedCall, Step, Workflow};
+use super::{Engine, EngineError, context, run_context};
 use crate::crash;
 use campanile_model::clock::Timestamp;
 use campanile_sandbox::{Call, Outcome, Report, StopSignal, Usage, World};
@@ -60,11 +61,7 @@ impl Engine {
             // A launch can be lost before it is taken; then no run was lost with it.
             let lost_runs = work.launch.recoveries.min(work.launch.attempts);
             let calls = self.earlier_calls(work, stop).await?;
-            failed = flow.replay(&calls, lost_runs).map(|call| {
-                let message = call.message.as_deref().unwrap_or_default();
-                let kind = call.failure.unwrap_or(FailureKind::Failed);
-                (kind, flow.said_of(&call.task, message))
-            });
+            failed = flow.replay(calls, lost_runs);
         }
         let base = &work.user;
         let delivery = work.spec.policies.delivery;
@@ -123,7 +120,7 @@ impl Engine {
                     call.succeeded = false;
                     call.failure = Some(kind);
                     call.message = Some(message.clone());
-                    failed.get_or_insert((kind, flow.said_of(&step.id, &message)));
+                    failed.get_or_insert((kind, flow.failure_message(&step.id, &message)));
                     flow.fail(place);
                 }
             }
@@ -176,7 +173,7 @@ impl Engine {
             Ok(secrets) => Arc::new(secrets),
             Err((outcome, why)) => return (started_at, Report::without_call(outcome, why)),
         };
-        let facts = context::Facts::of(work, attempt);
+        let facts = run_context::facts(work, attempt);
         let report = self
             .sandbox
             .run(Call {
@@ -222,10 +219,11 @@ impl Engine {
     }
 
     /// The calls already on the record for a launch that is not run for the first time. None when the run was stopped.
-    async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<TaskRun>> {
+    async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<RecordedCall>> {
         self.until_stopped(stop, || async {
             let mut tx = self.db.read().await?;
-            Ok(task_runs::of_launch(&mut tx, work.launch.launch_id).await?)
+            let calls = task_runs::of_launch(&mut tx, work.launch.launch_id).await?;
+            Ok(calls.into_iter().map(recorded_call).collect())
         })
         .await
     }
@@ -345,6 +343,28 @@ fn task_run(
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
         usage: usage_text(&report.usage),
         ..TaskRun::succeeded(task, attempt, started_at, finished_at)
+    }
+}
+
+/// Read the result of a stored call.
+fn recorded_call(call: TaskRun) -> RecordedCall {
+    fn json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
+        serde_json::from_str(text?).ok()
+    }
+    let result = match call.retry_at {
+        _ if call.succeeded => CallResult::Succeeded {
+            output: json(call.output.as_deref()),
+            context: json(call.context.as_deref()).unwrap_or_default(),
+        },
+        Some(retry_at) => CallResult::Retry { retry_at },
+        None => CallResult::Failed {
+            kind: call.failure.unwrap_or(FailureKind::Failed),
+            message: call.message.unwrap_or_default(),
+        },
+    };
+    RecordedCall {
+        task: call.task,
+        result,
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::schedules::{self as orders, Changed, Diff, ScheduleError, Wanted};
+use super::schedule_admin::{self, Changed, Diff, ScheduleError, Wanted};
 use super::{Engine, EngineError, RETRY_PAUSE};
 use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
@@ -181,7 +181,7 @@ impl Engine {
             tries += 1;
             match done {
                 // Another host has the same file and was quicker.
-                Err(error) if error.is_collision() && tries < orders::TRIES_MAX => {}
+                Err(error) if error.is_collision() && tries < schedule_admin::TRIES_MAX => {}
                 Err(ScheduleError::Db(error)) => return Err(error.into()),
                 Err(other) => return Err(EngineError::Bug(other.to_string())),
                 Ok(applied) => return Ok(applied),
@@ -230,7 +230,7 @@ async fn apply(
 ) -> Result<Applied, ScheduleError> {
     schedules::lock(tx, None, None).await?;
     let current = schedules::list(tx, None, None).await?;
-    let diff = orders::diff(&current, wanted, Origin::File);
+    let diff = schedule_admin::diff(&current, wanted, Origin::File);
     if before.is_some_and(|before| !diff.names().all(|name| before.names.contains(name))) {
         // Another host's file has been taken over since, and holds.
         return Ok(Applied::default());
@@ -256,7 +256,7 @@ pub async fn rehearse(
 ) -> Result<(Diff, Vec<Refusal>), ScheduleError> {
     schedules::lock(tx, None, None).await?;
     let current = schedules::list(tx, None, None).await?;
-    let mut diff = orders::diff(&current, wanted, Origin::File);
+    let mut diff = schedule_admin::diff(&current, wanted, Origin::File);
     let refusals = carry_out(tx, &diff, now).await?.refusals;
     let is_taken = |name: &str| refusals.iter().all(|(refused, _)| refused != name);
     diff.added.retain(|wanted| is_taken(&wanted.name));
@@ -278,19 +278,21 @@ async fn carry_out(tx: &mut Tx, diff: &Diff, now: Timestamp) -> Result<Applied, 
         applied.taken(wanted, Err(held))?;
     }
     for wanted in &diff.added {
-        let done = orders::add(tx, wanted, Origin::File, now).await.map(drop);
+        let done = schedule_admin::add(tx, wanted, Origin::File, now)
+            .await
+            .map(drop);
         applied.added += usize::from(applied.taken(wanted, done)?);
     }
     for Changed {
         schedule, wanted, ..
     } in &diff.changed
     {
-        let done = orders::revise(tx, schedule, wanted, Origin::File, now).await;
+        let done = schedule_admin::revise(tx, schedule, wanted, Origin::File, now).await;
         applied.changed += usize::from(applied.taken(wanted, done)?);
     }
     if applied.refusals.is_empty() {
         for schedule in &diff.removed {
-            orders::end(tx, schedule, now).await?;
+            schedule_admin::end(tx, schedule, now).await?;
         }
         applied.ended = diff.removed.len();
     } else {

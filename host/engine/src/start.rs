@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::buckets::Turns;
 use super::room::Room;
-use super::schedules as orders;
+use super::schedule_admin;
 use super::{Engine, EngineError, Settings, recover};
 use crate::secrets::Vault;
 use campanile_model::clock::{Clock, Timestamp};
@@ -190,9 +190,9 @@ impl Engine {
         let package = packages::find(tx, &schedule.definition.package).await?;
         let launch = NewLaunch {
             decided_by: Some(self.host),
-            ..orders::at_once(&schedule, rule, package, LaunchKind::Startup, now)
+            ..schedule_admin::at_once(&schedule, rule, package, LaunchKind::Startup, now)
         };
-        orders::launch_beside(tx, &schedule, &spec.policies, launch, now).await?;
+        schedule_admin::launch_beside(tx, &schedule, &spec.policies, launch, now).await?;
         Ok(())
     }
 

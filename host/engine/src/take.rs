@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 
 use super::spec::Spec;
-use super::{Engine, EngineError, context};
+use super::{Engine, EngineError, context, run_context};
 use crate::crash;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
@@ -69,7 +69,7 @@ impl Engine {
                 .get(&mut tx, taken.schedule_id, taken.schedule_revision)
                 .await?;
             let package = live.get(&taken.package).cloned();
-            let user = context::of_user(package.as_deref(), &spec, &taken);
+            let user = run_context::user_keys(package.as_deref(), &spec, &taken);
             work.push(Work {
                 run_id,
                 fence,

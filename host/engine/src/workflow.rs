@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use campanile_model::clock::Timestamp;
+use campanile_model::status::FailureKind;
 use campanile_package::context;
 use campanile_sandbox::Limits;
-use campanile_store::task_runs::TaskRun;
 
 /// A task of the package, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,30 @@ pub struct Step {
     pub depends_on: Vec<usize>,
     pub limits: Limits,
     pub attempts_max: i64,
+}
+
+/// A call of a task that an earlier run of the launch recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordedCall {
+    pub task: String,
+    pub result: CallResult,
+}
+
+/// How a recorded call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallResult {
+    Succeeded {
+        output: Option<Value>,
+        /// The keys for the steps that depend on this one.
+        context: Map<String, Value>,
+    },
+    Retry {
+        retry_at: Timestamp,
+    },
+    Failed {
+        kind: FailureKind,
+        message: String,
+    },
 }
 
 /// Where a step stands.
@@ -79,36 +103,32 @@ impl Workflow {
         }
     }
 
-    /// Go on from the calls that are on the record: what has succeeded is not called again, and neither is what has
-    /// failed for good. Gives the call that did.
-    pub fn replay<'c>(&mut self, calls: &'c [TaskRun], lost_runs: i64) -> Option<&'c TaskRun> {
+    /// Continue after the calls that earlier runs of the launch recorded, in the order of their start.
+    ///
+    /// Returns the failure of the first task that failed for good. No task is called again that succeeded or failed
+    /// for good.
+    pub fn replay(
+        &mut self,
+        calls: Vec<RecordedCall>,
+        lost_runs: i64,
+    ) -> Option<(FailureKind, String)> {
         self.lost_runs = lost_runs;
-        let mut failed = None;
+        let mut failure = None;
         for call in calls {
-            let Some(step) = self.steps.iter().position(|step| step.id == call.task) else {
+            let Some(place) = self.steps.iter().position(|step| step.id == call.task) else {
                 continue;
             };
-            self.tries[step] += 1;
-            let stored = |text: &Option<String>| -> Option<Value> {
-                serde_json::from_str(text.as_deref()?).ok()
-            };
-            if call.succeeded {
-                self.succeed(
-                    step,
-                    stored(&call.output),
-                    match stored(&call.context) {
-                        Some(Value::Object(gives)) => gives,
-                        _ => Map::new(),
-                    },
-                );
-            } else if let Some(at) = call.retry_at {
-                self.states[step] = State::Waiting(at);
-            } else {
-                self.states[step] = State::Failed;
-                failed = failed.or(Some(call));
+            self.tries[place] += 1;
+            match call.result {
+                CallResult::Succeeded { output, context } => self.succeed(place, output, context),
+                CallResult::Retry { retry_at } => self.wait(place, retry_at),
+                CallResult::Failed { kind, message } => {
+                    self.fail(place);
+                    failure.get_or_insert((kind, self.failure_message(&call.task, &message)));
+                }
             }
         }
-        failed
+        failure
     }
 
     /// Whether every step has succeeded.
@@ -132,8 +152,8 @@ impl Workflow {
             .collect()
     }
 
-    /// What is said of a run because of one of its tasks: in a workflow it is said which.
-    pub fn said_of(&self, task: &str, message: &str) -> String {
+    /// Return the message of a run whose task failed; it names the task if there are several.
+    pub fn failure_message(&self, task: &str, message: &str) -> String {
         match self.steps.len() {
             1 => message.to_owned(),
             _ => format!("task `{task}`: {message}"),
@@ -304,12 +324,18 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
-    fn call(task: &str, succeeded: bool, retry_at: Option<Timestamp>) -> TaskRun {
-        TaskRun {
-            succeeded,
-            retry_at,
-            context: Some(r#"{"x":1}"#.to_owned()),
-            ..TaskRun::succeeded(task, 1, NOW, NOW)
+    fn succeeded(task: &str) -> RecordedCall {
+        let result = CallResult::Succeeded {
+            output: None,
+            context: keys(json!({"x": 1})),
+        };
+        call(task, result)
+    }
+
+    fn call(task: &str, result: CallResult) -> RecordedCall {
+        RecordedCall {
+            task: task.to_owned(),
+            result,
         }
     }
 
@@ -347,8 +373,13 @@ mod tests {
     #[test]
     fn what_has_failed_for_good_is_not_called_again_after_a_recovery() {
         let mut flow = diamond();
-        let calls = [call("a", true, None), call("b", false, None)];
-        assert_eq!(flow.replay(&calls, 1), Some(&calls[1]));
+        let failed = CallResult::Failed {
+            kind: FailureKind::Denied,
+            message: "no grant".to_owned(),
+        };
+        let failure = flow.replay(vec![succeeded("a"), call("b", failed)], 1);
+        let message = "task `b`: no grant".to_owned();
+        assert_eq!(failure, Some((FailureKind::Denied, message)));
         assert!(flow.ready(NOW).is_empty());
     }
 
@@ -368,8 +399,9 @@ mod tests {
     fn what_has_succeeded_is_not_called_again() {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
-        let calls = [call("a", true, None), call("b", false, Some(later))];
-        assert_eq!(flow.replay(&calls, 1), None);
+        let retry = CallResult::Retry { retry_at: later };
+        let calls = vec![succeeded("a"), call("b", retry)];
+        assert_eq!(flow.replay(calls, 1), None);
         assert_eq!(flow.ready(NOW), [2]);
         assert_eq!(flow.ready(later), [1, 2]);
         // The lost run may have called it once more; no retry is used up by that.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// An effect is one host call that changes something a later run can find: an entry of a bucket, a file, a request
 /// that was sent. Reading is none. Several may be under way at once. Called on the guests' threads, and must not block.
-pub trait Witness: Send + Sync {
+pub trait EffectObserver: Send + Sync {
     /// `effect` is about to happen. Gives back its number, by which its end will be told.
     ///
     /// # Errors
@@ -23,15 +23,15 @@ pub trait Witness: Send + Sync {
     fn after(&self, number: usize) -> Result<(), Crash>;
 }
 
-/// A witness stopped the call.
+/// A observer stopped the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call was stopped by whoever watched its effects")]
 pub struct Crash;
 
-/// A call's witness, if it has one.
+/// A call's observer, if it has one.
 #[derive(Clone, Default)]
 pub(super) struct Effects {
-    witness: Option<Arc<dyn Witness>>,
+    observer: Option<Arc<dyn EffectObserver>>,
     /// Whether it has stopped the call: then nothing more happens.
     crashed: Arc<AtomicBool>,
 }
@@ -57,14 +57,14 @@ impl Drop for Begun {
 }
 
 impl Effects {
-    pub(super) fn new(witness: Option<Arc<dyn Witness>>) -> Effects {
+    pub(super) fn new(observer: Option<Arc<dyn EffectObserver>>) -> Effects {
         Effects {
-            witness,
+            observer,
             crashed: Arc::default(),
         }
     }
 
-    /// Whether the witness stopped the call.
+    /// Whether the observer stopped the call.
     pub(super) fn have_crashed(&self) -> bool {
         self.crashed.load(Ordering::Acquire)
     }
@@ -78,18 +78,18 @@ impl Effects {
 
     /// Whether anybody watches.
     pub(super) fn are_watched(&self) -> bool {
-        self.witness.is_some()
+        self.observer.is_some()
     }
 
     /// Tell that the effect that `tell` names is about to happen.
     pub(super) fn begin(&self, tell: impl FnOnce() -> String) -> Result<Begun, Crash> {
-        let Some(witness) = &self.witness else {
+        let Some(observer) = &self.observer else {
             return Ok(Begun(None));
         };
         if self.have_crashed() {
             return Err(Crash);
         }
-        let number = self.note(witness.before(&tell()))?;
+        let number = self.note(observer.before(&tell()))?;
         Ok(Begun(Some((self.clone(), number))))
     }
 
@@ -99,10 +99,10 @@ impl Effects {
     }
 
     fn tell_end(&self, number: usize) -> Result<(), Crash> {
-        match &self.witness {
+        match &self.observer {
             // Whoever stopped the call has been told enough.
             Some(_) if self.have_crashed() => Err(Crash),
-            Some(witness) => self.note(witness.after(number)),
+            Some(observer) => self.note(observer.after(number)),
             None => Ok(()),
         }
     }
@@ -121,7 +121,7 @@ mod tests {
         ended: Mutex<Vec<usize>>,
     }
 
-    impl Witness for Ends {
+    impl EffectObserver for Ends {
         fn before(&self, _: &str) -> Result<usize, Crash> {
             let mut begun = self.begun.lock().unwrap();
             *begun += 1;

@@ -180,7 +180,7 @@ pub(super) fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorC
     }
 }
 
-/// Put a witness before a stream that writes to a file, if there is one, and let it hold the file open.
+/// Put a observer before a stream that writes to a file, if there is one, and let it hold the file open.
 fn watched(
     state: &mut HostState,
     stream: Resource<DynOutputStream>,

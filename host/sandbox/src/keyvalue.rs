@@ -86,7 +86,7 @@ pub enum BucketError {
     },
     /// The run is no longer this host's; nothing that it writes counts.
     #[error("the run was taken from this host, so that it may not write any more")]
-    NotHeld,
+    NotPending,
     /// The database is away, or refused; nothing was done, unless it went away in the very moment of doing it.
     #[error("the bucket cannot be reached now; the host's log says why")]
     Unreachable,

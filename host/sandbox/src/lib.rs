@@ -65,7 +65,7 @@ use campanile_model::ids::{ArtifactDigest, LaunchId, RunId};
 use campanile_model::text::printable_line;
 use campanile_model::words;
 
-pub use effects::{Crash, Witness};
+pub use effects::{Crash, EffectObserver};
 pub use grants::method_fault;
 pub use http::Network;
 pub use keyvalue::{BucketError, Buckets, Change, MemoryBuckets, add, check_growth, entry_bytes};
@@ -310,7 +310,7 @@ pub struct World {
     /// What its wall clock says.
     pub time: Time,
     /// Who watches what it does to the outside.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub observer: Option<Arc<dyn EffectObserver>>,
 }
 
 /// What a call's wall clock says.
@@ -342,7 +342,7 @@ impl World {
             buckets,
             network: Network::Real,
             time: Time::Real,
-            witness: None,
+            observer: None,
         }
     }
 }

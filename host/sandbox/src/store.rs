@@ -99,7 +99,7 @@ pub(super) fn open(engine: &Engine, opening: Opening<'_>) -> Store<HostState> {
     let denial = Denial::default();
     let gauges = Gauges::new(limits);
     let exceeded = Denial::default();
-    let effects = Effects::new(world.witness);
+    let effects = Effects::new(world.observer);
     let turns = Turns::default();
     let is_real = matches!(world.network, Network::Real);
     let socket_gate = SocketGate::new(grants.clone(), is_real, turns.clone(), denial.clone());

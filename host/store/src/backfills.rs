@@ -31,7 +31,7 @@ pub struct Backfill {
     pub to: Timestamp,
     /// From one launch to the next at least.
     pub spread_ms: i64,
-    /// Whether slots are launched too that have succeeded or are under way.
+    /// Whether slots are launched too that would be left alone; see [`slots_to_skip`].
     pub forced: bool,
     /// A JSON object laid over the schedule's context.
     pub context: Option<String>,
@@ -96,11 +96,14 @@ const UNFINISHED: &str = "SELECT
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
-const CARED_FOR: &str = "SELECT scheduled_time FROM launch
-        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
-            AND kind <> 'manual' AND kind <> 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')
-    UNION SELECT scheduled_time FROM launch
-        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
+// A row may stand for a range of slots. Ranges do not overlap, so at most one that begins before $2 reaches it: the last.
+const LEFT_ALONE: &str = "SELECT slot, slot_last FROM launch
+        WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND slot <= $3
+            AND slot >= COALESCE((SELECT max(slot) FROM launch
+                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND slot <= $2), $2)
+            AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
+    UNION SELECT slot, slot_last FROM launch
+        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
             AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
 const SKIP_NOT_BEGUN: &str =
@@ -117,7 +120,7 @@ pub const STATEMENTS: &[&str] = &[
     ADVANCE,
     FINISH,
     UNFINISHED,
-    CARED_FOR,
+    LEFT_ALONE,
     ENDS,
     SKIP_NOT_BEGUN,
 ];
@@ -216,14 +219,17 @@ pub async fn unfinished(tx: &mut Tx, backfill: &Backfill) -> Result<i64, DbError
         .await)?)
 }
 
-/// The slots from `first` to `last`, both included, of which a launch that was not by hand has succeeded or is not over.
-pub async fn covered_slots(
+/// Return the slots from `first` to `last`, both included, that a backfill leaves alone unless it is forced.
+///
+/// Those are slots with a launch that succeeded or is not over, and slots that a person skipped. A launch by hand counts
+/// for no slot. Each item is the first and the last slot of one row; it may also begin before `first`.
+pub async fn slots_to_skip(
     tx: &mut Tx,
     schedule: ScheduleId,
     first: Timestamp,
     last: Timestamp,
-) -> Result<Vec<Timestamp>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(CARED_FOR)
+) -> Result<Vec<(Timestamp, Timestamp)>, DbError> {
+    Ok(on!(tx, |conn| sqlx::query_as(LEFT_ALONE)
         .bind(schedule)
         .bind(first)
         .bind(last)

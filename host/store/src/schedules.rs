@@ -1,5 +1,7 @@
 //! Schedules: their state, which moves with time, and their revisions, which are only added to.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use sqlx::FromRow;
 
@@ -63,6 +65,21 @@ pub struct History {
     pub last_catchup_fire_time: Option<Timestamp>,
     /// Slots that a person took out: a JSON list.
     pub skips: Option<String>,
+}
+
+impl History {
+    /// Return how many launches count towards `max_launches`.
+    pub fn launches_made(&self) -> u64 {
+        u64::try_from(self.launches).unwrap_or_default()
+    }
+
+    /// Return the slots that a person skipped and that may not be decided yet.
+    pub fn skipped_slots(&self) -> BTreeSet<Timestamp> {
+        // Only this program writes the list.
+        let list = self.skips.as_deref();
+        list.and_then(|list| serde_json::from_str(list).ok())
+            .unwrap_or_default()
+    }
 }
 
 /// Why a schedule is paused.

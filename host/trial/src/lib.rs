@@ -26,19 +26,19 @@ use campanile_model::ids::RunId;
 use campanile_package::Manifest;
 use campanile_package::requests::{Request, denial};
 use campanile_sandbox::{
-    Artifact, Call, DirectoryGrant, Grants, HttpReply, HttpRequest, Limits, MemoryBuckets, Network,
-    Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, Witness, World,
+    Artifact, Call, DirectoryGrant, EffectObserver, Grants, HttpReply, HttpRequest, Limits,
+    MemoryBuckets, Network, Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, World,
 };
 
-mod crash;
-mod found;
+mod crash_check;
+mod final_state;
+mod idempotence;
 #[cfg(test)]
 mod tests;
-mod world;
 
-pub use crash::{EFFECTS_CRASHED, check};
-pub use found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
-pub use world::{Difference, Entry, Left};
+pub use crash_check::{EFFECTS_CRASHED, check};
+pub use final_state::{Difference, Entry, FinalState};
+pub use idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 
 /// Everything that a call meets. The default grants nothing, and answers no request.
 #[derive(Clone, Default)]
@@ -113,7 +113,7 @@ pub struct Trial {
     /// The requests that a script answered, in their order.
     pub requests: Vec<HttpRequest>,
     /// What it left behind; of directories, those that it may write to.
-    pub left: Left,
+    pub left: FinalState,
 }
 
 /// Make the call that `stage` is set up for, unless it lacks what the package asks for: then it is denied, as a host would.
@@ -127,10 +127,10 @@ pub async fn run(
     stage: &Stage,
     clock: &Clock,
 ) -> io::Result<Trial> {
-    let scene = Scene::set(stage, false).await?;
+    let prepared = PreparedStage::set(stage, false).await?;
     let facts = facts(stage, clock.now());
-    let report = scene.call(sandbox, subject, stage, facts, None).await;
-    scene.trial(report).await
+    let report = prepared.call(sandbox, subject, stage, facts, None).await;
+    prepared.trial(report).await
 }
 
 /// Call the task of `stage` once, without looking at what it left.
@@ -144,9 +144,9 @@ pub async fn call(
     stage: &Stage,
     clock: &Clock,
 ) -> io::Result<Report> {
-    let scene = Scene::set(stage, false).await?;
+    let prepared = PreparedStage::set(stage, false).await?;
     let facts = facts(stage, clock.now());
-    Ok(scene.call(sandbox, subject, stage, facts, None).await)
+    Ok(prepared.call(sandbox, subject, stage, facts, None).await)
 }
 
 /// What the host tells the task.
@@ -162,7 +162,7 @@ fn facts(stage: &Stage, now: Timestamp) -> Facts {
 }
 
 /// A stage with its properties: what one call after the other changes.
-struct Scene {
+struct PreparedStage {
     buckets: Arc<MemoryBuckets>,
     script: Option<Arc<Script>>,
     directories: Vec<DirectoryGrant>,
@@ -170,9 +170,9 @@ struct Scene {
     copies: Option<TempDir>,
 }
 
-impl Scene {
+impl PreparedStage {
     /// Set `stage` up; `apart` lets no call reach anything but copies.
-    async fn set(stage: &Stage, apart: bool) -> io::Result<Scene> {
+    async fn set(stage: &Stage, apart: bool) -> io::Result<PreparedStage> {
         let buckets = MemoryBuckets::holding(&stage.buckets);
         let script = stage.replies.clone().map(Script::new);
         let is_copied = |directory: &&Directory| match directory.access {
@@ -193,7 +193,7 @@ impl Scene {
             let mut host = directory.host.canonicalize()?;
             if let Some(copies) = copies.as_ref().filter(|_| is_copied(&directory)) {
                 let copy = copies.path().canonicalize()?.join(number.to_string());
-                world::copy(&host, &copy)?;
+                final_state::copy(&host, &copy)?;
                 host = copy;
             }
             directories.push(DirectoryGrant {
@@ -202,7 +202,7 @@ impl Scene {
                 writable: directory.access != Access::Read,
             });
         }
-        Ok(Scene {
+        Ok(PreparedStage {
             buckets: Arc::new(buckets),
             script,
             directories,
@@ -216,7 +216,7 @@ impl Scene {
         subject: &Subject,
         stage: &Stage,
         facts: Facts,
-        witness: Option<Arc<dyn Witness>>,
+        observer: Option<Arc<dyn EffectObserver>>,
     ) -> Report {
         let missing = subject.missing(stage);
         if !missing.is_empty() {
@@ -243,7 +243,7 @@ impl Scene {
                     buckets: Arc::clone(&self.buckets) as Arc<dyn campanile_sandbox::Buckets>,
                     network,
                     time: stage.time,
-                    witness,
+                    observer,
                 },
                 stop: StopSignal::default(),
             })
@@ -264,13 +264,13 @@ impl Scene {
         })
     }
 
-    fn left(&self) -> io::Result<Left> {
+    fn left(&self) -> io::Result<FinalState> {
         let requests = self.script.as_ref().map(|script| script.seen());
         let writable = self
             .directories
             .iter()
             .filter(|directory| directory.writable);
-        Left::of(
+        FinalState::of(
             self.buckets.all(),
             writable.map(|directory| (directory.guest.as_str(), directory.host.as_path())),
             &requests.unwrap_or_default(),

@@ -9,7 +9,7 @@ on_both!(
 
 async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
     let tower = Tower::new(test, Overlap::Allow).await;
-    let spread = Asked {
+    let spread = BackfillRequest {
         spread: Duration::from_secs(3_600),
         ..asked(1, 120, 1)
     };
@@ -57,7 +57,11 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
 
     // Those that are open and that no host had room for have not begun either.
     tower.begin(&asked(2, 120, 101)).await;
-    tower.engine().fill_back(tower.clock.now()).await.unwrap();
+    tower
+        .engine()
+        .run_backfills(tower.clock.now())
+        .await
+        .unwrap();
     let mut tx = tower.test.write().await;
     let skipped = backfill::cancel(&mut tx, id(2), "bob", tower.clock.now());
     assert_eq!(skipped.await.unwrap(), 19, "one of them has succeeded");
@@ -74,7 +78,7 @@ async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(
     tower.begin(&asked(1, 5, 1)).await;
     let now = tower.clock.now();
     let mut renaming = tower.test.write().await;
-    orders::rename(&mut renaming, "bell", "carillon", now)
+    schedule_admin::rename(&mut renaming, "bell", "carillon", now)
         .await
         .unwrap();
     match tower.test.backend() {
@@ -93,7 +97,7 @@ async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(
             assert!(matches!(error, ScheduleError::Raced(_)), "{error}");
         }
     }
-    let cancelled = orders::change(&tower.test.db, async |tx| {
+    let cancelled = schedule_admin::change(&tower.test.db, async |tx| {
         backfill::cancel(tx, id(1), "bob", now).await
     });
     assert_eq!(cancelled.await.unwrap(), 0);

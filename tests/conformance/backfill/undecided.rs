@@ -24,14 +24,18 @@ async fn of_the_slot(tower: &Tower) -> Vec<(LaunchKind, LaunchStatus)> {
 
 async fn a_slot_that_is_due_is_the_schedules_own_until_it_is_decided(test: TestDb) {
     let tower = behind(test).await;
-    let asked = Asked {
+    let asked = BackfillRequest {
         from: ago(2),
         to: at(60),
         ..asked(1, 0, 0)
     };
     assert_eq!(tower.begin(&asked).await.slots, 4);
     for _ in 0..2 {
-        tower.engine().fill_back(tower.clock.now()).await.unwrap();
+        tower
+            .engine()
+            .run_backfills(tower.clock.now())
+            .await
+            .unwrap();
         let (backfill, _) = tower.seen(id(1)).await;
         let counts = (backfill.launched, backfill.slots_skipped);
         assert_eq!((backfill.status, counts), (BackfillStatus::Running, (3, 0)));
@@ -49,14 +53,21 @@ async fn a_slot_that_is_due_is_the_schedules_own_until_it_is_decided(test: TestD
 
 async fn a_backfill_is_not_done_before_its_slots_are_decided(test: TestDb) {
     let tower = behind(test).await;
-    let asked = Asked {
+    let asked = BackfillRequest {
         from: at(60),
         to: at(60),
         ..asked(1, 0, 0)
     };
     tower.begin(&asked).await;
-    let step = tower.engine().fill_back(tower.clock.now()).await.unwrap();
-    assert!(step.goes_on && !step.more && step.launched == 0, "{step:?}");
+    let step = tower
+        .engine()
+        .run_backfills(tower.clock.now())
+        .await
+        .unwrap();
+    assert!(
+        step.is_running && !step.has_more && step.launched == 0,
+        "{step:?}"
+    );
     assert_eq!(tower.status(id(1)).await, BackfillStatus::Running);
     // It says whose the slot is by filling nothing back; a schedule that is paused does not decide it any more.
     tower.pause().await;

@@ -1,6 +1,6 @@
 //! What hosts and people do with packages.
 
-use campanile_engine::approval::{self, Decided, Order, PackageError};
+use campanile_engine::approval::{self, Attribution, PackageError, VersionChange};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::Tx;
@@ -13,11 +13,11 @@ use crate::fixtures::publish;
 pub(super) async fn change(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let host = caller.host();
     let name = caller.package();
-    let order = Order {
+    let order = Attribution {
         by: "ada",
         note: None,
     };
-    let said = |answer: Result<Decided, PackageError>| match answer {
+    let said = |answer: Result<VersionChange, PackageError>| match answer {
         Ok(decided) => format!("{decided:?}"),
         Err(error) => error.to_string(),
     };

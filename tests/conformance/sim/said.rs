@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_engine::schedules::Wanted;
+use campanile_engine::schedule_admin::Wanted;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Catchup, Delivery, Keep, Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};

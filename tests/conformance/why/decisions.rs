@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_engine::schedules::{self as orders, Trigger};
+use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_schedule::policy::{Catchup, Delivery, Overlap, Policies};
 use campanile_tests::{TestDb, on_both};
 
@@ -275,7 +275,7 @@ async fn a_person_asked_for_it(test: TestDb) {
     stage.add(cron("*/10 * * * *"), Policies::default()).await;
     stage.clock.advance_to(time("10:03"));
     let mut tx = stage.test.write().await;
-    orders::trigger(&mut tx, "bell", Trigger::default(), time("10:03"))
+    schedule_admin::trigger(&mut tx, "bell", Trigger::default(), time("10:03"))
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -1,6 +1,6 @@
 //! Moments that were not launched, and how a schedule stands.
 
-use campanile_engine::schedules as orders;
+use campanile_engine::schedule_admin;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DstFold, RuleKind, RuleText};
@@ -271,8 +271,8 @@ async fn the_timing_was_changed_in_a_pause(test: TestDb) {
     stage.pause("10:15", None, None).await;
     let mut tx = stage.test.write().await;
     let half_hourly =
-        |wanted: &mut orders::Wanted| wanted.rule.expression = "*/30 * * * *".to_owned();
-    orders::edit(&mut tx, "bell", None, half_hourly, time("10:25"))
+        |wanted: &mut schedule_admin::Wanted| wanted.rule.expression = "*/30 * * * *".to_owned();
+    schedule_admin::edit(&mut tx, "bell", None, half_hourly, time("10:25"))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -408,7 +408,7 @@ async fn it_was_removed(test: TestDb) {
     stage.pass_to("10:10").await;
     stage.clock.advance_to(time("10:25"));
     let mut tx = stage.test.write().await;
-    orders::remove(&mut tx, "bell", time("10:25"))
+    schedule_admin::remove(&mut tx, "bell", time("10:25"))
         .await
         .unwrap();
     tx.commit().await.unwrap();

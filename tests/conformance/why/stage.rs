@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use campanile_engine::schedules as orders;
+use campanile_engine::schedule_admin;
 use campanile_engine::why::{Finding, why};
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
@@ -119,7 +119,7 @@ impl Stage {
             until: until.map(time),
         };
         let mut tx = self.test.write().await;
-        orders::pause(&mut tx, "bell", pause, time(text))
+        schedule_admin::pause(&mut tx, "bell", pause, time(text))
             .await
             .unwrap();
         tx.commit().await.unwrap();
@@ -128,7 +128,7 @@ impl Stage {
     pub async fn resume(&self, text: &str) {
         self.clock.advance_to(time(text));
         let mut tx = self.test.write().await;
-        orders::resume(&mut tx, "bell", "ben", false, time(text))
+        schedule_admin::resume(&mut tx, "bell", "ben", false, time(text))
             .await
             .unwrap();
         tx.commit().await.unwrap();

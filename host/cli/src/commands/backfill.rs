@@ -13,7 +13,7 @@ use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Failure};
 use campanile_engine::backfill::{self, BackfillError};
-use campanile_engine::schedules::{self as orders, ScheduleError};
+use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_store::backfills::{self, LaunchTotals};
@@ -308,7 +308,8 @@ async fn show(common: &Common, id: BackfillId) -> Result<(), Failure> {
 async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    let skipped = orders::change(&db, async |tx| backfill::cancel(tx, id, by, now).await).await?;
+    let skipped =
+        schedule_admin::change(&db, async |tx| backfill::cancel(tx, id, by, now).await).await?;
     if common.json {
         let mut tx = db.read().await?;
         return Seen::of(&mut tx, id).await?.print(true);

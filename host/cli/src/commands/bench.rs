@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::output::{self, Failure};
 use campanile_engine::audit::Lag;
 use campanile_engine::context::{self, Facts};
-use campanile_engine::schedules::{self as orders, Wanted};
+use campanile_engine::schedule_admin::{self, Wanted};
 use campanile_engine::watch::{Mode, Watch};
 use campanile_engine::{Engine, EngineError, Settings};
 use campanile_model::clock::{Clock, Timestamp};
@@ -442,7 +442,7 @@ async fn add_schedules(
     rule: &RuleText,
     since: Timestamp,
 ) -> Result<(), Failure> {
-    orders::change(db, async |tx| {
+    schedule_admin::change(db, async |tx| {
         for number in numbers.clone() {
             let wanted = Wanted {
                 name: format!("bench-{number}"),
@@ -452,7 +452,7 @@ async fn add_schedules(
                 policies: side_by_side(),
                 context: Map::new(),
             };
-            orders::add(tx, &wanted, Origin::Package, since).await?;
+            schedule_admin::add(tx, &wanted, Origin::Package, since).await?;
         }
         Ok(())
     })

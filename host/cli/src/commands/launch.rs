@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::run::made_by;
 use crate::Common;
 use crate::output::{self, Failure, cell};
-use campanile_engine::schedules as orders;
+use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, LaunchId};
 use campanile_model::text::printable_lines;
@@ -51,7 +51,7 @@ pub(crate) async fn refuse_unknown(tx: &mut Tx, schedule: Option<&str>) -> Resul
     let Some(name) = schedule else { return Ok(()) };
     // A removed schedule is still known by its launches.
     if launches::list(tx, schedule, 1).await?.is_empty() {
-        orders::find(tx, name).await?;
+        schedule_admin::find(tx, name).await?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::approval::{self, Decided, Order, PackageError};
+use campanile_engine::approval::{self, Attribution, PackageError, VersionChange};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable;
 use campanile_package::requests::list_requests;
@@ -71,8 +71,8 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    fn order(&self) -> Order<'_> {
-        Order {
+    fn order(&self) -> Attribution<'_> {
+        Attribution {
             by: &self.by.by,
             note: self.note.as_deref(),
         }
@@ -99,7 +99,7 @@ impl Package {
                     approval::approve(tx, &name, digest.as_deref(), note.order(), now).await
                 };
                 let decided = decide_in(common, decide).await?;
-                let Decided { digest, before, .. } = &decided;
+                let VersionChange { digest, before, .. } = &decided;
                 let said = format!(
                     "approved {name} {}, in force in place of {}",
                     digest.short(),
@@ -112,7 +112,7 @@ impl Package {
                     approval::reject(tx, &name, digest.as_deref(), note.order(), now).await
                 };
                 let decided = decide_in(common, decide).await?;
-                let Decided { digest, before, .. } = &decided;
+                let VersionChange { digest, before, .. } = &decided;
                 let said = format!(
                     "rejected {name} {}, {} stays in force",
                     digest.short(),
@@ -125,7 +125,7 @@ impl Package {
                     approval::roll_back(tx, &name, to.as_deref(), note.order(), now).await
                 };
                 let decided = decide_in(common, decide).await?;
-                let Decided { digest, before, .. } = &decided;
+                let VersionChange { digest, before, .. } = &decided;
                 let said = format!(
                     "rolled {name} back to {}, {} is kept out",
                     digest.short(),
@@ -148,8 +148,8 @@ async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, Failure> {
 
 async fn decide_in(
     common: &Common,
-    decide: impl AsyncFn(&mut Tx, Timestamp) -> Result<Decided, PackageError>,
-) -> Result<Decided, Failure> {
+    decide: impl AsyncFn(&mut Tx, Timestamp) -> Result<VersionChange, PackageError>,
+) -> Result<VersionChange, Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.write().await?;
     let decided = decide(&mut tx, clock.now()).await?;
@@ -161,11 +161,11 @@ fn tell(
     common: &Common,
     name: &str,
     done: &str,
-    decided: &Decided,
+    decided: &VersionChange,
     said: &str,
 ) -> Result<(), Failure> {
     let warnings: Vec<String> = decided
-        .left_over
+        .tasks_missing
         .iter()
         .map(|(schedule, task)| {
             format!("the schedule `{schedule}` launches the task `{task}`, which the version in force does not have")

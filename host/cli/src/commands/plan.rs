@@ -13,9 +13,9 @@ use super::schedule::check;
 use super::serve;
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::forecast::record::{self, LeftOut};
-use campanile_engine::forecast::{Forecast, Outage, Question, Tower};
-use campanile_engine::schedules as orders;
+use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
+use campanile_engine::forecast::{Forecast, ForecastRequest, Outage, SystemSnapshot};
+use campanile_engine::schedule_admin;
 use campanile_engine::schedules_file::{Refusal, rehearse};
 use campanile_model::clock::Timestamp;
 use campanile_store::schedules::{self, Schedule};
@@ -50,9 +50,9 @@ pub(crate) struct Plan {
 
 /// What is asked, and what the answer is.
 struct Answer {
-    tower: Tower,
-    left_out: Vec<LeftOut>,
-    question: Question,
+    tower: SystemSnapshot,
+    left_out: Vec<OmittedSchedule>,
+    question: ForecastRequest,
     forecast: Forecast,
     /// The schedule that is asked for, if one is.
     name: Option<String>,
@@ -61,7 +61,7 @@ struct Answer {
 
 /// What another file of schedules is held against.
 struct Before {
-    tower: Tower,
+    tower: SystemSnapshot,
     forecast: Forecast,
     /// Schedules of the file that would not be taken.
     refusals: Vec<Refusal>,
@@ -86,8 +86,8 @@ fn outage(text: &str) -> Result<Outage, String> {
 }
 
 /// A schedule that the file does not have any more.
-fn removed(schedule: Schedule) -> LeftOut {
-    LeftOut {
+fn removed(schedule: Schedule) -> OmittedSchedule {
+    OmittedSchedule {
         name: schedule.definition.name,
         why: "the file removes it".to_owned(),
     }
@@ -101,18 +101,18 @@ impl Plan {
         let question = self.question(now)?;
         let wanted = self.diff.as_deref().map(check::read).transpose()?;
         let mut tx = db.read().await?;
-        let learned = record::learn(&mut tx).await?;
+        let learned = snapshot::learn(&mut tx).await?;
         if wanted.is_some() {
             // What a file would change is tried, and not committed. Nobody decides anything between the two readings.
             drop(tx);
             tx = db.write().await?;
             schedules::lock(&mut tx, None, None).await?;
         }
-        let (mut tower, mut left_out) = record::read(&mut tx, &settings, &learned, now).await?;
+        let (mut tower, mut left_out) = snapshot::read(&mut tx, &settings, &learned, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {
             let (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
-            let changed = record::read(&mut tx, &settings, &learned, now).await?;
+            let changed = snapshot::read(&mut tx, &settings, &learned, now).await?;
             let tower = std::mem::replace(&mut tower, changed.0);
             left_out = changed.1;
             left_out.extend(diff.removed.into_iter().map(removed));
@@ -121,7 +121,7 @@ impl Plan {
         if let Some(name) = &self.schedule
             && left_out.iter().all(|left_out| left_out.name != *name)
         {
-            orders::find(&mut tx, name).await?;
+            schedule_admin::find(&mut tx, name).await?;
         }
         drop(tx);
         let before = before.map(|(tower, refusals)| Before {
@@ -144,7 +144,7 @@ impl Plan {
         Ok(ExitCode::from(u8::from(refused)))
     }
 
-    fn question(&self, now: Timestamp) -> Result<Question, Failure> {
+    fn question(&self, now: Timestamp) -> Result<ForecastRequest, Failure> {
         let from = self.from.unwrap_or(now);
         if from < now {
             return Err(Failure::refused(format!("{from} is in the past"))
@@ -182,7 +182,7 @@ impl Plan {
                 .hint("give a --from before its end and a --to after it, or leave both out"));
             }
         }
-        Ok(Question {
+        Ok(ForecastRequest {
             from,
             to,
             outages: self.outage.clone(),

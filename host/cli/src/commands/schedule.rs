@@ -22,7 +22,7 @@ use super::rule::RuleOptions;
 use super::slots::{self, Number};
 use crate::Common;
 use crate::output::{self, Failure, cell};
-use campanile_engine::schedules::{self as orders, ScheduleError, Trigger, Triggered, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Triggered, Wanted};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable;
 use campanile_schedule::policy::{Overlap, Turn};
@@ -215,7 +215,7 @@ impl Schedule {
                     until,
                 };
                 change(common, &name, "paused", async |tx, now| {
-                    orders::pause(tx, &name, pause, now).await
+                    schedule_admin::pause(tx, &name, pause, now).await
                 })
                 .await?;
             }
@@ -225,13 +225,13 @@ impl Schedule {
                 by: By { by },
             } => {
                 change(common, &name, "resumed", async |tx, now| {
-                    orders::resume(tx, &name, &by, catch_up, now).await
+                    schedule_admin::resume(tx, &name, &by, catch_up, now).await
                 })
                 .await?;
             }
             Schedule::Remove { name } => {
                 change(common, &name, "removed", async |tx, now| {
-                    orders::remove(tx, &name, now).await
+                    schedule_admin::remove(tx, &name, now).await
                 })
                 .await?;
             }
@@ -253,12 +253,12 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     let wanted = add.wanted()?;
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    orders::change(&db, async |tx| {
-        orders::add(tx, &wanted, Origin::Operator, now).await
+    schedule_admin::change(&db, async |tx| {
+        schedule_admin::add(tx, &wanted, Origin::Operator, now).await
     })
     .await?;
     let mut tx = db.read().await?;
-    let row = orders::find(&mut tx, &wanted.name).await?;
+    let row = schedule_admin::find(&mut tx, &wanted.name).await?;
     let rule = shown::rule(&row)?;
     let mut warnings = rule.warnings(now);
     warnings.extend(shown::crowd(&mut tx, &row).await?);
@@ -295,7 +295,7 @@ async fn change(
 ) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    orders::change(&db, async |tx| order(tx, now).await).await?;
+    schedule_admin::change(&db, async |tx| order(tx, now).await).await?;
     if common.json {
         return output::json_out(&json!({ "schedule": name, "done": done }));
     }
@@ -315,8 +315,8 @@ async fn trigger(
         context: own.as_ref(),
         overlap,
     };
-    let Triggered { launch, turn } = orders::change(&db, async |tx| {
-        orders::trigger(tx, name, trigger, now).await
+    let Triggered { launch, turn } = schedule_admin::change(&db, async |tx| {
+        schedule_admin::trigger(tx, name, trigger, now).await
     })
     .await?;
     let (decision, overlaps) = match turn {
@@ -383,7 +383,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
 async fn show(common: &Common, name: &str) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
-    let row = orders::find(&mut tx, name).await?;
+    let row = schedule_admin::find(&mut tx, name).await?;
     let newest = launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?;
     if common.json {
         let mut value = shown::value(&row);
@@ -424,7 +424,7 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
     let Next { name, number, .. } = command;
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
-    let row = orders::find(&mut tx, name).await?;
+    let row = schedule_admin::find(&mut tx, name).await?;
     drop(tx);
     let rule = shown::rule(&row)?;
     let policies = shown::policies(&row).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::schedules::{Difference, Wanted, differences};
+use crate::schedule_admin::{Difference, Wanted, differences};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::{Request, evaluate_requests};
 use campanile_package::{Manifest, Task, spec};
@@ -30,7 +30,7 @@ pub struct Diff {
     /// Those that the package proposes; a sidecar that lists schedules replaces them.
     pub schedules: Changes,
     /// Everything that either version asks for.
-    pub requests: Vec<Asked>,
+    pub requests: Vec<RequestChange>,
     pub imports: Changes,
 }
 
@@ -51,7 +51,7 @@ pub struct Changed {
 
 /// A capability that one version or both ask for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Asked {
+pub struct RequestChange {
     #[serde(flatten)]
     pub request: Request,
     /// `added`, `removed` or `kept`.
@@ -175,19 +175,19 @@ fn changes<T>(
     all
 }
 
-fn requests(from: &Manifest, to: &Manifest, grants: &Grants) -> Vec<Asked> {
+fn requests(from: &Manifest, to: &Manifest, grants: &Grants) -> Vec<RequestChange> {
     let before = evaluate_requests(&from.requests, grants);
     let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
-    let gone: Vec<Asked> = before
+    let gone: Vec<RequestChange> = before
         .iter()
         .filter(|request| !has(&after, request))
-        .map(|request| Asked {
+        .map(|request| RequestChange {
             request: request.clone(),
             change: "removed",
         })
         .collect();
-    let asked = after.into_iter().map(|request| Asked {
+    let asked = after.into_iter().map(|request| RequestChange {
         change: if has(&before, &request) {
             "kept"
         } else {

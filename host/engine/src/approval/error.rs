@@ -13,17 +13,17 @@ pub enum PackageError {
         nearest: Option<String>,
     },
     #[error("no version of `{name}` was ever taken{}", .why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
-    NeverTaken { name: String, why: Option<String> },
+    NoActiveVersion { name: String, why: Option<String> },
     #[error("`{0}` has no version that waits or is kept out")]
-    NothingHeld(String),
+    NothingPending(String),
     #[error("what `{name}` keeps out is {held}, not `{wanted}`")]
-    NotHeld {
+    NotPending {
         name: String,
         wanted: String,
         held: ArtifactDigest,
     },
     #[error("what `{name}` keeps out is {}, and it is not said whether that is meant or {}", .held.short(), .others.join(", "))]
-    SeveralMeant {
+    AmbiguousPending {
         name: String,
         held: ArtifactDigest,
         others: Vec<String>,
@@ -42,7 +42,7 @@ pub enum PackageError {
         known: Vec<String>,
     },
     #[error("`{wanted}` is the beginning of several versions of `{name}`: {}", .several.join(", "))]
-    Several {
+    AmbiguousDigest {
         name: String,
         wanted: String,
         several: Vec<String>,
@@ -50,12 +50,12 @@ pub enum PackageError {
     #[error("`{0}` has no former version to go back to")]
     NoFormer(String),
     #[error("the version {digest} of `{name}` is in force already")]
-    InForce {
+    AlreadyActive {
         name: String,
         digest: ArtifactDigest,
     },
     #[error("the version {digest} of `{name}` was never in force")]
-    NeverInForce {
+    NeverActive {
         name: String,
         digest: ArtifactDigest,
     },
@@ -73,14 +73,14 @@ impl PackageError {
     /// What to do about it; empty when the sentence says so already.
     pub fn hint(&self) -> String {
         match self {
-            PackageError::NothingHeld(name) | PackageError::NoFormer(name) => {
+            PackageError::NothingPending(name) | PackageError::NoFormer(name) => {
                 format!("`campanile package show {name}` lists its versions")
             }
-            PackageError::NotHeld { name, .. } => format!(
+            PackageError::NotPending { name, .. } => format!(
                 "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
                  goes back to a former version"
             ),
-            PackageError::SeveralMeant { name, held, .. } => format!(
+            PackageError::AmbiguousPending { name, held, .. } => format!(
                 "look at it with `campanile package diff {name}`; `{}` puts it in force",
                 approve_command(name, held)
             ),
@@ -91,8 +91,8 @@ impl PackageError {
             PackageError::NotADigest(_) => {
                 "`campanile package show NAME` lists them; their first digits are enough".to_owned()
             }
-            PackageError::Several { .. } => "give more digits".to_owned(),
-            PackageError::NeverInForce { name, .. } => format!(
+            PackageError::AmbiguousDigest { .. } => "give more digits".to_owned(),
+            PackageError::NeverActive { name, .. } => format!(
                 "copy its file into the folder; if it then waits, `campanile package approve {name}`"
             ),
             PackageError::Pinned { .. } => "change or remove its `sha256` first".to_owned(),

@@ -64,11 +64,14 @@ fn asking(names: &[&str]) -> Value {
 #[test]
 fn what_is_new_altogether_or_in_force_already_is_taken() {
     let new = file("new", &asking(&["TOKEN"]), &[]);
-    assert_eq!(entry(None, None, &new), Entry::Taken);
+    assert_eq!(admission(None, None, &new), VersionAdmission::Active);
     let never = row(None, &json!({}));
-    assert_eq!(entry(Some(&never), None, &new), Entry::Taken);
+    assert_eq!(
+        admission(Some(&never), None, &new),
+        VersionAdmission::Active
+    );
     let same = row(Some("new"), &json!({}));
-    assert_eq!(entry(Some(&same), None, &new), Entry::Taken);
+    assert_eq!(admission(Some(&same), None, &new), VersionAdmission::Active);
 }
 
 #[test]
@@ -76,13 +79,13 @@ fn a_version_that_asks_for_more_than_it_is_granted_waits_unless_the_one_before_a
     let plain = row(Some("old"), &json!({}));
     let asks = row(Some("old"), &asking(&["TOKEN"]));
     let new = |asks: &[&str], granted: &[&str]| file("new", &asking(asks), granted);
-    let taken = |row, new| entry(Some(row), None, &new) == Entry::Taken;
+    let taken = |row, new| admission(Some(row), None, &new) == VersionAdmission::Active;
     assert!(taken(&plain, new(&[], &[])));
     assert!(taken(&plain, new(&["TOKEN"], &["TOKEN", "OTHER"])));
     assert!(taken(&asks, new(&["TOKEN"], &[])));
     assert!(taken(&asks, new(&[], &[])));
-    match entry(Some(&asks), None, &new(&["TOKEN", "OTHER"], &[])) {
-        Entry::Waits(beyond) => assert_eq!(list_requests(&beyond), "env OTHER"),
+    match admission(Some(&asks), None, &new(&["TOKEN", "OTHER"], &[])) {
+        VersionAdmission::Pending(beyond) => assert_eq!(list_requests(&beyond), "env OTHER"),
         other => panic!("{other:?}"),
     }
 }
@@ -93,20 +96,24 @@ fn a_decision_counts_more_than_what_is_asked_for() {
     let greedy = file("new", &asking(&["TOKEN"]), &[]);
     let modest = file("new", &json!({}), &[]);
     for (decision, greedy_is, modest_is) in [
-        (VersionDecision::Approved, Entry::Taken, Entry::Taken),
+        (
+            VersionDecision::Approved,
+            VersionAdmission::Active,
+            VersionAdmission::Active,
+        ),
         (
             VersionDecision::Rejected,
-            Entry::KeptOut(VersionDecision::Rejected),
-            Entry::KeptOut(VersionDecision::Rejected),
+            VersionAdmission::Blocked(VersionDecision::Rejected),
+            VersionAdmission::Blocked(VersionDecision::Rejected),
         ),
         (
             VersionDecision::RolledBack,
-            Entry::KeptOut(VersionDecision::RolledBack),
-            Entry::KeptOut(VersionDecision::RolledBack),
+            VersionAdmission::Blocked(VersionDecision::RolledBack),
+            VersionAdmission::Blocked(VersionDecision::RolledBack),
         ),
     ] {
-        assert_eq!(entry(Some(&old), Some(decision), &greedy), greedy_is);
-        assert_eq!(entry(Some(&old), Some(decision), &modest), modest_is);
+        assert_eq!(admission(Some(&old), Some(decision), &greedy), greedy_is);
+        assert_eq!(admission(Some(&old), Some(decision), &modest), modest_is);
     }
 }
 

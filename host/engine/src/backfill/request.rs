@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{MICROSECOND, end_cancelled, span};
-use crate::schedules::{self as orders, ScheduleError};
+use super::{MICROSECOND, SkippedSlots, end_cancelled, span};
+use crate::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::duration_text;
@@ -16,18 +16,18 @@ use campanile_store::schedules::{self, Schedule};
 use campanile_store::{BackfillStatus, Tx, changes};
 
 /// Slots of one backfill, at most.
-pub const SLOTS_MOST: u64 = 1_000_000;
+pub const SLOTS_MAX: u64 = 1_000_000;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Asked<'a> {
+pub struct BackfillRequest<'a> {
     pub id: BackfillId,
     /// The first and the last slot that may be launched.
     pub from: Timestamp,
     pub to: Timestamp,
     /// From one launch to the next at least, in whole milliseconds.
     pub spread: Duration,
-    /// Whether slots are launched too that have succeeded or are under way.
+    /// Whether slots are launched too that would be left alone.
     pub forced: bool,
     /// Laid over the schedule's context.
     pub context: Option<&'a Map<String, Value>>,
@@ -36,12 +36,12 @@ pub struct Asked<'a> {
 
 /// What a backfill comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Survey {
+pub struct BackfillPreview {
     pub schedule: Schedule,
     pub slots: u64,
     pub first: Timestamp,
     pub last: Timestamp,
-    /// Slots that have succeeded, or are under way, and are not launched again.
+    /// Slots that are not launched: they succeeded, are not over, or were skipped by a person.
     pub slots_skipped: u64,
 }
 
@@ -66,7 +66,7 @@ pub enum BackfillError {
         next: Option<Timestamp>,
     },
     #[error(
-        "`{name}` has more than {SLOTS_MOST} slots in this span; ask for a shorter one, and for the rest when that is done"
+        "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
     )]
     TooMany { name: String },
     #[error(
@@ -94,12 +94,12 @@ fn next_is(next: &Option<Timestamp>) -> String {
 }
 
 /// Look what a backfill comes to, without beginning it.
-pub async fn survey(
+pub async fn preview(
     tx: &mut Tx,
     name: &str,
-    asked: &Asked<'_>,
+    asked: &BackfillRequest<'_>,
     now: Timestamp,
-) -> Result<Survey, ScheduleError> {
+) -> Result<BackfillPreview, ScheduleError> {
     let (from, to) = (asked.from, asked.to);
     if to < from {
         return Err(BackfillError::EndsFirst { from, to }.into());
@@ -110,14 +110,17 @@ pub async fn survey(
     if let Some(own) = asked.context {
         context::check(own)?;
     }
-    let schedule = orders::find(tx, name).await?;
-    let (rule, policies) = orders::parse(&schedule)?;
+    let schedule = schedule_admin::find(tx, name).await?;
+    let (rule, policies) = schedule_admin::parse(&schedule)?;
     let name = name.to_owned();
     if rule.delay_after_completion().is_some() || rule.at_host_start() {
         return Err(BackfillError::NoClock(name).into());
     }
     let (before, until) = span(&policies, from, to, now);
-    let mut slots = rule.slots(before, until);
+    let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
+    let alone = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
+    let slots_most = usize::try_from(SLOTS_MAX).unwrap_or(usize::MAX);
+    let mut slots = rule.slots(before, until).take(slots_most + 1);
     let Some(first) = slots.next() else {
         let next = policies.next_slot(&rule, to.min(now), 0);
         return Err(BackfillError::NoSlots {
@@ -128,21 +131,16 @@ pub async fn survey(
         }
         .into());
     };
-    let rest = slots.take(usize::try_from(SLOTS_MOST).unwrap_or(usize::MAX));
-    let (last, count) = rest.fold((first, 1), |(_, count), slot| (slot, count + 1));
-    if count > SLOTS_MOST {
+    let (mut last, mut count, mut slots_skipped) = (first, 1, u64::from(alone.contains(first)));
+    for slot in slots {
+        last = slot;
+        count += 1;
+        slots_skipped += u64::from(alone.contains(slot));
+    }
+    if count > SLOTS_MAX {
         return Err(BackfillError::TooMany { name }.into());
     }
-    let slots_skipped = match asked.forced {
-        true => 0,
-        false => {
-            let cared_for = backfills::covered_slots(tx, schedule.state.id, first, last).await?;
-            // A rule that was edited has had other slots.
-            let own = cared_for.into_iter().filter(|slot| rule.matches(*slot));
-            own.count() as u64
-        }
-    };
-    Ok(Survey {
+    Ok(BackfillPreview {
         schedule,
         slots: count,
         first,
@@ -155,10 +153,10 @@ pub async fn survey(
 ///
 /// # Errors
 /// When that one is not what is asked for now.
-pub async fn asked_before(
+pub async fn find_earlier(
     tx: &mut Tx,
     name: &str,
-    asked: &Asked<'_>,
+    asked: &BackfillRequest<'_>,
 ) -> Result<Option<Backfill>, ScheduleError> {
     let Some(before) = backfills::find(tx, asked.id).await? else {
         return Ok(None);
@@ -178,14 +176,14 @@ pub async fn asked_before(
 /// Begin what was surveyed; hosts carry it out.
 pub async fn begin(
     tx: &mut Tx,
-    survey: &Survey,
-    asked: &Asked<'_>,
+    preview: &BackfillPreview,
+    asked: &BackfillRequest<'_>,
     now: Timestamp,
 ) -> Result<Backfill, ScheduleError> {
-    let name = &survey.schedule.definition.name;
+    let name = &preview.schedule.definition.name;
     schedules::lock(tx, Some(name), None).await?;
-    let schedule = orders::find(tx, name).await?;
-    let (state, surveyed) = (&schedule.state, &survey.schedule.state);
+    let schedule = schedule_admin::find(tx, name).await?;
+    let (state, surveyed) = (&schedule.state, &preview.schedule.state);
     if (state.id, state.revision) != (surveyed.id, surveyed.revision) {
         return Err(ScheduleError::Raced(name.clone()));
     }
@@ -202,9 +200,9 @@ pub async fn begin(
         context: asked
             .context
             .map(|own| Value::Object(own.clone()).to_string()),
-        cursor_at: survey.first.minus(MICROSECOND),
+        cursor_at: preview.first.minus(MICROSECOND),
         next_fire: now,
-        slots: i64::try_from(survey.slots).unwrap_or(i64::MAX),
+        slots: i64::try_from(preview.slots).unwrap_or(i64::MAX),
         launched: 0,
         slots_skipped: 0,
         created_at: now,
@@ -214,7 +212,7 @@ pub async fn begin(
     backfills::insert(tx, &backfill).await?;
     let detail = format!(
         "{} by {}: {} slots from {} to {}",
-        asked.id, asked.by, survey.slots, survey.first, survey.last
+        asked.id, asked.by, preview.slots, preview.first, preview.last
     );
     events::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
     changes::bump(tx).await?;
@@ -252,12 +250,12 @@ pub async fn cancel(
     Ok(skipped)
 }
 
-fn spread_ms(asked: &Asked<'_>) -> i64 {
+fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
     i64::try_from(asked.spread.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// How a backfill differs from what is asked for under its id; a clause for each argument.
-fn differences(before: &Backfill, name: &str, asked: &Asked<'_>) -> Vec<String> {
+fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
     let context: Option<Map<String, Value>> = before
         .context
         .as_deref()

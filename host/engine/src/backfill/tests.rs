@@ -37,9 +37,12 @@ fn minutes(minutes: impl IntoIterator<Item = u64>) -> Vec<Timestamp> {
     minutes.into_iter().map(minute).collect()
 }
 
-fn of(backfill: &Backfill, succeeded: &[u64], room: usize, now: u64) -> Portion {
-    let succeeded = minutes(succeeded.iter().copied()).into_iter().collect();
-    portion(backfill, &minutes(1..=9), &succeeded, room, minute(now))
+fn of(backfill: &Backfill, succeeded: &[u64], room: usize, now: u64) -> Batch {
+    let slots_skipped = SkippedSlots {
+        slots: minutes(succeeded.iter().copied()).into_iter().collect(),
+        ranges: Vec::new(),
+    };
+    batch(backfill, &minutes(1..=9), &slots_skipped, room, minute(now))
 }
 
 #[test]
@@ -54,20 +57,16 @@ fn launches_are_made_up_to_the_room_and_the_cursor_stays_behind_the_first_that_h
         (&[], 0, 0, 0, 0),
         (&[1, 2, 3, 4, 5, 6, 7, 8, 9], 1, 0, 9, 9),
     ] {
-        let portion = of(&backfill(), succeeded, room, 60);
-        let step = (
-            portion.step.launched,
-            portion.step.slots_skipped,
-            portion.step.to,
-        );
+        let batch = of(&backfill(), succeeded, room, 60);
+        let step = (batch.step.launched, batch.step.slots_skipped, batch.step.to);
         assert_eq!(
             step,
             (launched, slots_skipped, minute(cursor)),
             "{succeeded:?}, {room}"
         );
-        assert_eq!(portion.fire_times.len() as i64, launched);
+        assert_eq!(batch.fire_times.len() as i64, launched);
         assert!(
-            portion
+            batch
                 .fire_times
                 .iter()
                 .all(|(_, fire_time)| *fire_time == minute(60))
@@ -82,8 +81,8 @@ fn the_spread_counts_from_the_launch_before_also_when_that_was_long_ago() {
         ..backfill()
     };
     let first = of(&spread, &[], 3, 60);
-    let fire_times = |portion: &Portion| -> Vec<Timestamp> {
-        portion
+    let fire_times = |batch: &Batch| -> Vec<Timestamp> {
+        batch
             .fire_times
             .iter()
             .map(|(_, fire_time)| *fire_time)
@@ -119,4 +118,22 @@ fn a_backfill_keeps_to_the_life_of_its_schedule_and_to_what_is_past() {
             (minute(first), minute(last))
         );
     }
+}
+
+#[test]
+fn all_slots_of_a_skipped_range_are_left_alone() {
+    let slots_skipped = SkippedSlots {
+        slots: BTreeSet::new(),
+        ranges: vec![(minute(3), minute(5))],
+    };
+    let batch = batch(
+        &backfill(),
+        &minutes(1..=9),
+        &slots_skipped,
+        100,
+        minute(60),
+    );
+    let launched: Vec<Timestamp> = batch.fire_times.iter().map(|(slot, _)| *slot).collect();
+    assert_eq!(launched, minutes([1, 2, 6, 7, 8, 9]));
+    assert_eq!(batch.step.slots_skipped, 3);
 }

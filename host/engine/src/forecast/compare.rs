@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Forecast, Row, Tower};
+use super::{Forecast, Row, SystemSnapshot};
 use campanile_model::clock::Timestamp;
 use campanile_store::LaunchStatus;
 
@@ -21,8 +21,8 @@ type Launches<'a> = BTreeMap<&'a str, BTreeMap<Timestamp, &'a Row>>;
 
 /// The schedules whose launches differ between two forecasts of the same span, in the order of names.
 pub fn compare<'a>(
-    before: (&'a Tower, &'a Forecast),
-    after: (&'a Tower, &'a Forecast),
+    before: (&'a SystemSnapshot, &'a Forecast),
+    after: (&'a SystemSnapshot, &'a Forecast),
 ) -> Vec<Changes<'a>> {
     let (before, after) = (launches(before), launches(after));
     let names: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
@@ -67,11 +67,11 @@ fn begins(row: &Row) -> (Timestamp, Option<Timestamp>) {
     (row.fire_time, row.started_at)
 }
 
-fn launches<'a>((tower, forecast): (&'a Tower, &'a Forecast)) -> Launches<'a> {
+fn launches<'a>((snapshot, forecast): (&'a SystemSnapshot, &'a Forecast)) -> Launches<'a> {
     let mut launches = Launches::new();
     let rows = forecast.rows.iter();
     for row in rows.filter(|row| row.status != LaunchStatus::Skipped) {
-        let name = tower.schedules[row.schedule].name.as_str();
+        let name = snapshot.schedules[row.schedule].name.as_str();
         launches
             .entry(name)
             .or_default()

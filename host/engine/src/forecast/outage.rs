@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use uuid::Uuid;
 
 use super::Outage;
-use super::clockwork::Clockwork;
+use super::simulator::Simulator;
 use crate::verdict;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::LaunchStatus;
@@ -29,7 +29,7 @@ pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
     merged
 }
 
-impl Clockwork<'_> {
+impl Simulator<'_> {
     /// Let an outage pass: what it interrupts is lost, and taken up again when it is over.
     pub(super) fn pass(&mut self, outage: Outage) {
         self.now = outage.to;
@@ -41,21 +41,21 @@ impl Clockwork<'_> {
 
     /// Take up a launch that was lost, as recovery does.
     fn recover(&mut self, id: LaunchId) {
-        let Some(flight) = self.ledger.get_mut(id) else {
+        let Some(simulated) = self.ledger.get_mut(id) else {
             return;
         };
-        flight.ends += 1;
-        let scheduled = &self.tower.schedules[flight.schedule];
-        let launch = &flight.launch;
+        simulated.ends += 1;
+        let scheduled = &self.snapshot.schedules[simulated.schedule];
+        let launch = &simulated.launch;
         let stray = OrphanedLaunch {
             launch_id: id,
             run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
             schedule_id: launch.schedule_id,
             schedule_revision: scheduled.due.revision,
             schedule: scheduled.name.clone(),
-            scheduled_time: flight.scheduled_time.unwrap_or(launch.fire_time),
+            scheduled_time: simulated.scheduled_time.unwrap_or(launch.fire_time),
             kind: launch.kind,
-            claimed_at: flight.let_go_at,
+            claimed_at: simulated.opened_at,
             recoveries: launch.recoveries,
             enabled: scheduled.enabled,
             deleted_at: None,
@@ -64,7 +64,7 @@ impl Clockwork<'_> {
             why: String::new(),
         };
         let delivery = scheduled.policies.delivery;
-        let found = verdict(&stray, delivery, &self.tower.recovery, self.now);
+        let found = verdict(&stray, delivery, &self.snapshot.recovery, self.now);
         match found.map(|found| found.action) {
             None => {}
             Some(RecoveryAction::RunAgain) => self.run_again(id),
@@ -78,8 +78,8 @@ impl Clockwork<'_> {
 
     fn run_again(&mut self, id: LaunchId) {
         self.ledger.set_status(id, LaunchStatus::Open);
-        if let Some(flight) = self.ledger.get_mut(id) {
-            flight.launch.recoveries += 1;
+        if let Some(simulated) = self.ledger.get_mut(id) {
+            simulated.launch.recoveries += 1;
         }
         if let Some(row) = self.ledger.row(id) {
             row.recoveries += 1;

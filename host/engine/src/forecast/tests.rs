@@ -29,7 +29,12 @@ fn clock(time: Timestamp) -> String {
 const EVERY_FIVE: (RuleKind, &str) = (RuleKind::Cron, "*/5 * * * *");
 
 /// The schedule `number`, decided up to 07:59, whose launches take `seconds`.
-fn schedule(number: u128, rule: (RuleKind, &str), policies: &str, seconds: u64) -> Scheduled {
+fn schedule(
+    number: u128,
+    rule: (RuleKind, &str),
+    policies: &str,
+    seconds: u64,
+) -> ScheduleSnapshot {
     let id = ScheduleId(Uuid::from_u128(number));
     let text = RuleText::new(rule.0, rule.1, "UTC");
     let rule = Rule::parse(&text, HashKey::of(id)).unwrap();
@@ -39,7 +44,7 @@ fn schedule(number: u128, rule: (RuleKind, &str), policies: &str, seconds: u64) 
         Some(_) => Some(at("08:00")),
         None => first,
     };
-    Scheduled {
+    ScheduleSnapshot {
         name: format!("bell-{number}"),
         due: DueSchedule {
             id,
@@ -55,18 +60,18 @@ fn schedule(number: u128, rule: (RuleKind, &str), policies: &str, seconds: u64) 
         enabled: true,
         rule,
         policies,
-        takes: Takes {
+        duration_estimate: DurationEstimate {
             duration: Duration::from_secs(seconds),
-            learned_from: 3,
+            samples: 3,
         },
-        going_on: Vec::new(),
+        unfinished: Vec::new(),
     }
 }
 
-fn tower(places: usize, schedules: Vec<Scheduled>) -> Tower {
-    Tower {
+fn snapshot(capacity: usize, schedules: Vec<ScheduleSnapshot>) -> SystemSnapshot {
+    SystemSnapshot {
         now: at("07:59"),
-        places,
+        capacity,
         defaults: Defaults::default(),
         recovery: RecoveryLimits {
             lost_threshold: Duration::from_secs(300),
@@ -77,8 +82,8 @@ fn tower(places: usize, schedules: Vec<Scheduled>) -> Tower {
     }
 }
 
-fn until(to: &str) -> Question {
-    Question {
+fn until(to: &str) -> ForecastRequest {
+    ForecastRequest {
         from: at("07:59"),
         to: at(to),
         outages: Vec::new(),
@@ -87,12 +92,12 @@ fn until(to: &str) -> Question {
 }
 
 /// `08:05 queued 08:10-08:15 succeeded`; before it the schedule, when there are several.
-fn shown(tower: &Tower, row: &Row) -> String {
-    let mut text = match tower.schedules.len() {
+fn shown(snapshot: &SystemSnapshot, row: &Row) -> String {
+    let mut text = match snapshot.schedules.len() {
         1 => clock(row.scheduled_time),
         _ => format!(
             "{} {}",
-            tower.schedules[row.schedule].name,
+            snapshot.schedules[row.schedule].name,
             clock(row.scheduled_time)
         ),
     };
@@ -120,9 +125,13 @@ fn shown(tower: &Tower, row: &Row) -> String {
 }
 
 #[track_caller]
-fn check(tower: &Tower, question: &Question, rows: &str) -> Forecast {
-    let forecast = tower.forecast(question);
-    let found: Vec<String> = forecast.rows.iter().map(|row| shown(tower, row)).collect();
+fn check(snapshot: &SystemSnapshot, question: &ForecastRequest, rows: &str) -> Forecast {
+    let forecast = snapshot.forecast(question);
+    let found: Vec<String> = forecast
+        .rows
+        .iter()
+        .map(|row| shown(snapshot, row))
+        .collect();
     let rows: Vec<&str> = rows.trim().lines().map(str::trim).collect();
     assert_eq!(found, rows);
     forecast
@@ -131,8 +140,8 @@ fn check(tower: &Tower, question: &Question, rows: &str) -> Forecast {
 /// Launches of a schedule of every five minutes that take seven.
 #[track_caller]
 fn check_overlap(policies: &str, rows: &str) {
-    let tower = tower(10, vec![schedule(1, EVERY_FIVE, policies, 7 * 60)]);
-    check(&tower, &until("08:21"), rows);
+    let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 7 * 60)]);
+    check(&snapshot, &until("08:21"), rows);
 }
 
 #[test]
@@ -210,13 +219,13 @@ fn a_launch_makes_way_for_the_next() {
 #[test]
 fn a_launch_fires_at_its_jitter() {
     let jitter = r#"{"jitter":"2m"}"#;
-    let tower = tower(10, vec![schedule(1, EVERY_FIVE, jitter, 10)]);
-    let forecast = tower.forecast(&until("09:00"));
+    let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, jitter, 10)]);
+    let forecast = snapshot.forecast(&until("09:00"));
     let terms = campanile_schedule::policy::Terms {
-        schedule: tower.schedules[0].due.id,
-        rule: &tower.schedules[0].rule,
-        policies: &tower.schedules[0].policies,
-        defaults: &tower.defaults,
+        schedule: snapshot.schedules[0].due.id,
+        rule: &snapshot.schedules[0].rule,
+        policies: &snapshot.schedules[0].policies,
+        defaults: &snapshot.defaults,
     };
     assert_eq!(forecast.rows.len(), 12);
     for row in &forecast.rows {
@@ -236,9 +245,9 @@ fn a_launch_fires_at_its_jitter() {
 fn a_place_is_taken_by_the_earliest_and_the_others_are_late() {
     let schedules =
         (1..=3).map(|number| schedule(number, (RuleKind::Cron, "*/10 * * * *"), "{}", 90));
-    let tower = tower(1, schedules.collect());
+    let snapshot = snapshot(1, schedules.collect());
     let forecast = check(
-        &tower,
+        &snapshot,
         &until("08:10"),
         "bell-1 08:00 launched 08:00-08:01:30 succeeded
          bell-2 08:00 launched 08:01:30-08:03 succeeded
@@ -273,9 +282,9 @@ fn a_place_is_taken_by_the_earliest_and_the_others_are_late() {
 #[test]
 fn a_rule_that_counts_from_ends_goes_on_from_those_that_are_foretold() {
     let rule = (RuleKind::AfterCompletion, "10m");
-    let tower = tower(10, vec![schedule(1, rule, "{}", 150)]);
+    let snapshot = snapshot(10, vec![schedule(1, rule, "{}", 150)]);
     let forecast = check(
-        &tower,
+        &snapshot,
         &until("08:30"),
         "08:00 launched 08:00-08:02:30 succeeded
          08:12:30 launched 08:12:30-08:15 succeeded
@@ -287,9 +296,9 @@ fn a_rule_that_counts_from_ends_goes_on_from_those_that_are_foretold() {
 #[test]
 fn a_schedule_ends_after_so_many_launches() {
     let policies = r#"{"max_launches":2}"#;
-    let tower = tower(10, vec![schedule(1, EVERY_FIVE, policies, 1)]);
+    let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 1)]);
     let forecast = check(
-        &tower,
+        &snapshot,
         &until("09:00"),
         "08:00 launched 08:00-08:00:01 succeeded
          08:05 launched 08:05-08:05:01 succeeded",
@@ -302,7 +311,7 @@ fn slots_without_a_package_are_skipped() {
     let mut missing = schedule(1, EVERY_FIVE, "{}", 1);
     missing.due.missing_since = Some(at("07:00"));
     let forecast = check(
-        &tower(10, vec![missing]),
+        &snapshot(10, vec![missing]),
         &until("08:10"),
         "08:00 skipped package_missing
          08:05 skipped package_missing",
@@ -313,13 +322,13 @@ fn slots_without_a_package_are_skipped() {
 
 #[test]
 fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
-    let tower = tower(1, vec![schedule(1, EVERY_FIVE, "{}", 20 * 60)]);
-    let question = Question {
+    let snapshot = snapshot(1, vec![schedule(1, EVERY_FIVE, "{}", 20 * 60)]);
+    let question = ForecastRequest {
         from: at("08:10"),
         ..until("08:26")
     };
     let forecast = check(
-        &tower,
+        &snapshot,
         &question,
         "08:10 skipped overlap
          08:15 skipped overlap
@@ -335,7 +344,7 @@ fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
 #[test]
 fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_others() {
     let mut schedule = schedule(1, EVERY_FIVE, "{}", 10 * 60);
-    let launch = UnfinishedLaunch {
+    let launch = campanile_store::overlap::UnfinishedLaunch {
         id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
         schedule_id: schedule.due.id,
         kind: LaunchKind::Schedule,
@@ -348,14 +357,14 @@ fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_
         cancel_deadline: None,
     };
     let id = launch.id;
-    schedule.going_on.push(GoingOn {
+    schedule.unfinished.push(CurrentLaunch {
         launch,
         started_at: Some(at("07:57")),
         retry_at: None,
     });
-    let tower = tower(1, vec![schedule]);
+    let snapshot = snapshot(1, vec![schedule]);
     let forecast = check(
-        &tower,
+        &snapshot,
         &until("08:11"),
         "08:00 skipped overlap
          08:05 skipped overlap
@@ -366,8 +375,8 @@ fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_
 }
 
 /// An outage from 08:02 to 08:33, which loses the launch of 08:00.
-fn outage() -> Question {
-    Question {
+fn outage() -> ForecastRequest {
+    ForecastRequest {
         outages: vec![Outage {
             from: at("08:02"),
             to: at("08:33"),
@@ -378,12 +387,12 @@ fn outage() -> Question {
 
 #[test]
 fn an_outage_loses_what_runs_and_its_slots_are_caught_up_behind_it() {
-    let tower = tower(
+    let snapshot = snapshot(
         10,
         vec![schedule(1, EVERY_FIVE, r#"{"misfire_grace":"1m"}"#, 150)],
     );
     let forecast = check(
-        &tower,
+        &snapshot,
         &outage(),
         "08:00 launched 08:00-08:35:30 succeeded
          08:05-08:25 skipped coalesced
@@ -400,7 +409,7 @@ fn slots_that_are_caught_up_come_apart_by_the_spread() {
     let mut question = outage();
     question.outages[0].from = at("08:00");
     check(
-        &tower(10, vec![schedule(1, EVERY_FIVE, policies, 5)]),
+        &snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 5)]),
         &question,
         "08:00-08:15 skipped catchup_max
          08:20 catchup queued fires 08:33:40 08:33:40-08:33:45 succeeded
@@ -414,7 +423,7 @@ fn slots_that_are_caught_up_come_apart_by_the_spread() {
 fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
     let policies = r#"{"delivery":"at_most_once","catchup":"none","misfire_grace":"1m"}"#;
     let forecast = check(
-        &tower(10, vec![schedule(1, EVERY_FIVE, policies, 150)]),
+        &snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 150)]),
         &outage(),
         "08:00 launched 08:00-08:33 unknown
          08:05-08:30 skipped catchup_none
@@ -427,14 +436,15 @@ fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
 fn two_forecasts_differ_in_launches_that_come_go_and_move() {
     let bell =
         |number, policies: &str| schedule(number, (RuleKind::Cron, "*/10 * * * *"), policies, 90);
-    let before = tower(1, vec![bell(1, "{}"), bell(2, "{}"), bell(3, "{}")]);
+    let before = snapshot(1, vec![bell(1, "{}"), bell(2, "{}"), bell(3, "{}")]);
     let mut hourly = schedule(4, (RuleKind::Cron, "10 * * * *"), "{}", 90);
     hourly.name = "bell-1".to_owned();
-    let after = tower(
+    let after = snapshot(
         1,
         vec![hourly, bell(2, "{}"), bell(5, r#"{"max_launches":1}"#)],
     );
-    let [told_before, told_after] = [&before, &after].map(|tower| tower.forecast(&until("08:15")));
+    let [told_before, told_after] =
+        [&before, &after].map(|snapshot| snapshot.forecast(&until("08:15")));
     let changes = compare((&before, &told_before), (&after, &told_after));
     let slots = |rows: &[&Row]| {
         rows.iter()
@@ -492,12 +502,12 @@ fn outages_that_meet_are_one() {
 
 #[test]
 fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
-    let tower = tower(10, vec![schedule(1, (RuleKind::Every, "1s"), "{}", 0)]);
-    let question = Question {
+    let snapshot = snapshot(10, vec![schedule(1, (RuleKind::Every, "1s"), "{}", 0)]);
+    let question = ForecastRequest {
         rows_max: 5,
         ..until("12:00")
     };
-    let forecast = tower.forecast(&question);
+    let forecast = snapshot.forecast(&question);
     assert_eq!(forecast.rows.len(), 5);
     assert_eq!(forecast.cut_at, Some(at("07:59:05")));
 }
@@ -506,8 +516,8 @@ fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
 #[test]
 fn a_forecast_breaks_off_within_what_one_moment_decides() {
     let policies = r#"{"overlap":"allow","misfire_grace":"1d"}"#;
-    let tower = tower(10, vec![schedule(1, (RuleKind::Every, "1s"), policies, 0)]);
-    let question = Question {
+    let snapshot = snapshot(10, vec![schedule(1, (RuleKind::Every, "1s"), policies, 0)]);
+    let question = ForecastRequest {
         outages: vec![Outage {
             from: at("08:00"),
             to: at("12:00"),
@@ -515,7 +525,7 @@ fn a_forecast_breaks_off_within_what_one_moment_decides() {
         rows_max: 100,
         ..until("13:00")
     };
-    let forecast = tower.forecast(&question);
+    let forecast = snapshot.forecast(&question);
     assert_eq!(forecast.cut_at, Some(at("12:00")));
     assert!(
         forecast.rows.len() <= 100 + SLOTS_MAX,
@@ -528,24 +538,21 @@ fn a_forecast_breaks_off_within_what_one_moment_decides() {
 fn nothing_is_told_of_a_schedule_that_is_paused() {
     let mut paused = schedule(1, EVERY_FIVE, "{}", 1);
     paused.enabled = false;
-    check(&tower(10, vec![paused]), &until("09:00"), "");
+    check(&snapshot(10, vec![paused]), &until("09:00"), "");
 }
 
 #[test]
 fn durations_are_learned_as_their_median() {
     for (seconds, duration) in [
-        (vec![], DURATION_GUESSED),
+        (vec![], DURATION_DEFAULT),
         (vec![7], Duration::from_secs(7)),
         (vec![1, 900, 3], Duration::from_secs(3)),
         (vec![1, 4, 3, 900], Duration::from_secs(4)),
     ] {
         let durations: Vec<Duration> = seconds.into_iter().map(Duration::from_secs).collect();
-        let learned_from = durations.len();
-        let takes = Takes {
-            duration,
-            learned_from,
-        };
-        assert_eq!(Takes::learned(durations), takes);
+        let samples = durations.len();
+        let takes = DurationEstimate { duration, samples };
+        assert_eq!(DurationEstimate::from_durations(durations), takes);
     }
 }
 
@@ -567,15 +574,15 @@ fn places_and_turns_are_never_exceeded() {
             45 + 20 * number as u64,
         )
     });
-    let tower = tower(3, schedules.collect());
-    let question = Question {
+    let snapshot = snapshot(3, schedules.collect());
+    let question = ForecastRequest {
         outages: vec![Outage {
             from: at("08:10"),
             to: at("08:20"),
         }],
         ..until("09:00")
     };
-    let forecast = tower.forecast(&question);
+    let forecast = snapshot.forecast(&question);
     assert_eq!(forecast.all.peak, 3);
     for (number, totals) in forecast.schedules.iter().enumerate() {
         assert_eq!(totals.peak, 1, "{number}");
@@ -590,7 +597,7 @@ fn places_and_turns_are_never_exceeded() {
         );
     }
     assert_eq!(
-        tower.forecast(&question),
+        snapshot.forecast(&question),
         forecast,
         "the same question has the same answer"
     );

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::dossier::{Dossier, Traced};
+use super::history::{LaunchTrace, ScheduleHistory};
 use super::{Finding, FindingKind, moment, path, rule_of, span};
 use crate::plan::PACKAGE_MISSING;
-use crate::schedules::{OVERDUE, PAUSED};
+use crate::schedule_admin::{OVERDUE, PAUSED};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
@@ -18,21 +18,25 @@ use campanile_store::{Decision, LaunchStatus};
 pub(super) const NOTICED: Duration = Duration::from_secs(1);
 
 /// Everything about one launch; about one `slot` of it, when it is a range.
-pub(super) fn chain(dossier: &Dossier, traced: &Traced, slot: Option<Timestamp>) -> Vec<Finding> {
-    let slot = slot.unwrap_or(traced.decided.launch.last_scheduled_time);
-    let mut findings = what_it_is(traced, slot);
-    findings.extend(decision(dossier, traced, slot));
-    findings.extend(path::path(traced));
-    if traced.decided.launch.reason.as_deref() == Some("schedule_disabled") {
-        findings.extend(paused(dossier, traced));
+pub(super) fn chain(
+    history: &ScheduleHistory,
+    trace: &LaunchTrace,
+    slot: Option<Timestamp>,
+) -> Vec<Finding> {
+    let slot = slot.unwrap_or(trace.decided.launch.last_scheduled_time);
+    let mut findings = what_it_is(trace, slot);
+    findings.extend(decision(history, trace, slot));
+    findings.extend(path::path(trace));
+    if trace.decided.launch.reason.as_deref() == Some("schedule_disabled") {
+        findings.extend(paused(history, trace));
     }
-    findings.extend(path::outcome(dossier, traced));
+    findings.extend(path::outcome(history, trace));
     findings
 }
 
 /// The slot, or what else asked for a launch.
-fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
-    let launch = &traced.decided.launch;
+fn what_it_is(trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
+    let launch = &trace.decided.launch;
     let asked = |text: &str| {
         let text = format!("{text}: launch {}", launch.id);
         vec![Finding::at(FindingKind::Asked, slot, text)]
@@ -45,7 +49,7 @@ fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
         LaunchKind::Startup => return asked("a host started"),
         LaunchKind::Schedule | LaunchKind::Catchup => {}
     }
-    let of = rule_of(&traced.said);
+    let of = rule_of(&trace.said);
     if launch.slot_count > 1 {
         let text = format!(
             "one of {} slots of {of} that were dropped together, from {} to {}",
@@ -54,8 +58,8 @@ fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
         return vec![Finding::at(FindingKind::Slot, slot, text)];
     }
     let also = format!(", launch {}", launch.id);
-    match &traced.said.parsed {
-        Ok((rule, _)) => moment::slot(&traced.said, rule, slot, &also),
+    match &trace.said.parsed {
+        Ok((rule, _)) => moment::slot(&trace.said, rule, slot, &also),
         Err(_) => {
             let text = format!("a slot of {of}{also}");
             vec![Finding::at(FindingKind::Slot, slot, text)]
@@ -64,33 +68,33 @@ fn what_it_is(traced: &Traced, slot: Timestamp) -> Vec<Finding> {
 }
 
 /// What was decided, and why.
-fn decision(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> {
-    let launch = &traced.decided.launch;
+fn decision(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
+    let launch = &trace.decided.launch;
     let had_waited = launch
         .finished_at
         .is_some_and(|end| end > launch.claimed_at);
     let mut findings = Vec::new();
     if launch.decision == Decision::Skipped {
-        findings.extend(had_waited.then(|| queued(traced)));
-        findings.extend(skipped(dossier, traced, slot));
+        findings.extend(had_waited.then(|| queued(trace)));
+        findings.extend(skipped(history, trace, slot));
         return findings;
     }
-    findings.extend(late(traced));
-    let waited = traced.decided.opened_at.is_some() || launch.decision == Decision::Queued;
+    findings.extend(late(trace));
+    let waited = trace.decided.opened_at.is_some() || launch.decision == Decision::Queued;
     findings.push(match waited {
-        true => queued(traced),
-        false => launched(traced),
+        true => queued(trace),
+        false => launched(trace),
     });
     findings
 }
 
 /// That it was decided after its time, and launched all the same.
-fn late(traced: &Traced) -> Option<Finding> {
-    let launch = &traced.decided.launch;
+fn late(trace: &LaunchTrace) -> Option<Finding> {
+    let launch = &trace.decided.launch;
     let late = launch.claimed_at.since(launch.scheduled_time);
     let so = match launch.kind {
         LaunchKind::Catchup => {
-            let word = policies(traced).map_or(Catchup::default(), |policies| policies.catchup);
+            let word = policies(trace).map_or(Catchup::default(), |policies| policies.catchup);
             format!("; caught up, since `catchup` is `{word}`")
         }
         LaunchKind::Schedule if late >= NOTICED => ", within the grace".to_owned(),
@@ -100,16 +104,16 @@ fn late(traced: &Traced) -> Option<Finding> {
     Some(Finding::at(FindingKind::Late, launch.claimed_at, text))
 }
 
-fn launched(traced: &Traced) -> Finding {
-    let launch = &traced.decided.launch;
-    let by = decided_by(traced);
+fn launched(trace: &LaunchTrace) -> Finding {
+    let launch = &trace.decided.launch;
+    let by = decided_by(trace);
     let text = format!("decided{by}, to run the package `{}`", launch.package);
     Finding::at(FindingKind::Launched, launch.claimed_at, text)
 }
 
 /// ` by `tower` with tzdata 2026a`, where that is on the record: whoever opens a launch again signs it too.
-pub(super) fn decided_by(traced: &Traced) -> String {
-    let DecidedLaunch { launch, host, .. } = &traced.decided;
+pub(super) fn decided_by(trace: &LaunchTrace) -> String {
+    let DecidedLaunch { launch, host, .. } = &trace.decided;
     match (host, &launch.tzdata_version) {
         (Some(host), Some(version)) if launch.recoveries == 0 => {
             format!(" by `{host}` with tzdata {version}")
@@ -119,14 +123,14 @@ pub(super) fn decided_by(traced: &Traced) -> String {
 }
 
 /// That it had to wait for its turn, and behind what.
-fn queued(traced: &Traced) -> Finding {
-    let launch = &traced.decided.launch;
+fn queued(trace: &LaunchTrace) -> Finding {
+    let launch = &trace.decided.launch;
     // Whoever lets it go signs it too.
-    let by = match traced.decided.opened_at {
+    let by = match trace.decided.opened_at {
         Some(_) => String::new(),
-        None => decided_by(traced),
+        None => decided_by(trace),
     };
-    let others: Vec<String> = traced.beside.iter().map(named).collect();
+    let others: Vec<String> = trace.beside.iter().map(named).collect();
     let wait = match &others[..] {
         [] if launch.fire_time > launch.claimed_at => "its fire time".to_owned(),
         [] => "its turn".to_owned(),
@@ -137,29 +141,29 @@ fn queued(traced: &Traced) -> Finding {
 }
 
 /// Why it was skipped.
-fn skipped(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> {
-    let launch = &traced.decided.launch;
+fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
+    let launch = &trace.decided.launch;
     let at = launch.finished_at.unwrap_or(launch.claimed_at);
     let reason = launch.reason.as_deref().unwrap_or_default();
     if let Ok(drop) = reason.parse() {
-        return vec![dropped(traced, drop, slot)];
+        return vec![dropped(trace, drop, slot)];
     }
     let (kind, text) = match reason {
-        OVERLAP => return vec![overlapped(traced, at)],
-        OVERDUE | PAUSED => return pause(dossier, traced),
+        OVERLAP => return vec![overlapped(trace, at)],
+        OVERDUE | PAUSED => return pause(history, trace),
         PACKAGE_MISSING => (
             FindingKind::PackageMissing,
             format!(
                 "skipped{}: no live host had the package `{}` in its folder{}",
-                decided_by(traced),
+                decided_by(trace),
                 launch.package,
-                dossier
+                history
                     .missing_since(&launch.package, at)
                     .map_or_else(String::new, |since| format!(", since {since}"))
             ),
         ),
         "edited" => {
-            let change = dossier.first(&[EventKind::ScheduleChanged], at);
+            let change = history.first(&[EventKind::ScheduleChanged], at);
             let change = change.map_or_else(String::new, |event| format!(" ({})", event.detail));
             (
                 FindingKind::Edited,
@@ -176,10 +180,10 @@ fn skipped(dossier: &Dossier, traced: &Traced, slot: Timestamp) -> Vec<Finding> 
 }
 
 /// What the judge of slots said about `slot`.
-fn dropped(traced: &Traced, reason: DropReason, slot: Timestamp) -> Finding {
-    let at = traced.decided.launch.claimed_at;
-    let by = decided_by(traced);
-    let policies = policies(traced);
+fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding {
+    let at = trace.decided.launch.claimed_at;
+    let by = decided_by(trace);
+    let policies = policies(trace);
     let why = match reason {
         DropReason::SkippedOnce => {
             let text = format!("skipped{by}: a person had taken it out");
@@ -192,7 +196,7 @@ fn dropped(traced: &Traced, reason: DropReason, slot: Timestamp) -> Finding {
         },
         DropReason::Coalesced => {
             let word = policies.map_or(Catchup::default(), |policies| policies.catchup);
-            let other = match &traced.stands_for_it {
+            let other = match &trace.stands_for_it {
                 Some(other) => format!("the slot {}", other.launch.scheduled_time),
                 None => "another slot".to_owned(),
             };
@@ -209,26 +213,26 @@ fn dropped(traced: &Traced, reason: DropReason, slot: Timestamp) -> Finding {
 }
 
 /// With what it overlapped.
-fn overlapped(traced: &Traced, at: Timestamp) -> Finding {
+fn overlapped(trace: &LaunchTrace, at: Timestamp) -> Finding {
     // Whoever asks for a launch by hand may choose another policy, which is not on the record.
-    let by_hand = traced.decided.launch.kind == LaunchKind::Manual;
-    let since = match policies(traced) {
+    let by_hand = trace.decided.launch.kind == LaunchKind::Manual;
+    let since = match policies(trace) {
         Some(policies) if !by_hand => format!(", since `overlap` is `{}`", policies.overlap),
         _ => String::new(),
     };
-    let other = match &traced.overlaps {
+    let other = match &trace.overlaps {
         Some(other) => named(other),
         None => "another launch".to_owned(),
     };
-    let text = format!("skipped{}{since}, beside {other}", decided_by(traced));
+    let text = format!("skipped{}{since}, beside {other}", decided_by(trace));
     Finding::at(FindingKind::Overlapped, at, text)
 }
 
 /// The pause in which it fell, or that began before it was decided, and what ended that.
-fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
-    let launch = &traced.decided.launch;
+fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
+    let launch = &trace.decided.launch;
     let is_overdue = launch.reason.as_deref() == Some(OVERDUE);
-    let mut findings: Vec<Finding> = paused(dossier, traced).into_iter().collect();
+    let mut findings: Vec<Finding> = paused(history, trace).into_iter().collect();
     if is_overdue {
         let text = "nobody had decided it when the pause began";
         findings.insert(0, Finding::new(FindingKind::Overdue, text));
@@ -238,7 +242,7 @@ fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
         EventKind::ScheduleResumed,
         EventKind::ScheduleRemoved,
     ];
-    let end = dossier.first(&ends, launch.claimed_at);
+    let end = history.first(&ends, launch.claimed_at);
     findings.extend(end.map(|event| match event.kind {
         EventKind::ScheduleRemoved => {
             let text = "skipped: the schedule was removed while it was paused";
@@ -264,10 +268,10 @@ fn pause(dossier: &Dossier, traced: &Traced) -> Vec<Finding> {
 }
 
 /// The pause that there was when the launch came to its end.
-fn paused(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
-    let launch = &traced.decided.launch;
+fn paused(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding> {
+    let launch = &trace.decided.launch;
     let until = launch.finished_at.unwrap_or(launch.claimed_at);
-    let event = dossier.last(EventKind::SchedulePaused, until)?;
+    let event = history.last(EventKind::SchedulePaused, until)?;
     Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
 }
 
@@ -297,7 +301,7 @@ fn ended(status: LaunchStatus) -> &'static str {
 }
 
 /// What the schedule said when it was decided, if this version can read it.
-pub(super) fn policies(traced: &Traced) -> Option<&Policies> {
-    let parsed = traced.said.parsed.as_ref();
+pub(super) fn policies(trace: &LaunchTrace) -> Option<&Policies> {
+    let parsed = trace.said.parsed.as_ref();
     parsed.ok().map(|(_, policies)| policies)
 }

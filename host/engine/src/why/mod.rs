@@ -1,14 +1,14 @@
 //! Why a schedule did what it did at one moment, or did not: read from the record, finding by finding.
 //!
 //! ```text
-//! name, time ── Dossier::read ── moments asked for ── Traced::read ── moment, launch (pure) ──▶ findings
+//! name, time ── ScheduleHistory::read ── moments asked for ── LaunchTrace::read ── moment, launch (pure) ──▶ findings
 //! ```
 //!
-//! `dossier` reads what is on the record, `moment` says what keeps a moment from being launched, or how the schedule
+//! `history` reads what is on the record, `moment` says what keeps a moment from being launched, or how the schedule
 //! stands; `launch` tells what was decided about a slot, and `path` what became of it. What the record does not hold is
 //! not told: nothing here decides again what a host has decided.
 
-mod dossier;
+mod history;
 mod launch;
 mod moment;
 mod path;
@@ -19,14 +19,14 @@ use std::time::Duration;
 use chrono::{Datelike as _, NaiveDateTime};
 use serde::Serialize;
 
-use super::schedules::ScheduleError;
+use super::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text;
 use campanile_model::words;
 use campanile_schedule::rule::{Fate, Fit, Rule, Shown, clock_text};
-use campanile_store::{Tx, history};
-use dossier::{Dossier, Traced};
+use campanile_store::Tx;
+use history::{LaunchTrace, ScheduleHistory};
 
 words! {
     /// What a finding is about.
@@ -222,17 +222,17 @@ pub async fn why(
     when: Option<When>,
     now: Timestamp,
 ) -> Result<Answer, ScheduleError> {
-    let dossier = Dossier::read(tx, name, when.map(When::roughly), now).await?;
+    let history = ScheduleHistory::read(tx, name, when.map(When::roughly), now).await?;
     let (findings, about) = match when {
-        None => (newest(tx, &dossier).await?, now),
-        Some(When::Instant(instant)) => (at(tx, &dossier, instant).await?, instant),
+        None => (newest(tx, &history).await?, now),
+        Some(When::Instant(instant)) => (at(tx, &history, instant).await?, instant),
         Some(When::Local(local)) => (
-            shown(tx, &dossier, local).await?,
+            shown(tx, &history, local).await?,
             when.map_or(now, When::roughly),
         ),
     };
-    let renamed = moment::renamed(&dossier, name);
-    let said = dossier.in_force(about);
+    let renamed = moment::renamed(&history, name);
+    let said = history.revision_at(about);
     let mut findings: Vec<Finding> = renamed.into_iter().chain(findings).collect();
     if let Ok((rule, _)) = &said.parsed {
         for finding in &mut findings {
@@ -240,37 +240,37 @@ pub async fn why(
         }
     }
     Ok(Answer {
-        schedule: dossier.newest.definition.name.clone(),
-        schedule_id: dossier.state.id,
+        schedule: history.newest.definition.name.clone(),
+        schedule_id: history.state.id,
         timezone: said.definition.rule.timezone.clone(),
         findings,
     })
 }
 
 /// The decision made last, and how the schedule stands.
-async fn newest(tx: &mut Tx, dossier: &Dossier) -> Result<Vec<Finding>, ScheduleError> {
+async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>, ScheduleError> {
     let mut findings = Vec::new();
-    if let Some(decided) = history::newest(tx, dossier.state.id).await? {
-        let traced = Traced::read(tx, dossier, decided).await?;
-        findings = launch::chain(dossier, &traced, None);
+    if let Some(decided) = campanile_store::history::newest(tx, history.state.id).await? {
+        let trace = LaunchTrace::read(tx, history, decided).await?;
+        findings = launch::chain(history, &trace, None);
     }
-    findings.extend(moment::standing(dossier));
+    findings.extend(moment::standing(history));
     Ok(findings)
 }
 
 /// What was decided about an instant, or what kept that from being done.
 async fn at(
     tx: &mut Tx,
-    dossier: &Dossier,
+    history: &ScheduleHistory,
     instant: Timestamp,
 ) -> Result<Vec<Finding>, ScheduleError> {
     let mut findings = Vec::new();
-    let traces = Traced::read_all(tx, dossier, instant).await?;
-    if !traces.iter().any(|traced| traced.answers(instant)) {
-        findings.extend(moment::without_decision(dossier, instant));
+    let traces = LaunchTrace::read_all(tx, history, instant).await?;
+    if !traces.iter().any(|trace| trace.answers(instant)) {
+        findings.extend(moment::without_decision(history, instant));
     }
-    for traced in traces.iter().filter(|traced| traced.holds(instant)) {
-        findings.extend(launch::chain(dossier, traced, Some(instant)));
+    for trace in traces.iter().filter(|trace| trace.holds(instant)) {
+        findings.extend(launch::chain(history, trace, Some(instant)));
     }
     Ok(findings)
 }
@@ -278,10 +278,10 @@ async fn at(
 /// What was decided about the instants at which the clock shows a local time.
 async fn shown(
     tx: &mut Tx,
-    dossier: &Dossier,
+    history: &ScheduleHistory,
     local: NaiveDateTime,
 ) -> Result<Vec<Finding>, ScheduleError> {
-    let said = dossier.in_force(When::Local(local).roughly());
+    let said = history.revision_at(When::Local(local).roughly());
     let rule = match &said.parsed {
         Ok((rule, _)) => rule,
         Err(why) => {
@@ -292,7 +292,7 @@ async fn shown(
         }
     };
     match rule.shown(local) {
-        Shown::Once(instant) => at(tx, dossier, instant).await,
+        Shown::Once(instant) => at(tx, history, instant).await,
         Shown::Twice(first, second) => {
             let twice = format!(
                 "the clock shows {} twice, {} apart",
@@ -300,8 +300,8 @@ async fn shown(
                 span(second.since(first))
             );
             let mut findings = vec![Finding::new(FindingKind::Clock, twice)];
-            findings.extend(at(tx, dossier, first).await?);
-            findings.extend(at(tx, dossier, second).await?);
+            findings.extend(at(tx, history, first).await?);
+            findings.extend(at(tx, history, second).await?);
             Ok(findings)
         }
         Shown::Never { change } => {
@@ -309,7 +309,7 @@ async fn shown(
             if let Fit::Touched(touched) = fit
                 && let Fate::Moved { to } = touched.fate
             {
-                return at(tx, dossier, to).await;
+                return at(tx, history, to).await;
             }
             let findings = moment::left_out_by_clock(said, rule, local, change, &fit);
             Ok(findings)
@@ -318,7 +318,7 @@ async fn shown(
 }
 
 /// A rule as it was written: `cron `30 2 * * *` (revision 1)`.
-fn rule_of(said: &dossier::Said) -> String {
+fn rule_of(said: &history::ParsedRevision) -> String {
     let says = &said.definition;
     format!(
         "{} `{}` (revision {})",

@@ -4,20 +4,19 @@ use std::time::Duration;
 
 use chrono::NaiveDateTime;
 
-use super::dossier::{Dossier, Said};
+use super::history::{ParsedRevision, ScheduleHistory};
 use super::{Finding, FindingKind, explained, rule_of, span};
-use crate::plan;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Defaults, Policies, Terms};
 use campanile_schedule::rule::{Fit, Rule, clock_text};
 
-/// Said of a slot that a host should have decided.
+/// ParsedRevision of a slot that a host should have decided.
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";
 
-/// Said of a slot that nobody had decided when a pause began.
+/// ParsedRevision of a slot that nobody had decided when a pause began.
 const OVERDUE: &str = "nobody had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it";
 
-/// Said of a slot that nobody decides for now.
+/// ParsedRevision of a slot that nobody decides for now.
 const IN_PAUSE: &str =
     "it falls into the pause, and is skipped when that ends, unless `resume --catch-up` ends it";
 
@@ -25,12 +24,12 @@ const IN_PAUSE: &str =
 const SILENT: Duration = Duration::from_secs(60);
 
 /// That the schedule has another name than the one asked for.
-pub(super) fn renamed(dossier: &Dossier, name: &str) -> Option<Finding> {
-    let newest = &dossier.newest.definition;
+pub(super) fn renamed(history: &ScheduleHistory, name: &str) -> Option<Finding> {
+    let newest = &history.newest.definition;
     if newest.name == name {
         return None;
     }
-    let mut later = dossier
+    let mut later = history
         .earlier
         .iter()
         .skip_while(|said| said.definition.name != name);
@@ -44,12 +43,12 @@ pub(super) fn renamed(dossier: &Dossier, name: &str) -> Option<Finding> {
 }
 
 /// Why nothing was decided about `instant`, or not yet.
-pub(super) fn without_decision(dossier: &Dossier, instant: Timestamp) -> Vec<Finding> {
-    let state = &dossier.state;
+pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) -> Vec<Finding> {
+    let state = &history.state;
     if let Some(deleted_at) = state.deleted_at.filter(|deleted| *deleted <= instant) {
         return vec![removed(deleted_at)];
     }
-    let said = dossier.in_force(instant);
+    let said = history.revision_at(instant);
     let (rule, policies) = match &said.parsed {
         Ok(parsed) => parsed,
         Err(why) => return vec![unreadable(said, why)],
@@ -60,13 +59,13 @@ pub(super) fn without_decision(dossier: &Dossier, instant: Timestamp) -> Vec<Fin
             findings.push(Finding::at(kind, instant, text));
             findings.extend(neighbours(said, instant));
             if rule.delay_after_completion().is_some() {
-                findings.extend(next_slot(dossier, rule, policies));
+                findings.extend(next_slot(history, rule, policies));
             }
         }
         None => {
             findings.extend(slot(said, rule, instant, ""));
             if instant > state.created_at {
-                findings.extend(slot_without_decision(dossier, rule, policies, instant));
+                findings.extend(slot_without_decision(history, rule, policies, instant));
             }
         }
     }
@@ -79,7 +78,7 @@ pub(super) fn without_decision(dossier: &Dossier, instant: Timestamp) -> Vec<Fin
 
 /// Why a local time did not fire that the clock leaves out at `change`.
 pub(super) fn left_out_by_clock(
-    said: &Said,
+    said: &ParsedRevision,
     rule: &Rule,
     local: NaiveDateTime,
     change: Timestamp,
@@ -97,7 +96,12 @@ pub(super) fn left_out_by_clock(
 }
 
 /// That a moment is a slot, after what changes of offset have to do with that; `also` ends the sentence.
-pub(super) fn slot(said: &Said, rule: &Rule, instant: Timestamp, also: &str) -> Vec<Finding> {
+pub(super) fn slot(
+    said: &ParsedRevision,
+    rule: &Rule,
+    instant: Timestamp,
+    also: &str,
+) -> Vec<Finding> {
     let touched = rule.touched_at(instant).into_iter();
     let mut findings: Vec<Finding> = touched
         .map(|touched| {
@@ -111,7 +115,7 @@ pub(super) fn slot(said: &Said, rule: &Rule, instant: Timestamp, also: &str) -> 
 }
 
 /// Why a moment is no slot; none when it is one.
-fn misfit(said: &Said, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> {
+fn misfit(said: &ParsedRevision, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> {
     let of = rule_of(said);
     Some(match fit {
         Fit::Slot => return None,
@@ -145,7 +149,7 @@ fn misfit(said: &Said, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> 
 }
 
 /// The slots around a moment that is none.
-fn neighbours(said: &Said, instant: Timestamp) -> Vec<Finding> {
+fn neighbours(said: &ParsedRevision, instant: Timestamp) -> Vec<Finding> {
     let Ok((rule, policies)) = &said.parsed else {
         return Vec::new();
     };
@@ -160,12 +164,12 @@ fn neighbours(said: &Said, instant: Timestamp) -> Vec<Finding> {
 
 /// Why there is no decision about a slot.
 fn slot_without_decision(
-    dossier: &Dossier,
+    history: &ScheduleHistory,
     rule: &Rule,
     policies: &Policies,
     slot: Timestamp,
 ) -> Vec<Finding> {
-    let state = &dossier.state;
+    let state = &history.state;
     if let Some(start_at) = policies.start_at.filter(|start| slot < *start) {
         return vec![Finding::at(
             FindingKind::NotBegun,
@@ -180,7 +184,7 @@ fn slot_without_decision(
             "`end_at`: nothing after it is launched",
         )];
     }
-    if let Some(ended) = all_made(dossier, policies) {
+    if let Some(ended) = all_made(history, policies) {
         return vec![ended];
     }
     if slot <= state.cursor_at {
@@ -190,16 +194,16 @@ fn slot_without_decision(
         );
         return vec![Finding::at(FindingKind::Undecided, slot, text)];
     }
-    if plan::taken_out(state.history.skips.as_deref()).contains(&slot) {
+    if state.history.skipped_slots().contains(&slot) {
         let text = "a person took it out: it will be skipped, and the slots after it will not";
         return vec![Finding::at(FindingKind::TakenOut, slot, text)];
     }
-    let mut findings: Vec<Finding> = paused(dossier).into_iter().collect();
+    let mut findings: Vec<Finding> = paused(history).into_iter().collect();
     let resumed_by_then = state.paused_until.is_some_and(|until| until < slot);
     findings.push(
-        match (state.enabled || resumed_by_then, slot <= dossier.now) {
+        match (state.enabled || resumed_by_then, slot <= history.now) {
             (true, true) => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
-            (true, false) => coming(dossier, rule, policies, slot, "it will be decided then"),
+            (true, false) => coming(history, rule, policies, slot, "it will be decided then"),
             (false, _) => {
                 let is_overdue = state.paused_at.is_some_and(|at| slot < at);
                 let text = if is_overdue { OVERDUE } else { IN_PAUSE };
@@ -207,29 +211,29 @@ fn slot_without_decision(
             }
         },
     );
-    findings.extend(hindrances(dossier));
+    findings.extend(hindrances(history));
     findings
 }
 
 /// How the schedule stands, and what comes next.
-pub(super) fn standing(dossier: &Dossier) -> Vec<Finding> {
-    let state = &dossier.state;
+pub(super) fn standing(history: &ScheduleHistory) -> Vec<Finding> {
+    let state = &history.state;
     if let Some(deleted_at) = state.deleted_at {
         return vec![removed(deleted_at)];
     }
-    let (rule, policies) = match &dossier.newest.parsed {
+    let (rule, policies) = match &history.newest.parsed {
         Ok(parsed) => parsed,
-        Err(why) => return vec![unreadable(&dossier.newest, why)],
+        Err(why) => return vec![unreadable(&history.newest, why)],
     };
-    let mut findings: Vec<Finding> = paused(dossier).into_iter().collect();
+    let mut findings: Vec<Finding> = paused(history).into_iter().collect();
     let launches = u64::try_from(state.history.launches).unwrap_or_default();
     findings.extend(match (state.enabled, state.paused_until) {
-        (true, _) => next_slot(dossier, rule, policies)
-            .or_else(|| Some(no_next_slot(dossier, rule, policies))),
+        (true, _) => next_slot(history, rule, policies)
+            .or_else(|| Some(no_next_slot(history, rule, policies))),
         (false, None) => None,
         (false, Some(until)) => policies.next_slot(rule, until, launches).map(|slot| {
             coming(
-                dossier,
+                history,
                 rule,
                 policies,
                 slot,
@@ -237,28 +241,28 @@ pub(super) fn standing(dossier: &Dossier) -> Vec<Finding> {
             )
         }),
     });
-    findings.extend(hindrances(dossier));
+    findings.extend(hindrances(history));
     findings
 }
 
 /// The slot that is to be decided next, if there is one.
-fn next_slot(dossier: &Dossier, rule: &Rule, policies: &Policies) -> Option<Finding> {
-    let slot = dossier.state.next_slot?;
-    Some(match slot <= dossier.now {
+fn next_slot(history: &ScheduleHistory, rule: &Rule, policies: &Policies) -> Option<Finding> {
+    let slot = history.state.next_slot?;
+    Some(match slot <= history.now {
         true => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
-        false => coming(dossier, rule, policies, slot, "the next slot"),
+        false => coming(history, rule, policies, slot, "the next slot"),
     })
 }
 
 /// Why a schedule that is not paused has no next slot.
-fn no_next_slot(dossier: &Dossier, rule: &Rule, policies: &Policies) -> Finding {
+fn no_next_slot(history: &ScheduleHistory, rule: &Rule, policies: &Policies) -> Finding {
     if rule.at_host_start() || rule.delay_after_completion().is_some() {
         return Finding::new(
             FindingKind::Coming,
             format!("the next launch comes {}", explained(rule)),
         );
     }
-    if let Some(ended) = all_made(dossier, policies) {
+    if let Some(ended) = all_made(history, policies) {
         return ended;
     }
     match policies.end_at {
@@ -269,29 +273,29 @@ fn no_next_slot(dossier: &Dossier, rule: &Rule, policies: &Policies) -> Finding 
         ),
         None => Finding::new(
             FindingKind::Ended,
-            format!("{} has no slot any more", rule_of(&dossier.newest)),
+            format!("{} has no slot any more", rule_of(&history.newest)),
         ),
     }
 }
 
 /// That all launches were made which the schedule may have.
-fn all_made(dossier: &Dossier, policies: &Policies) -> Option<Finding> {
-    let made = u64::try_from(dossier.state.history.launches).unwrap_or_default();
+fn all_made(history: &ScheduleHistory, policies: &Policies) -> Option<Finding> {
+    let made = u64::try_from(history.state.history.launches).unwrap_or_default();
     let ended = policies.launches_left(made) == Some(0);
     let text = format!("`max_launches` is reached: it has made {made}");
-    ended.then(|| Finding::at(FindingKind::Ended, dossier.state.cursor_at, text))
+    ended.then(|| Finding::at(FindingKind::Ended, history.state.cursor_at, text))
 }
 
 /// That a slot comes, and when it fires.
 fn coming(
-    dossier: &Dossier,
+    history: &ScheduleHistory,
     rule: &Rule,
     policies: &Policies,
     slot: Timestamp,
     what: &str,
 ) -> Finding {
     let terms = Terms {
-        schedule: dossier.state.id,
+        schedule: history.state.id,
         rule,
         policies,
         defaults: &Defaults::default(),
@@ -304,8 +308,8 @@ fn coming(
 }
 
 /// That it is paused now.
-fn paused(dossier: &Dossier) -> Option<Finding> {
-    let state = &dossier.state;
+fn paused(history: &ScheduleHistory) -> Option<Finding> {
+    let state = &history.state;
     let paused_at = state.paused_at?;
     let mut text = format!(
         "by {}",
@@ -321,12 +325,12 @@ fn paused(dossier: &Dossier) -> Option<Finding> {
 }
 
 /// What is missing for anything to be launched now.
-fn hindrances(dossier: &Dossier) -> Vec<Finding> {
+fn hindrances(history: &ScheduleHistory) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let newest = dossier.hosts.iter().max_by_key(|host| host.heartbeat_at);
+    let newest = history.hosts.iter().max_by_key(|host| host.heartbeat_at);
     match newest {
         None => findings.push(Finding::new(FindingKind::NoHost, "no host serves")),
-        Some(host) if dossier.now.since(host.heartbeat_at) > SILENT => {
+        Some(host) if history.now.since(host.heartbeat_at) > SILENT => {
             let text = format!(
                 "no host serves: `{}` gave its last sign of life then",
                 host.name
@@ -335,14 +339,14 @@ fn hindrances(dossier: &Dossier) -> Vec<Finding> {
         }
         Some(_) => {}
     }
-    findings.extend(package_missing(dossier));
+    findings.extend(package_missing(history));
     findings
 }
 
 /// That no host has its package now.
-fn package_missing(dossier: &Dossier) -> Option<Finding> {
-    let package = dossier.package.as_ref();
-    let name = &dossier.newest.definition.package;
+fn package_missing(history: &ScheduleHistory) -> Option<Finding> {
+    let package = history.package.as_ref();
+    let name = &history.newest.definition.package;
     let text = format!("no live host has the package `{name}` since then");
     match package.map(|package| package.missing_since) {
         Some(None) => None,
@@ -362,7 +366,7 @@ fn removed(deleted_at: Timestamp) -> Finding {
     )
 }
 
-fn unreadable(said: &Said, why: &str) -> Finding {
+fn unreadable(said: &ParsedRevision, why: &str) -> Finding {
     let text = format!(
         "this version cannot read revision {}: {why}",
         said.definition.revision

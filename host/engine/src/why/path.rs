@@ -1,6 +1,6 @@
 //! Pure: the way of a launch from its decision to its end.
 
-use super::dossier::{Dossier, Traced};
+use super::history::{LaunchTrace, ScheduleHistory};
 use super::launch::{NOTICED, decided_by, named, policies};
 use super::{Finding, FindingKind, span};
 use crate::plan::PACKAGE_MISSING;
@@ -14,16 +14,16 @@ use campanile_store::{Decision, FailureKind, LaunchStatus, RunStatus};
 const CALLS_TOLD: usize = 20;
 
 /// Waiting, runs, calls and recoveries, in the order in which they happened.
-pub(super) fn path(traced: &Traced) -> Vec<Finding> {
-    let launch = &traced.decided.launch;
+pub(super) fn path(trace: &LaunchTrace) -> Vec<Finding> {
+    let launch = &trace.decided.launch;
     if launch.decision != Decision::Launched {
         return Vec::new();
     }
-    let mut findings: Vec<Finding> = later_fire_time(traced).into_iter().collect();
-    findings.extend(turn(traced));
-    findings.extend(waited_for_room(traced));
-    let mut recoveries = recoveries(traced).into_iter().peekable();
-    for (run, calls) in &traced.runs {
+    let mut findings: Vec<Finding> = later_fire_time(trace).into_iter().collect();
+    findings.extend(turn(trace));
+    findings.extend(waited_for_room(trace));
+    let mut recoveries = recoveries(trace).into_iter().peekable();
+    for (run, calls) in &trace.runs {
         let before = |finding: &Finding| finding.at <= Some(run.started_at);
         while let Some(finding) = recoveries.next_if(before) {
             findings.push(finding);
@@ -38,9 +38,9 @@ pub(super) fn path(traced: &Traced) -> Vec<Finding> {
 }
 
 /// That it fired after its slot.
-fn later_fire_time(traced: &Traced) -> Option<Finding> {
-    let launch = &traced.decided.launch;
-    let policies = policies(traced)?;
+fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
+    let launch = &trace.decided.launch;
+    let policies = policies(trace)?;
     if launch.fire_time <= launch.claimed_at.max(launch.scheduled_time) {
         return None;
     }
@@ -59,18 +59,18 @@ fn later_fire_time(traced: &Traced) -> Option<Finding> {
 }
 
 /// That its turn came.
-fn turn(traced: &Traced) -> Option<Finding> {
-    let opened_at = traced.decided.opened_at?;
-    let after = span(opened_at.since(traced.decided.launch.claimed_at));
-    let text = format!("let go{} after {after}", decided_by(traced));
+fn turn(trace: &LaunchTrace) -> Option<Finding> {
+    let opened_at = trace.decided.opened_at?;
+    let after = span(opened_at.since(trace.decided.launch.claimed_at));
+    let text = format!("let go{} after {after}", decided_by(trace));
     Some(Finding::at(FindingKind::Turn, opened_at, text))
 }
 
 /// That no host took it at once.
-fn waited_for_room(traced: &Traced) -> Option<Finding> {
-    let launch = &traced.decided.launch;
-    let (first, _) = traced.runs.first()?;
-    let opened_at = traced.decided.opened_at.unwrap_or(launch.claimed_at);
+fn waited_for_room(trace: &LaunchTrace) -> Option<Finding> {
+    let launch = &trace.decided.launch;
+    let (first, _) = trace.runs.first()?;
+    let opened_at = trace.decided.opened_at.unwrap_or(launch.claimed_at);
     let ready = opened_at.max(launch.fire_time);
     let waited = first.started_at.since(ready);
     let text = format!(
@@ -137,10 +137,10 @@ fn lost(run: &RunRow) -> Option<Finding> {
 }
 
 /// When it was opened again, from the events about its slot.
-fn recoveries(traced: &Traced) -> Vec<Finding> {
-    let slot = traced.decided.launch.scheduled_time;
+fn recoveries(trace: &LaunchTrace) -> Vec<Finding> {
+    let slot = trace.decided.launch.scheduled_time;
     let begin = format!("slot {slot} is run again, ");
-    let recovered = traced
+    let recovered = trace
         .events
         .iter()
         .filter(|event| event.kind == EventKind::LaunchRecovered);
@@ -154,10 +154,10 @@ fn recoveries(traced: &Traced) -> Vec<Finding> {
 }
 
 /// How it ended, or how it stands; none when it was skipped, which its decision tells.
-pub(super) fn outcome(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
-    let launch = &traced.decided.launch;
+pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding> {
+    let launch = &trace.decided.launch;
     let message = said(launch.message.as_deref());
-    let other = traced.overlaps.as_ref().map(named);
+    let other = trace.overlaps.as_ref().map(named);
     let text = match launch.status {
         LaunchStatus::Skipped => return None,
         LaunchStatus::Succeeded if launch.attempts > 1 => {
@@ -185,7 +185,7 @@ pub(super) fn outcome(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
             "open: it waits for a host with the package `{}` and a free place",
             launch.package
         ),
-        LaunchStatus::Queued if launch.fire_time > dossier.now => {
+        LaunchStatus::Queued if launch.fire_time > history.now => {
             format!("queued: it waits for its fire time, {}", launch.fire_time)
         }
         LaunchStatus::Queued => "queued: it waits for its turn".to_owned(),
@@ -195,7 +195,7 @@ pub(super) fn outcome(dossier: &Dossier, traced: &Traced) -> Option<Finding> {
         },
         LaunchStatus::Waiting => "waiting until its task is called again".to_owned(),
     };
-    let at = launch.finished_at.unwrap_or(dossier.now);
+    let at = launch.finished_at.unwrap_or(history.now);
     Some(Finding::at(FindingKind::Outcome, at, text))
 }
 

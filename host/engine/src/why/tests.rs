@@ -1,6 +1,6 @@
 //! Records that no host makes, and how a moment is read. What hosts make is tested where their databases are.
 
-use super::dossier::Said;
+use super::history::ParsedRevision;
 use super::*;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -26,7 +26,7 @@ fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
 }
 
 /// A schedule that was made at midnight, is decided up to 02:00, and is looked at at 02:30.
-fn dossier(newest: Revision, earlier: Vec<Revision>) -> Dossier {
+fn history(newest: Revision, earlier: Vec<Revision>) -> ScheduleHistory {
     let state = ScheduleState {
         id: newest.schedule_id,
         origin: Origin::Operator,
@@ -44,11 +44,11 @@ fn dossier(newest: Revision, earlier: Vec<Revision>) -> Dossier {
         updated_at: time("2026-01-01T00:00:00Z"),
         deleted_at: None,
     };
-    Dossier {
+    ScheduleHistory {
         now: time("2026-01-01T02:30:00Z"),
         state,
-        newest: Said::new(newest),
-        earlier: earlier.into_iter().map(Said::new).collect(),
+        newest: ParsedRevision::new(newest),
+        earlier: earlier.into_iter().map(ParsedRevision::new).collect(),
         events: Vec::new(),
         hosts: Vec::new(),
         package: None,
@@ -108,11 +108,11 @@ fn what_is_no_moment_is_refused() {
 
 #[test]
 fn a_slot_without_a_decision_is_not_explained_away() {
-    let dossier = dossier(
+    let history = history(
         revision(1, "bell", cron("0 * * * *"), "2026-01-01T00:00:00Z"),
         Vec::new(),
     );
-    let findings = moment::without_decision(&dossier, time("2026-01-01T01:00:00Z"));
+    let findings = moment::without_decision(&history, time("2026-01-01T01:00:00Z"));
     assert_eq!(
         told(&findings),
         [
@@ -124,13 +124,13 @@ fn a_slot_without_a_decision_is_not_explained_away() {
 
 #[test]
 fn what_this_version_cannot_read_is_said() {
-    let dossier = dossier(
+    let history = history(
         revision(1, "bell", cron("0 25 * * *"), "2026-01-01T00:00:00Z"),
         Vec::new(),
     );
     for findings in [
-        moment::without_decision(&dossier, time("2026-01-01T01:00:00Z")),
-        moment::standing(&dossier),
+        moment::without_decision(&history, time("2026-01-01T01:00:00Z")),
+        moment::standing(&history),
     ] {
         let [finding] = &findings[..] else {
             panic!("{findings:?}");
@@ -150,7 +150,7 @@ fn what_this_version_cannot_read_is_said() {
 fn a_moment_is_judged_by_what_the_schedule_said_then() {
     let earlier = revision(1, "old", cron("30 * * * *"), "2026-01-01T00:00:00Z");
     let newest = revision(2, "new", cron("0 * * * *"), "2026-01-01T01:15:00Z");
-    let dossier = dossier(newest, vec![earlier]);
+    let history = history(newest, vec![earlier]);
     for (instant, revision) in [
         ("2025-12-31T00:00:00Z", 1),
         ("2026-01-01T01:14:59Z", 1),
@@ -158,13 +158,13 @@ fn a_moment_is_judged_by_what_the_schedule_said_then() {
         ("2027-01-01T00:00:00Z", 2),
     ] {
         assert_eq!(
-            dossier.in_force(time(instant)).definition.revision,
+            history.revision_at(time(instant)).definition.revision,
             revision,
             "{instant}"
         );
     }
-    assert_eq!(moment::renamed(&dossier, "new"), None);
-    let renamed = moment::renamed(&dossier, "old").unwrap();
+    assert_eq!(moment::renamed(&history, "new"), None);
+    let renamed = moment::renamed(&history, "old").unwrap();
     assert_eq!(renamed.at, Some(time("2026-01-01T01:15:00Z")));
     assert_eq!(
         renamed.text,
@@ -185,7 +185,7 @@ fn rules_that_the_clock_gives_no_slots_say_when_they_ring() {
             "coming: the next launch comes once at every start of a host",
         ),
     ] {
-        let dossier = dossier(
+        let history = history(
             revision(1, "bell", rule, "2026-01-01T00:00:00Z"),
             Vec::new(),
         );
@@ -193,7 +193,7 @@ fn rules_that_the_clock_gives_no_slots_say_when_they_ring() {
             "no_host: no host serves",
             "no_package: no host ever had the package `hello`",
         ];
-        let standing = told(&moment::standing(&dossier));
+        let standing = told(&moment::standing(&history));
         assert_eq!(standing, [&[expected], &missing[..]].concat());
     }
 }

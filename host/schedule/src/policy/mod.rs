@@ -71,7 +71,7 @@ pub use campanile_model::status::{Displaced, Overlap};
 pub use error::PolicyError;
 pub use judge::{CaughtUp, Decision, DropReason, Judgement, Standing, Terms, Verdict};
 pub use overlap::{
-    Active, Admission, Beside, Claim, MadeWay, Released, Stage, Turn, admit, release,
+    Active, Admission, Beside, Claim, Displacements, Released, Stage, Turn, admit, release,
 };
 pub use says::{CATCHUP_MAX_MOST, Catchup, Defaults, Delivery, Keep, Policies};
 pub use typed::{NUMBER_MOST, Policy, Shape};

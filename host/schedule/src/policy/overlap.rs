@@ -152,7 +152,7 @@ pub struct Released {
     /// These are let go.
     pub open: Vec<LaunchId>,
     /// These make way for one that has come to its fire time, or have come to theirs with others in their way.
-    pub made_way: MadeWay,
+    pub displacements: Displacements,
 }
 
 /// Decide about those whose fire time has come, and choose those that wait for their turn and have it now, among the
@@ -169,7 +169,7 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
         match beside.come(policies, launch, claim, false) {
             Turn::Now => open.push(launch),
             Turn::Later => {}
-            Turn::Never(by) => beside.made_way.skipped.push(Displaced { launch, by }),
+            Turn::Never(by) => beside.displacements.skipped.push(Displaced { launch, by }),
         }
     }
     let going_on = beside.active.iter().filter(|launch| launch.goes_on());
@@ -194,7 +194,7 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     }
     let mut released = Released {
         open,
-        made_way: beside.made_way,
+        displacements: beside.displacements,
     };
     released.skip_those_displaced();
     released
@@ -203,15 +203,15 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
 impl Released {
     /// Of two that come to their fire time in one moment the later may displace the earlier, which nobody has taken.
     fn skip_those_displaced(&mut self) {
-        let made_way = &mut self.made_way;
-        for displaced in [&mut made_way.cancelled, &mut made_way.terminated] {
+        let displacements = &mut self.displacements;
+        for displaced in [&mut displacements.cancelled, &mut displacements.terminated] {
             let (not_begun, others) = displaced
                 .drain(..)
                 .partition(|displaced| self.open.contains(&displaced.launch));
             *displaced = others;
-            made_way.skipped.extend::<Vec<Displaced>>(not_begun);
+            displacements.skipped.extend::<Vec<Displaced>>(not_begun);
         }
-        let skipped = &made_way.skipped;
+        let skipped = &displacements.skipped;
         let is_skipped = |launch: &LaunchId| skipped.iter().any(|other| other.launch == *launch);
         self.open.retain(|launch| !is_skipped(launch));
     }
@@ -223,12 +223,12 @@ pub struct Beside {
     /// In the order in which they were decided.
     active: Vec<Active>,
     /// Those that made way.
-    pub made_way: MadeWay,
+    pub displacements: Displacements,
 }
 
 /// Launches that make way for others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MadeWay {
+pub struct Displacements {
     /// These waited, and end as skipped.
     pub skipped: Vec<Displaced>,
     /// These are asked to end.
@@ -253,7 +253,7 @@ impl Beside {
     pub fn new(active: Vec<Active>) -> Beside {
         Beside {
             active,
-            made_way: MadeWay::default(),
+            displacements: Displacements::default(),
         }
     }
 
@@ -283,18 +283,18 @@ impl Beside {
         };
         match admission {
             Admission::Replace { waiting } => {
-                self.made_way.skipped.extend(displaced(&waiting));
+                self.displacements.skipped.extend(displaced(&waiting));
                 self.forget(&waiting);
             }
             Admission::Cancel { running, waiting } => {
-                self.made_way.skipped.extend(displaced(&waiting));
-                self.made_way.cancelled.extend(displaced(&running));
+                self.displacements.skipped.extend(displaced(&waiting));
+                self.displacements.cancelled.extend(displaced(&running));
                 self.forget(&waiting);
                 self.ask_to_end(&running);
             }
             Admission::Terminate { running, waiting } => {
-                self.made_way.skipped.extend(displaced(&waiting));
-                self.made_way.terminated.extend(displaced(&running));
+                self.displacements.skipped.extend(displaced(&waiting));
+                self.displacements.terminated.extend(displaced(&running));
                 self.forget(&waiting);
                 self.forget(&running);
             }

@@ -10,7 +10,7 @@ use crate::Common;
 use crate::output::{self, Failure};
 use campanile_engine::approval::diff::{Changes, Diff, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
-use campanile_engine::schedules::difference_lines;
+use campanile_engine::schedule_admin::difference_lines;
 use campanile_model::text::{printable, printable_line};
 use campanile_package::{Manifest, grant_record};
 use campanile_store::Tx;
@@ -58,12 +58,12 @@ impl Compare {
     ) -> Result<(&'v Version, &'v Version), PackageError> {
         let of = |wanted: &str| version(&row.name, versions, wanted);
         let Some(in_force) = &row.digest else {
-            return Err(PackageError::NeverTaken {
+            return Err(PackageError::NoActiveVersion {
                 name: row.name.clone(),
                 why: row.rejection.clone(),
             });
         };
-        let nothing = || PackageError::NothingHeld(row.name.clone());
+        let nothing = || PackageError::NothingPending(row.name.clone());
         match (&self.from, &self.to) {
             (None, _) => {
                 let held = row.pending_digest.as_ref().ok_or_else(nothing)?;

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 use super::{Answer, Before, ROWS_MAX, chart};
 use crate::output::{self, Failure, cell};
-use campanile_engine::forecast::record::LeftOut;
-use campanile_engine::forecast::{Changes, Row, Scheduled, Takes, Totals, compare};
+use campanile_engine::forecast::snapshot::OmittedSchedule;
+use campanile_engine::forecast::{
+    Changes, DurationEstimate, Row, ScheduleSnapshot, Totals, compare,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
 use campanile_model::text::printable_line;
@@ -33,9 +35,9 @@ struct RowShown<'a> {
 
 impl Answer {
     /// The schedules that are asked for, with what they come to.
-    fn asked(&self) -> impl Iterator<Item = (&Scheduled, &Totals)> {
+    fn asked(&self) -> impl Iterator<Item = (&ScheduleSnapshot, &Totals)> {
         let schedules = self.tower.schedules.iter().zip(&self.forecast.schedules);
-        let is_asked = |(scheduled, _): &(&Scheduled, &Totals)| match &self.name {
+        let is_asked = |(scheduled, _): &(&ScheduleSnapshot, &Totals)| match &self.name {
             Some(name) => scheduled.name == *name,
             None => scheduled.enabled,
         };
@@ -61,7 +63,7 @@ impl Answer {
         rows.filter(|row| self.is_asked(self.name(row)))
     }
 
-    fn left_out(&self) -> impl Iterator<Item = &LeftOut> {
+    fn left_out(&self) -> impl Iterator<Item = &OmittedSchedule> {
         let left_out = self.left_out.iter();
         left_out.filter(|left_out| self.is_asked(&left_out.name))
     }
@@ -111,7 +113,7 @@ impl Answer {
             "from": self.question.from,
             "to": self.question.to,
             "outages": outages,
-            "places": self.tower.places,
+            "places": self.tower.capacity,
             "launches": all.launches,
             "skipped": all.skipped,
             "peak": { "running": all.peak, "at": all.peak_at },
@@ -175,7 +177,7 @@ impl Answer {
                     totals.skipped.values().sum::<u64>().to_string(),
                     cell(&totals.first),
                     cell(&totals.next),
-                    takes_text(scheduled.takes),
+                    takes_text(scheduled.duration_estimate),
                     totals.peak.to_string(),
                     span_text(totals.lag),
                 ]
@@ -260,7 +262,7 @@ impl Answer {
             .map_or(String::new(), |at| format!(", first at {at}"));
         output::line(&format!(
             "at most {} of {} places are taken{at}",
-            totals.peak, self.tower.places
+            totals.peak, self.tower.capacity
         ))?;
         let slot = totals
             .lag_of
@@ -283,8 +285,8 @@ impl Answer {
         for (name, why) in self.before.iter().flat_map(|before| &before.refusals) {
             output::talk(&format!("`{name}` would be refused: {why}"));
         }
-        let is_guess = |(scheduled, totals): (&Scheduled, &Totals)| {
-            scheduled.takes.learned_from == 0 && totals.launches > 0
+        let is_guess = |(scheduled, totals): (&ScheduleSnapshot, &Totals)| {
+            scheduled.duration_estimate.samples == 0 && totals.launches > 0
         };
         if self.asked().any(is_guess) {
             output::talk("~ marks a guess: no launch of that schedule has succeeded yet");
@@ -347,22 +349,22 @@ fn changes_value(changes: &Changes<'_>) -> Value {
     })
 }
 
-fn schedule_value(scheduled: &Scheduled, totals: &Totals) -> Value {
+fn schedule_value(scheduled: &ScheduleSnapshot, totals: &Totals) -> Value {
     json!({
         "schedule": scheduled.name,
         "launches": totals.launches,
         "skipped": totals.skipped,
         "first": totals.first,
         "next_slot": totals.next,
-        "duration_ms": millis(scheduled.takes.duration),
-        "duration_from": scheduled.takes.learned_from,
+        "duration_ms": millis(scheduled.duration_estimate.duration),
+        "duration_from": scheduled.duration_estimate.samples,
         "peak": totals.peak,
         "lag_ms_max": millis(totals.lag),
     })
 }
 
-fn takes_text(takes: Takes) -> String {
-    let guess = if takes.learned_from == 0 { "~" } else { "" };
+fn takes_text(takes: DurationEstimate) -> String {
+    let guess = if takes.samples == 0 { "~" } else { "" };
     format!("{guess}{}", span_text(takes.duration))
 }
 

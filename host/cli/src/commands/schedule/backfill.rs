@@ -10,8 +10,8 @@ use super::{By, read_context};
 use crate::Common;
 use crate::commands::backfill::{begun, follow};
 use crate::output::{self, Failure};
-use campanile_engine::backfill::{self, Asked, Survey};
-use campanile_engine::schedules as orders;
+use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
+use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text;
@@ -38,7 +38,7 @@ pub(crate) struct Request {
     /// From one launch to the next at least, such as 10s
     #[arg(long, value_name = "DURATION", value_parser = spread)]
     spread: Option<Duration>,
-    /// Launch also the slots that have succeeded or are under way
+    /// Launch also the slots that succeeded, are not over, or were skipped by a person
     #[arg(long)]
     force: bool,
     /// Context laid over the schedule's: a JSON object, or @FILE
@@ -71,7 +71,7 @@ impl Request {
         let mut tx = db.read().await?;
         let before = match self.dry_run {
             true => None,
-            false => backfill::asked_before(&mut tx, name, &asked).await?,
+            false => backfill::find_earlier(&mut tx, name, &asked).await?,
         };
         let backfill = match before {
             Some(before) => {
@@ -83,15 +83,15 @@ impl Request {
                 before
             }
             None => {
-                let survey = backfill::survey(&mut tx, name, &asked, now).await?;
+                let survey = backfill::preview(&mut tx, name, &asked, now).await?;
                 drop(tx);
                 if self.dry_run {
                     self.tell(&survey, common.json)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 self.refuse_too_many(&survey)?;
-                let begun = orders::change(&db, async |tx| {
-                    match backfill::asked_before(tx, name, &asked).await? {
+                let begun = schedule_admin::change(&db, async |tx| {
+                    match backfill::find_earlier(tx, name, &asked).await? {
                         Some(before) => Ok(before),
                         None => backfill::begin(tx, &survey, &asked, now).await,
                     }
@@ -114,8 +114,12 @@ impl Request {
         follow(&db, &clock, backfill.id, common.json).await
     }
 
-    fn asked<'a>(&'a self, context: Option<&'a Map<String, Value>>, now: Timestamp) -> Asked<'a> {
-        Asked {
+    fn asked<'a>(
+        &'a self,
+        context: Option<&'a Map<String, Value>>,
+        now: Timestamp,
+    ) -> BackfillRequest<'a> {
+        BackfillRequest {
             id: self.id.unwrap_or_else(|| BackfillId::new(now)),
             from: self.from,
             to: self.to,
@@ -126,7 +130,7 @@ impl Request {
         }
     }
 
-    fn refuse_too_many(&self, survey: &Survey) -> Result<(), Failure> {
+    fn refuse_too_many(&self, survey: &BackfillPreview) -> Result<(), Failure> {
         if survey.slots <= SLOTS_UNASKED || self.yes {
             return Ok(());
         }
@@ -138,7 +142,7 @@ impl Request {
             .hint("ask for a shorter span, or add `--yes` if all of them are meant"))
     }
 
-    fn tell(&self, survey: &Survey, as_json: bool) -> Result<(), Failure> {
+    fn tell(&self, survey: &BackfillPreview, as_json: bool) -> Result<(), Failure> {
         if as_json {
             return output::json_out(&json!({
                 "schedule": self.name,
@@ -156,8 +160,8 @@ impl Request {
     }
 }
 
-/// `3 slots from … to …, 1 of which has succeeded or is under way and is left alone`.
-fn summary(survey: &Survey) -> String {
+/// `3 slots from … to …, 1 of which is left alone: …`.
+fn summary(survey: &BackfillPreview) -> String {
     let slots = match survey.slots {
         1 => "1 slot".to_owned(),
         n => format!("{n} slots"),
@@ -165,8 +169,15 @@ fn summary(survey: &Survey) -> String {
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
     match survey.slots_skipped {
         0 => {}
-        1 => text += ", 1 of which has succeeded or is under way and is left alone",
-        n => text += &format!(", {n} of which have succeeded or are under way and are left alone"),
+        1 => {
+            text +=
+                ", 1 of which is left alone: it succeeded, is not over, or was skipped by a person"
+        }
+        n => {
+            text += &format!(
+                ", {n} of which are left alone: they succeeded, are not over, or were skipped by a person"
+            )
+        }
     }
     text
 }

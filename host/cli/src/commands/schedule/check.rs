@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::schedules::{Diff, Wanted, difference_lines};
+use campanile_engine::schedule_admin::{Diff, Wanted, difference_lines};
 use campanile_engine::schedules_file::{Refusal, rehearse};
 use campanile_model::text::printable;
 use campanile_package::{files, schedule_reader};

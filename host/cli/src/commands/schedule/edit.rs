@@ -8,7 +8,7 @@ use crate::Common;
 use crate::commands::policy::{Given, PolicyOptions};
 use crate::commands::rule::RuleOptions;
 use crate::output::{self, Failure, cell};
-use campanile_engine::schedules::{self as orders, Skip as Order, Wanted};
+use campanile_engine::schedule_admin::{self, Skip as Order, Wanted};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
 use campanile_schedule::policy::Policy;
@@ -200,12 +200,12 @@ pub(super) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
     let now = clock.now();
     let expected = changes.edit.revision;
     let change = |wanted: &mut Wanted| changes.over(wanted);
-    let revision = orders::change(&db, async |tx| {
-        orders::edit(tx, name, expected, change, now).await
+    let revision = schedule_admin::change(&db, async |tx| {
+        schedule_admin::edit(tx, name, expected, change, now).await
     })
     .await?;
     let mut tx = db.read().await?;
-    let row = orders::find(&mut tx, name).await?;
+    let row = schedule_admin::find(&mut tx, name).await?;
     if common.json {
         return output::json_out(&shown::value(&row));
     }
@@ -219,7 +219,10 @@ pub(super) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
 pub(super) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
-    let revision = orders::change(&db, async |tx| orders::rename(tx, old, new, now).await).await?;
+    let revision = schedule_admin::change(&db, async |tx| {
+        schedule_admin::rename(tx, old, new, now).await
+    })
+    .await?;
     if common.json {
         let done = json!({ "schedule": new, "was": old, "revision": revision, "done": "renamed" });
         return output::json_out(&done);
@@ -241,7 +244,10 @@ pub(super) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
         by: &by.by,
         undo: *undo,
     };
-    orders::change(&db, async |tx| orders::skip(tx, name, order, now).await).await?;
+    schedule_admin::change(&db, async |tx| {
+        schedule_admin::skip(tx, name, order, now).await
+    })
+    .await?;
     let done = if *undo { "restored" } else { "skipped" };
     if common.json {
         return output::json_out(

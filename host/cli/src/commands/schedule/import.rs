@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::Common;
 use crate::crontab::{self, Entry, Line, Says};
 use crate::output::{self, Failure};
-use campanile_engine::schedules::{self as orders, ScheduleError, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleError, Wanted};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::policy::Policies;
@@ -110,7 +110,7 @@ impl Crontab {
             let mut tx = db.write().await?;
             return self.lines(&mut tx, lines, now).await;
         }
-        orders::change(db, async |tx| self.lines(tx, lines, now).await).await
+        schedule_admin::change(db, async |tx| self.lines(tx, lines, now).await).await
     }
 
     async fn lines(
@@ -120,7 +120,7 @@ impl Crontab {
         now: Timestamp,
     ) -> Result<Vec<Told>, ScheduleError> {
         if let Some(package) = &self.package {
-            orders::known_package(tx, package).await?;
+            schedule_admin::known_package(tx, package).await?;
         }
         let rows = schedules::list(tx, None, None).await?;
         let mut target = Target {
@@ -328,9 +328,9 @@ impl Target {
             name: self.free_name(&wanted.name),
             ..wanted
         };
-        orders::add(tx, &wanted, Origin::Operator, self.now).await?;
+        schedule_admin::add(tx, &wanted, Origin::Operator, self.now).await?;
         self.taken.insert(wanted.name.clone());
-        let row = orders::find(tx, &wanted.name).await?;
+        let row = schedule_admin::find(tx, &wanted.name).await?;
         Ok(Put {
             became: Became::Added,
             name: wanted.name,

@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::cell;
 use crate::commands::rule::is_hashed;
-use campanile_engine::plan::taken_out;
-use campanile_engine::schedules::ScheduleError;
+use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
 use campanile_model::text::printable_line;
@@ -125,7 +124,7 @@ pub(super) fn in_force(policies: &Policies, defaults: &Defaults) -> Value {
 
 /// The slots to come that were taken out.
 pub(super) fn skips(row: &Schedule) -> BTreeSet<Timestamp> {
-    let skips = taken_out(row.state.history.skips.as_deref());
+    let skips = row.state.history.skipped_slots();
     let to_come = skips.into_iter();
     to_come.filter(|slot| *slot > row.state.cursor_at).collect()
 }

@@ -10,7 +10,7 @@ fn the_same_is_asked_for_when_every_argument_is_the_same() {
     let Value::Object(context) = json!({"b": 2, "a": 1}) else {
         unreachable!("an object")
     };
-    let asked = Asked {
+    let request = BackfillRequest {
         id: before.id,
         from: before.from,
         to: before.to,
@@ -20,15 +20,15 @@ fn the_same_is_asked_for_when_every_argument_is_the_same() {
         by: "somebody else",
     };
     assert_eq!(
-        differences(&before, "nightly", &asked),
+        differences(&before, "nightly", &request),
         Vec::<String>::new()
     );
-    let other = Asked {
+    let other = BackfillRequest {
         to: minute(8),
         spread: Duration::from_secs(2),
         forced: true,
         context: None,
-        ..asked
+        ..request
     };
     let told = differences(&before, "daily", &other);
     assert_eq!(

@@ -286,20 +286,20 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         let launches = |displaced: &[Displaced]| -> Vec<LaunchId> {
             displaced.iter().map(|displaced| displaced.launch).collect()
         };
-        let made_way = &released.made_way;
+        let displacements = &released.displacements;
         assert_eq!(numbers(&released.open), open, "{json} {state}");
         assert_eq!(
-            numbers(&launches(&made_way.skipped)),
+            numbers(&launches(&displacements.skipped)),
             skipped,
             "{json} {state}"
         );
         assert_eq!(
-            numbers(&launches(&made_way.cancelled)),
+            numbers(&launches(&displacements.cancelled)),
             cancelled,
             "{json} {state}"
         );
         assert_eq!(
-            numbers(&launches(&made_way.terminated)),
+            numbers(&launches(&displacements.terminated)),
             terminated,
             "{json} {state}"
         );

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::schedules::{self as orders, ScheduleError};
+use super::super::schedule_admin::{self, ScheduleError};
 use crate::definition::parse;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
@@ -19,19 +19,19 @@ use campanile_store::task_runs::{self, TaskRun};
 use campanile_store::{Decision, Tx};
 
 /// A revision, with its rule and its policies if this version can read them.
-pub(super) struct Said {
+pub(super) struct ParsedRevision {
     pub definition: Revision,
     pub parsed: Result<(Rule, Policies), String>,
 }
 
 /// A schedule, and what happened to it and around it.
-pub(super) struct Dossier {
+pub(super) struct ScheduleHistory {
     pub now: Timestamp,
     pub state: ScheduleState,
     /// What it says, or said at last.
-    pub newest: Said,
+    pub newest: ParsedRevision,
     /// What it said before, the oldest first.
-    pub earlier: Vec<Said>,
+    pub earlier: Vec<ParsedRevision>,
     /// What happened to it, under the names that it has had, and to its packages.
     pub events: Vec<Event>,
     pub hosts: Vec<Host>,
@@ -39,10 +39,10 @@ pub(super) struct Dossier {
 }
 
 /// A launch, and what has to do with it.
-pub(super) struct Traced {
+pub(super) struct LaunchTrace {
     pub decided: DecidedLaunch,
     /// What the schedule said when it was decided.
-    pub said: Said,
+    pub said: ParsedRevision,
     /// The launch that it was skipped or cancelled for.
     pub overlaps: Option<DecidedLaunch>,
     /// The launch that stands for it.
@@ -54,21 +54,21 @@ pub(super) struct Traced {
     pub events: Vec<Event>,
 }
 
-impl Said {
-    pub fn new(definition: Revision) -> Said {
+impl ParsedRevision {
+    pub fn new(definition: Revision) -> ParsedRevision {
         let parsed = parse(&definition);
-        Said { definition, parsed }
+        ParsedRevision { definition, parsed }
     }
 }
 
-impl Dossier {
+impl ScheduleHistory {
     /// Read what there is about the schedule called `name`; of several, the one that there was at `about`.
     pub async fn read(
         tx: &mut Tx,
         name: &str,
         about: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<Dossier, ScheduleError> {
+    ) -> Result<ScheduleHistory, ScheduleError> {
         let bearers = history::schedules_named(tx, name).await?;
         let was_there = |bearer: &&history::NamedSchedule| {
             let gone = |at| bearer.deleted_at.is_some_and(|deleted| deleted <= at);
@@ -81,7 +81,7 @@ impl Dossier {
         };
         let Some(state) = state else {
             // It was never there: this names what is near.
-            let schedule = orders::find(tx, name).await?;
+            let schedule = schedule_admin::find(tx, name).await?;
             return Err(ScheduleError::Raced(schedule.definition.name));
         };
         let mut said = history::revisions(tx, state.id).await?;
@@ -91,11 +91,11 @@ impl Dossier {
             return Err(ScheduleError::Raced(name.to_owned()));
         };
         let package = packages::find(tx, &newest.package).await?;
-        Ok(Dossier {
+        Ok(ScheduleHistory {
             now,
             state,
-            newest: Said::new(newest),
-            earlier: said.into_iter().map(Said::new).collect(),
+            newest: ParsedRevision::new(newest),
+            earlier: said.into_iter().map(ParsedRevision::new).collect(),
             events,
             hosts: hosts::live(tx).await?,
             package,
@@ -103,7 +103,7 @@ impl Dossier {
     }
 
     /// What it said at `instant`, or at first.
-    pub fn in_force(&self, instant: Timestamp) -> &Said {
+    pub fn revision_at(&self, instant: Timestamp) -> &ParsedRevision {
         if self.newest.definition.since <= instant {
             return &self.newest;
         }
@@ -155,21 +155,21 @@ async fn events_of(
     Ok(events)
 }
 
-impl Traced {
+impl LaunchTrace {
     /// The decisions about `instant`, in the order in which they were made.
     pub async fn read_all(
         tx: &mut Tx,
-        dossier: &Dossier,
+        history: &ScheduleHistory,
         instant: Timestamp,
-    ) -> Result<Vec<Traced>, ScheduleError> {
-        let id = dossier.state.id;
+    ) -> Result<Vec<LaunchTrace>, ScheduleError> {
+        let id = history.state.id;
         let slot = history::of_slot(tx, id, instant).await?;
         let by_hand = LaunchId::of(id, instant, LaunchKind::Manual);
         let by_hand = history::launch(tx, by_hand).await?;
         let backfills = history::backfills(tx, id, instant).await?;
         let mut traces = Vec::new();
         for decided in slot.into_iter().chain(by_hand).chain(backfills) {
-            traces.push(Traced::read(tx, dossier, decided).await?);
+            traces.push(LaunchTrace::read(tx, history, decided).await?);
         }
         Ok(traces)
     }
@@ -177,14 +177,14 @@ impl Traced {
     /// Read what has to do with a launch.
     pub async fn read(
         tx: &mut Tx,
-        dossier: &Dossier,
+        history: &ScheduleHistory,
         decided: DecidedLaunch,
-    ) -> Result<Traced, ScheduleError> {
-        let id = dossier.state.id;
+    ) -> Result<LaunchTrace, ScheduleError> {
+        let id = history.state.id;
         let launch = &decided.launch;
-        let mut earlier = dossier.earlier.iter();
+        let mut earlier = history.earlier.iter();
         let said = earlier.find(|said| said.definition.revision == decided.schedule_revision);
-        let said = Said::new(said.unwrap_or(&dossier.newest).definition.clone());
+        let said = ParsedRevision::new(said.unwrap_or(&history.newest).definition.clone());
         let overlaps = match launch.overlaps {
             Some(other) => history::launch(tx, other).await?,
             None => None,
@@ -211,10 +211,10 @@ impl Traced {
             let calls = task_runs::of_run(tx, run.id).await?;
             runs.push((run, calls));
         }
-        let until = launch.finished_at.unwrap_or(dossier.now);
+        let until = launch.finished_at.unwrap_or(history.now);
         let about = |event: &&Event| (launch.claimed_at..=until).contains(&event.at);
-        let events = dossier.events.iter().filter(about).cloned().collect();
-        Ok(Traced {
+        let events = history.events.iter().filter(about).cloned().collect();
+        Ok(LaunchTrace {
             decided,
             said,
             overlaps,

@@ -17,12 +17,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::found::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
-use super::world::Left;
-use super::{Scene, Stage, Subject, facts, recovered};
+use super::final_state::FinalState;
+use super::idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
+use super::{PreparedStage, Stage, Subject, facts, recovered};
 use campanile_engine::context::Facts;
 use campanile_model::clock::Clock;
-use campanile_sandbox::{Crash, Redaction, Report, Sandbox, Time, Witness};
+use campanile_sandbox::{Crash, EffectObserver, Redaction, Report, Sandbox, Time};
 
 /// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
 pub const EFFECTS_CRASHED: usize = 200;
@@ -52,7 +52,7 @@ pub async fn check(
         ..stage.clone()
     };
     let crashing = at(now);
-    let bench = Bench {
+    let check = CrashCheck {
         sandbox,
         subject,
         facts: facts(&crashing, now),
@@ -60,7 +60,7 @@ pub async fn check(
         crashing,
         stage: at(now.plus(RECOVERED_AFTER)),
     };
-    let (undisturbed, left) = bench.undisturbed().await?;
+    let (undisturbed, left) = check.undisturbed().await?;
     let mut found = Idempotence {
         broken: Vec::new(),
         unreached: Vec::new(),
@@ -75,7 +75,7 @@ pub async fn check(
     found.tried = numbers.len();
     for number in numbers {
         for moment in [Moment::Before, Moment::After] {
-            match bench.crash(number, moment, &left).await? {
+            match check.crash(number, moment, &left).await? {
                 None => found.unreached.push(Unreached {
                     effect: found.undisturbed.effects[number - 1].clone(),
                     number,
@@ -94,7 +94,7 @@ pub async fn check(
 }
 
 /// What all calls of a check have in common.
-struct Bench<'a> {
+struct CrashCheck<'a> {
     sandbox: &'a Sandbox,
     subject: &'a Subject,
     /// Of the calls that are to end well.
@@ -105,32 +105,34 @@ struct Bench<'a> {
     redaction: Redaction,
 }
 
-impl Bench<'_> {
+impl CrashCheck<'_> {
     async fn call(
         &self,
-        scene: &Scene,
+        prepared: &PreparedStage,
         stage: &Stage,
         facts: Facts,
-        tape: Option<&Arc<Tape>>,
+        recorder: Option<&Arc<EffectRecorder>>,
     ) -> Report {
-        let witness = tape.map(|tape| Arc::clone(tape) as Arc<dyn Witness>);
-        scene
-            .call(self.sandbox, self.subject, stage, facts, witness)
+        let observer = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn EffectObserver>);
+        prepared
+            .call(self.sandbox, self.subject, stage, facts, observer)
             .await
     }
 
     /// Call the task twice, and compare; gives what the first call left, too.
-    async fn undisturbed(&self) -> io::Result<(Undisturbed, Left)> {
-        let tape = Arc::new(Tape::default());
-        let scene = Scene::set(&self.stage, true).await?;
+    async fn undisturbed(&self) -> io::Result<(Undisturbed, FinalState)> {
+        let recorder = Arc::new(EffectRecorder::default());
+        let prepared = PreparedStage::set(&self.stage, true).await?;
         let facts = self.facts.clone();
-        let report = self.call(&scene, &self.stage, facts, Some(&tape)).await;
-        let first = scene.trial(report).await?;
-        let scene = Scene::set(&self.stage, true).await?;
+        let report = self
+            .call(&prepared, &self.stage, facts, Some(&recorder))
+            .await;
+        let first = prepared.trial(report).await?;
+        let prepared = PreparedStage::set(&self.stage, true).await?;
         let facts = self.facts.clone();
-        let report = self.call(&scene, &self.stage, facts, None).await;
-        let second = scene.trial(report).await?;
-        let mut effects = tape.take().effects;
+        let report = self.call(&prepared, &self.stage, facts, None).await;
+        let second = prepared.trial(report).await?;
+        let mut effects = recorder.take().effects;
         effects
             .iter_mut()
             .for_each(|effect| self.redaction.text(effect));
@@ -147,19 +149,20 @@ impl Bench<'_> {
         &self,
         number: usize,
         moment: Moment,
-        undisturbed: &Left,
+        undisturbed: &FinalState,
     ) -> io::Result<Option<Crashed>> {
-        let scene = Scene::set(&self.stage, true).await?;
-        let tape = Arc::new(Tape::crashing_at(number, moment));
+        let prepared = PreparedStage::set(&self.stage, true).await?;
+        let recorder = Arc::new(EffectRecorder::crashing_at(number, moment));
         let facts = self.facts.clone();
-        self.call(&scene, &self.crashing, facts, Some(&tape)).await;
-        let Some(mut effect) = tape.take().crashed_at else {
+        self.call(&prepared, &self.crashing, facts, Some(&recorder))
+            .await;
+        let Some(mut effect) = recorder.take().crashed_at else {
             return Ok(None);
         };
         self.redaction.text(&mut effect);
         let facts = recovered(&self.facts);
-        let again = self.call(&scene, &self.stage, facts, None).await;
-        let trial = scene.trial(again).await?;
+        let again = self.call(&prepared, &self.stage, facts, None).await;
+        let trial = prepared.trial(again).await?;
         Ok(Some(Crashed {
             number,
             effect,
@@ -183,7 +186,7 @@ fn chosen(effects: usize, most: usize) -> BTreeSet<usize> {
 
 /// Writes the effects down, and stops the call at one of them.
 #[derive(Default)]
-struct Tape {
+struct EffectRecorder {
     crash_at: Option<(usize, Moment)>,
     seen: Mutex<Seen>,
 }
@@ -195,9 +198,9 @@ struct Seen {
     crashed_at: Option<String>,
 }
 
-impl Tape {
-    fn crashing_at(number: usize, moment: Moment) -> Tape {
-        Tape {
+impl EffectRecorder {
+    fn crashing_at(number: usize, moment: Moment) -> EffectRecorder {
+        EffectRecorder {
             crash_at: Some((number, moment)),
             seen: Mutex::default(),
         }
@@ -221,7 +224,7 @@ impl Tape {
     }
 }
 
-impl Witness for Tape {
+impl EffectObserver for EffectRecorder {
     fn before(&self, effect: &str) -> Result<usize, Crash> {
         let mut seen = self.seen();
         seen.effects.push(effect.to_owned());
@@ -251,16 +254,16 @@ mod tests {
 
     #[test]
     fn a_crash_is_at_the_effect_that_it_names_also_when_two_are_under_way() {
-        let tape = Tape::crashing_at(1, Moment::After);
-        let first = tape.before("the first").unwrap();
-        let second = tape.before("the second").unwrap();
-        tape.after(second).unwrap();
-        assert_eq!(tape.after(first), Err(Crash));
-        assert_eq!(tape.take().crashed_at.as_deref(), Some("the first"));
+        let recorder = EffectRecorder::crashing_at(1, Moment::After);
+        let first = recorder.before("the first").unwrap();
+        let second = recorder.before("the second").unwrap();
+        recorder.after(second).unwrap();
+        assert_eq!(recorder.after(first), Err(Crash));
+        assert_eq!(recorder.take().crashed_at.as_deref(), Some("the first"));
         // One that never comes to it has not crashed.
-        let tape = Tape::crashing_at(2, Moment::Before);
-        let first = tape.before("the first").unwrap();
-        tape.after(first).unwrap();
-        assert_eq!(tape.take().crashed_at, None);
+        let recorder = EffectRecorder::crashing_at(2, Moment::Before);
+        let first = recorder.before("the first").unwrap();
+        recorder.after(first).unwrap();
+        assert_eq!(recorder.take().crashed_at, None);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::world::Difference;
+use super::final_state::Difference;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Outcome, Report};
 

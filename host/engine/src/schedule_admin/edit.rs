@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::diff::{difference_lines, differences};
 use super::{ScheduleError, Wanted, find, parse, revise};
-use crate::plan::taken_out;
 use campanile_model::clock::Timestamp;
 use campanile_package::names;
 use campanile_schedule::policy::Policies;
@@ -100,7 +99,9 @@ pub async fn skip(
     let schedule = find(tx, name).await?;
     let state = &schedule.state;
     // Those that are decided need not be remembered.
-    let mut skips: BTreeSet<Timestamp> = taken_out(state.history.skips.as_deref())
+    let mut skips: BTreeSet<Timestamp> = state
+        .history
+        .skipped_slots()
         .into_iter()
         .filter(|slot| *slot > state.cursor_at)
         .collect();

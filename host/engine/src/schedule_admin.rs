@@ -6,8 +6,8 @@
 mod diff;
 mod edit;
 mod error;
-mod past;
 mod pause;
+mod undecided;
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
 use campanile_package::{Manifest, names};
-use campanile_schedule::policy::{Beside, MadeWay, Overlap, Policies, Turn};
+use campanile_schedule::policy::{Beside, Displacements, Overlap, Policies, Turn};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
@@ -32,10 +32,10 @@ pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
 use error::origin_is;
-use past::drop_past_slots;
-pub(super) use past::{OVERDUE, PAUSED};
 pub(super) use pause::end_pauses;
 pub use pause::{pause, resume};
+use undecided::drop_past_slots;
+pub(super) use undecided::{OVERDUE, PAUSED};
 
 /// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
@@ -249,11 +249,11 @@ pub(super) async fn launch_each_beside(
     }
     launches::insert(tx, &launches).await?;
     let grace = policies.cancel_grace();
-    let made = make_way(tx, state.id, &beside.made_way, grace, now).await?;
-    if made.are_to_be_told {
+    let made = apply_displacements(tx, state.id, &beside.displacements, grace, now).await?;
+    if made.must_notify_hosts {
         changes::bump(tx).await?;
     }
-    if made.may_go_on
+    if made.may_have_next_slot
         && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
         && let Ok((rule, policies)) = definition::parse(&says)
     {
@@ -264,31 +264,32 @@ pub(super) async fn launch_each_beside(
 
 /// What follows when launches have made way.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct WayMade {
+pub(super) struct AfterDisplacement {
     /// Whether the hosts that run them are to be told.
-    pub are_to_be_told: bool,
+    pub must_notify_hosts: bool,
     /// Whether the schedule may have a next slot now that had none.
-    pub may_go_on: bool,
+    pub may_have_next_slot: bool,
 }
 
 /// Let launches of a schedule make way for others. Those that are skipped after all do not count to `max_launches`.
-pub(super) async fn make_way(
+pub(super) async fn apply_displacements(
     tx: &mut Tx,
     id: ScheduleId,
-    made_way: &MadeWay,
+    displacements: &Displacements,
     cancel_grace: Duration,
     now: Timestamp,
-) -> Result<WayMade, DbError> {
-    if *made_way == MadeWay::default() {
-        return Ok(WayMade::default());
+) -> Result<AfterDisplacement, DbError> {
+    if *displacements == Displacements::default() {
+        return Ok(AfterDisplacement::default());
     }
-    let mut skipped = overlap::skip(tx, &made_way.skipped, now).await?;
-    skipped += overlap::cancel(tx, &made_way.cancelled, now.plus(cancel_grace), now).await?;
-    skipped += overlap::terminate(tx, &made_way.terminated, now).await?;
+    let mut skipped = overlap::skip(tx, &displacements.skipped, now).await?;
+    skipped += overlap::cancel(tx, &displacements.cancelled, now.plus(cancel_grace), now).await?;
+    skipped += overlap::terminate(tx, &displacements.terminated, now).await?;
     schedules::decrement_launches(tx, id, skipped).await?;
-    Ok(WayMade {
-        are_to_be_told: !made_way.cancelled.is_empty() || !made_way.terminated.is_empty(),
-        may_go_on: true,
+    Ok(AfterDisplacement {
+        must_notify_hosts: !displacements.cancelled.is_empty()
+            || !displacements.terminated.is_empty(),
+        may_have_next_slot: true,
     })
 }
 

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::ledger::{Flight, Ledger};
-use super::{Forecast, GoingOn, Outage, Question, Scheduled, Totals, Tower, outage};
+use super::launches::{LaunchTable, SimulatedLaunch};
+use super::{
+    CurrentLaunch, Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals,
+    outage,
+};
 use crate::intend::SLOTS_MAX;
 use crate::plan::{self, Plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
-use campanile_schedule::policy::{self, Active, Beside, Displaced, MadeWay};
+use campanile_schedule::policy::{self, Active, Beside, Displaced, Displacements};
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::schedules::DueSchedule;
@@ -47,13 +50,13 @@ struct State {
     next_slot: Option<Timestamp>,
 }
 
-pub(super) struct Clockwork<'a> {
-    pub(super) tower: &'a Tower,
-    pub(super) question: &'a Question,
+pub(super) struct Simulator<'a> {
+    pub(super) snapshot: &'a SystemSnapshot,
+    pub(super) question: &'a ForecastRequest,
     pub(super) now: Timestamp,
     agenda: BinaryHeap<Reverse<(Timestamp, Event)>>,
     states: Vec<State>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: LaunchTable,
     /// Launches for the next free place: retries first, then the earliest.
     open: BTreeSet<(Entry, Timestamp, u64, LaunchId)>,
     opened: u64,
@@ -62,72 +65,72 @@ pub(super) struct Clockwork<'a> {
     pub(super) forecast: Forecast,
 }
 
-/// What `question` asks of `tower`.
-pub(super) fn run(tower: &Tower, question: &Question) -> Forecast {
-    let mut clockwork = Clockwork::new(tower, question);
-    clockwork.go();
-    clockwork.told()
+/// What `question` asks of `snapshot`.
+pub(super) fn run(snapshot: &SystemSnapshot, question: &ForecastRequest) -> Forecast {
+    let mut simulator = Simulator::new(snapshot, question);
+    simulator.go();
+    simulator.told()
 }
 
-impl<'a> Clockwork<'a> {
-    fn new(tower: &'a Tower, question: &'a Question) -> Clockwork<'a> {
+impl<'a> Simulator<'a> {
+    fn new(snapshot: &'a SystemSnapshot, question: &'a ForecastRequest) -> Simulator<'a> {
         let forecast = Forecast {
             rows: Vec::new(),
-            schedules: vec![Totals::default(); tower.schedules.len()],
+            schedules: vec![Totals::default(); snapshot.schedules.len()],
             all: Totals::default(),
             recovered: 0,
             cut_at: None,
         };
-        let mut clockwork = Clockwork {
-            tower,
+        let mut simulator = Simulator {
+            snapshot,
             question,
-            now: tower.now,
+            now: snapshot.now,
             agenda: BinaryHeap::new(),
-            states: Vec::with_capacity(tower.schedules.len()),
-            ledger: Ledger::new(tower.schedules.len()),
+            states: Vec::with_capacity(snapshot.schedules.len()),
+            ledger: LaunchTable::new(snapshot.schedules.len()),
             open: BTreeSet::new(),
             opened: 0,
             decided: 0,
             forecast,
         };
-        for (schedule, scheduled) in tower.schedules.iter().enumerate() {
-            clockwork.set_up(schedule, scheduled);
+        for (schedule, scheduled) in snapshot.schedules.iter().enumerate() {
+            simulator.set_up(schedule, scheduled);
         }
-        clockwork
+        simulator
     }
 
-    fn set_up(&mut self, schedule: usize, scheduled: &Scheduled) {
+    fn set_up(&mut self, schedule: usize, scheduled: &ScheduleSnapshot) {
         self.states.push(State {
             due: scheduled.due.clone(),
             next_slot: None,
         });
         self.wait_for(schedule, scheduled.next_slot.filter(|_| scheduled.enabled));
-        for going_on in &scheduled.going_on {
-            self.take_over(schedule, going_on);
+        for unfinished in &scheduled.unfinished {
+            self.take_over(schedule, unfinished);
         }
         self.at(self.now, Event::Turn(schedule));
     }
 
     /// Begin with a launch that is on the record already.
-    fn take_over(&mut self, schedule: usize, going_on: &GoingOn) {
-        let launch = &going_on.launch;
+    fn take_over(&mut self, schedule: usize, unfinished: &CurrentLaunch) {
+        let launch = &unfinished.launch;
         let id = launch.id;
-        let started_at = going_on.started_at;
-        self.ledger.add(Flight {
+        let started_at = unfinished.started_at;
+        self.ledger.add(SimulatedLaunch {
             schedule,
             launch: launch.clone(),
             row: None,
             scheduled_time: None,
             ready_at: launch.fire_time.max(launch.claimed_at),
-            let_go_at: launch.claimed_at,
+            opened_at: launch.claimed_at,
             ends: 0,
             ends_at: self.now,
-            has_begun: started_at.is_some(),
+            has_started: started_at.is_some(),
         });
         match launch.status {
             LaunchStatus::Running => self.runs_since(id, started_at.unwrap_or(self.now)),
             LaunchStatus::Waiting => {
-                let retry_at = going_on.retry_at.unwrap_or(self.now);
+                let retry_at = unfinished.retry_at.unwrap_or(self.now);
                 self.at(retry_at, Event::Retry(id));
             }
             LaunchStatus::Queued => self.at(launch.fire_time, Event::Turn(schedule)),
@@ -195,7 +198,7 @@ impl<'a> Clockwork<'a> {
         for &schedule in slots.union(&turns) {
             self.release(schedule);
         }
-        while self.ledger.running() < self.tower.places
+        while self.ledger.running() < self.snapshot.capacity
             && let Some((.., id)) = self.open.pop_first()
         {
             self.begin(id);
@@ -204,7 +207,7 @@ impl<'a> Clockwork<'a> {
 
     /// Decide the slots of a schedule that have come, as long as there are not too many decisions.
     fn decide(&mut self, schedule: usize) {
-        let scheduled = &self.tower.schedules[schedule];
+        let scheduled = &self.snapshot.schedules[schedule];
         while let Some(next_slot) = self.states[schedule]
             .next_slot
             .filter(|&slot| slot <= self.now && self.decided < self.question.rows_max)
@@ -217,7 +220,7 @@ impl<'a> Clockwork<'a> {
                 next_slot,
                 ..self.states[schedule].due.clone()
             };
-            let says = scheduled.says(&self.tower.defaults);
+            let says = scheduled.effective_spec(&self.snapshot.defaults);
             let plan = plan::plan(&due, says, beside, HOST, self.now, SLOTS_MAX);
             self.record(schedule, plan);
         }
@@ -238,7 +241,7 @@ impl<'a> Clockwork<'a> {
             history.last_catchup_fire_time = Some(fire_time);
         }
         self.wait_for(schedule, plan.advance.next_slot);
-        self.make_way(&plan.made_way, plan.cancel_grace);
+        self.apply_displacements(&plan.displacements, plan.cancel_grace);
     }
 
     fn insert(&mut self, schedule: usize, launch: &NewLaunch) {
@@ -252,7 +255,7 @@ impl<'a> Clockwork<'a> {
         if status == LaunchStatus::Skipped {
             return;
         }
-        self.ledger.add(Flight {
+        self.ledger.add(SimulatedLaunch {
             schedule,
             launch: UnfinishedLaunch {
                 id: launch.id,
@@ -269,10 +272,10 @@ impl<'a> Clockwork<'a> {
             row,
             scheduled_time: Some(launch.scheduled_time),
             ready_at: launch.fire_time.max(self.now),
-            let_go_at: self.now,
+            opened_at: self.now,
             ends: 0,
             ends_at: self.now,
-            has_begun: false,
+            has_started: false,
         });
         match status {
             LaunchStatus::Open => self.opens(launch.id),
@@ -286,14 +289,14 @@ impl<'a> Clockwork<'a> {
             return;
         }
         let active = self.active(schedule);
-        let policies = &self.tower.schedules[schedule].policies;
+        let policies = &self.snapshot.schedules[schedule].policies;
         let grace = policies.cancel_grace();
         let released = policy::release(policies, active);
-        self.make_way(&released.made_way, grace);
+        self.apply_displacements(&released.displacements, grace);
         for id in released.open {
             self.ledger.set_status(id, LaunchStatus::Open);
-            if let Some(flight) = self.ledger.get_mut(id) {
-                flight.let_go_at = self.now;
+            if let Some(simulated) = self.ledger.get_mut(id) {
+                simulated.opened_at = self.now;
             }
             self.opens(id);
         }
@@ -301,14 +304,14 @@ impl<'a> Clockwork<'a> {
 
     /// A place is free for it.
     fn begin(&mut self, id: LaunchId) {
-        let Some(flight) = self.ledger.get_mut(id) else {
+        let Some(simulated) = self.ledger.get_mut(id) else {
             return;
         };
-        let (schedule, now) = (flight.schedule, self.now);
-        let lag = now.since(flight.ready_at);
-        let is_first = !flight.has_begun;
-        flight.has_begun = true;
-        let slot = flight.scheduled_time;
+        let (schedule, now) = (simulated.schedule, self.now);
+        let lag = now.since(simulated.ready_at);
+        let is_first = !simulated.has_started;
+        simulated.has_started = true;
+        let slot = simulated.scheduled_time;
         if let Some(row) = self.ledger.row(id) {
             row.started_at.get_or_insert(now);
         }
@@ -325,18 +328,18 @@ impl<'a> Clockwork<'a> {
 
     /// It holds a place, and will for as long as launches of its schedule take.
     fn runs_since(&mut self, id: LaunchId, since: Timestamp) {
-        let Some(flight) = self.ledger.get_mut(id) else {
+        let Some(simulated) = self.ledger.get_mut(id) else {
             return;
         };
-        let takes = self.tower.schedules[flight.schedule].takes;
-        let ends_at = since.plus(takes.duration).max(self.now);
-        flight.ends_at = flight
+        let estimate = self.snapshot.schedules[simulated.schedule].duration_estimate;
+        let ends_at = since.plus(estimate.duration).max(self.now);
+        simulated.ends_at = simulated
             .launch
             .cancel_deadline
             .map_or(ends_at, |at| ends_at.min(at));
-        flight.ends += 1;
-        let (ends_at, end) = (flight.ends_at, flight.ends);
-        let schedule = flight.schedule;
+        simulated.ends += 1;
+        let (ends_at, end) = (simulated.ends_at, simulated.ends);
+        let schedule = simulated.schedule;
         self.ledger.set_status(id, LaunchStatus::Running);
         self.at(ends_at, Event::End(id, end));
         if self.now >= self.question.from {
@@ -346,11 +349,11 @@ impl<'a> Clockwork<'a> {
 
     /// A run is over, if it was not over before.
     fn end_of_run(&mut self, id: LaunchId, end: u32) {
-        let flight = self.ledger.get(id);
-        let Some(flight) = flight.filter(|flight| flight.ends == end) else {
+        let simulated = self.ledger.get(id);
+        let Some(simulated) = simulated.filter(|simulated| simulated.ends == end) else {
             return;
         };
-        match flight.launch.cancel_deadline {
+        match simulated.launch.cancel_deadline {
             Some(_) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
             None => self.over(id, LaunchStatus::Succeeded, None),
         }
@@ -358,17 +361,17 @@ impl<'a> Clockwork<'a> {
 
     /// Ask a launch to end; one that nobody carries out at the moment ends at once.
     fn ask_to_end(&mut self, displaced: &Displaced, until: Timestamp) {
-        let Some(flight) = self.ledger.get_mut(displaced.launch) else {
+        let Some(simulated) = self.ledger.get_mut(displaced.launch) else {
             return;
         };
-        if flight.launch.status != LaunchStatus::Running {
+        if simulated.launch.status != LaunchStatus::Running {
             let status = self.cut_short(displaced);
             return self.end_for(displaced, status);
         }
-        flight.launch.cancel_deadline.get_or_insert(until);
-        flight.ends += 1;
-        flight.ends_at = flight.ends_at.min(until);
-        let (ends_at, end) = (flight.ends_at, flight.ends);
+        simulated.launch.cancel_deadline.get_or_insert(until);
+        simulated.ends += 1;
+        simulated.ends_at = simulated.ends_at.min(until);
+        let (ends_at, end) = (simulated.ends_at, simulated.ends);
         if let Some(row) = self.ledger.row(displaced.launch) {
             row.overlaps = Some(displaced.by);
         }
@@ -376,15 +379,15 @@ impl<'a> Clockwork<'a> {
     }
 
     /// Launches make way for others.
-    fn make_way(&mut self, made_way: &MadeWay, cancel_grace: Duration) {
-        for displaced in &made_way.skipped {
+    fn apply_displacements(&mut self, displacements: &Displacements, cancel_grace: Duration) {
+        for displaced in &displacements.skipped {
             self.end_for(displaced, LaunchStatus::Skipped);
         }
         let until = self.now.plus(cancel_grace);
-        for displaced in &made_way.cancelled {
+        for displaced in &displacements.cancelled {
             self.ask_to_end(displaced, until);
         }
-        for displaced in &made_way.terminated {
+        for displaced in &displacements.terminated {
             let status = self.cut_short(displaced);
             self.end_for(displaced, status);
         }
@@ -393,7 +396,7 @@ impl<'a> Clockwork<'a> {
     /// What a launch is that ends before its time: one that nobody had taken is skipped after all.
     fn cut_short(&self, displaced: &Displaced) -> LaunchStatus {
         match self.ledger.get(displaced.launch) {
-            Some(flight) if !flight.has_begun => LaunchStatus::Skipped,
+            Some(simulated) if !simulated.has_started => LaunchStatus::Skipped,
             _ => LaunchStatus::Cancelled,
         }
     }
@@ -413,22 +416,22 @@ impl<'a> Clockwork<'a> {
         status: LaunchStatus,
         reason: Option<&'static str>,
     ) {
-        let Some(flight) = self.ledger.end(id, status, reason, self.now) else {
+        let Some(simulated) = self.ledger.end(id, status, reason, self.now) else {
             return;
         };
-        let kind = flight.launch.kind;
+        let kind = simulated.launch.kind;
         if kind.is_of_slot() && status == LaunchStatus::Skipped {
-            self.states[flight.schedule].due.history.launches -= 1;
+            self.states[simulated.schedule].due.history.launches -= 1;
         }
         if !kind.is_by_hand() {
-            self.go_on(flight.schedule);
+            self.go_on(simulated.schedule);
         }
-        self.at(self.now, Event::Turn(flight.schedule));
+        self.at(self.now, Event::Turn(simulated.schedule));
     }
 
     /// Make the next slot of a schedule that has none, if there is one after this end.
     fn go_on(&mut self, schedule: usize) {
-        let scheduled = &self.tower.schedules[schedule];
+        let scheduled = &self.snapshot.schedules[schedule];
         let state = &self.states[schedule];
         if state.next_slot.is_some() || !scheduled.enabled {
             return;
@@ -447,20 +450,20 @@ impl<'a> Clockwork<'a> {
 
     /// Let it wait for a place, which nobody has for it while its package is missing.
     pub(super) fn opens(&mut self, id: LaunchId) {
-        let Some(flight) = self.ledger.get(id) else {
+        let Some(simulated) = self.ledger.get(id) else {
             return;
         };
-        let due = &self.tower.schedules[flight.schedule].due;
+        let due = &self.snapshot.schedules[simulated.schedule].due;
         if due.missing_since.is_some() {
             return;
         }
-        let entry = match flight.launch.status {
+        let entry = match simulated.launch.status {
             LaunchStatus::Waiting => Entry::Retry,
             _ => Entry::Start,
         };
         self.opened += 1;
         self.open
-            .insert((entry, flight.launch.fire_time, self.opened, id));
+            .insert((entry, simulated.launch.fire_time, self.opened, id));
     }
 
     /// Let none wait for a place any more but retries: those belong to no host.
@@ -470,7 +473,7 @@ impl<'a> Clockwork<'a> {
 
     /// What of a schedule is not over.
     fn active(&self, schedule: usize) -> Vec<Active> {
-        let enabled = self.tower.schedules[schedule].enabled;
+        let enabled = self.snapshot.schedules[schedule].enabled;
         self.ledger.active(schedule, enabled, self.now)
     }
 

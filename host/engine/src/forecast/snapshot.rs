@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{DURATION_GUESSED, GoingOn, Scheduled, Takes, Tower};
+use super::{CurrentLaunch, DURATION_DEFAULT, DurationEstimate, ScheduleSnapshot, SystemSnapshot};
 use crate::Settings;
 use crate::definition;
 use campanile_model::clock::Timestamp;
@@ -19,23 +19,23 @@ const LEARNED_FROM_MAX: i64 = 50;
 const LOOKED_AT_MAX: i64 = 500;
 
 /// How long the launches of schedules take.
-pub type Learned = HashMap<ScheduleId, Takes>;
+pub type DurationEstimates = HashMap<ScheduleId, DurationEstimate>;
 
 /// A schedule of which nothing can be foretold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct OmittedSchedule {
     pub name: String,
     /// A clause: `it is paused by ada`.
     pub why: String,
 }
 
 /// Learn from the record how long launches take: once for several readings, for it is the longest part of one.
-pub async fn learn(tx: &mut Tx) -> Result<Learned, DbError> {
-    let mut learned = Learned::new();
+pub async fn learn(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
+    let mut learned = DurationEstimates::new();
     for schedule in schedules::list(tx, None, None).await? {
         let id = schedule.state.id;
         let durations = stats::durations(tx, id, LEARNED_FROM_MAX, LOOKED_AT_MAX).await?;
-        learned.insert(id, Takes::learned(durations));
+        learned.insert(id, DurationEstimate::from_durations(durations));
     }
     Ok(learned)
 }
@@ -45,9 +45,9 @@ pub async fn learn(tx: &mut Tx) -> Result<Learned, DbError> {
 pub async fn read(
     tx: &mut Tx,
     settings: &Settings,
-    learned: &Learned,
+    learned: &DurationEstimates,
     now: Timestamp,
-) -> Result<(Tower, Vec<LeftOut>), DbError> {
+) -> Result<(SystemSnapshot, Vec<OmittedSchedule>), DbError> {
     let alive_since = now.minus(settings.lease);
     let live = hosts::live(tx).await?;
     let live = live.iter().filter(|host| host.heartbeat_at >= alive_since);
@@ -57,37 +57,37 @@ pub async fn read(
         .map(|package| (package.name.clone(), package));
     let packages: HashMap<String, PackageRow> = packages.collect();
     let listed = schedules::list(tx, None, None).await?;
-    let mut going_on = going_on(tx, &listed).await?;
-    let mut tower = Tower {
+    let mut unfinished = unfinished(tx, &listed).await?;
+    let mut snapshot = SystemSnapshot {
         now,
-        places: settings.runs_max.saturating_mul(live.count().max(1)),
+        capacity: settings.runs_max.saturating_mul(live.count().max(1)),
         defaults: settings.late,
         recovery: settings.recovery,
         schedules: Vec::with_capacity(listed.len()),
     };
     let mut left_out = Vec::new();
     for schedule in listed {
-        let going_on = going_on.remove(&schedule.state.id).unwrap_or_default();
+        let unfinished = unfinished.remove(&schedule.state.id).unwrap_or_default();
         let package = packages.get(&schedule.definition.package);
         let name = schedule.definition.name.clone();
-        let why = match scheduled(&schedule, package, going_on) {
+        let why = match scheduled(&schedule, package, unfinished) {
             Ok(mut scheduled) => {
                 let why = silence(&schedule, &scheduled);
                 if let Some(takes) = learned.get(&schedule.state.id) {
-                    scheduled.takes = *takes;
+                    scheduled.duration_estimate = *takes;
                 }
-                tower.schedules.push(scheduled);
+                snapshot.schedules.push(scheduled);
                 why
             }
             Err(error) => Some(format!("this version cannot read it: {error}")),
         };
-        left_out.extend(why.map(|why| LeftOut { name, why }));
+        left_out.extend(why.map(|why| OmittedSchedule { name, why }));
     }
-    Ok((tower, left_out))
+    Ok((snapshot, left_out))
 }
 
 /// Why the clock gives a schedule nothing to do, if it does not.
-fn silence(schedule: &Schedule, scheduled: &Scheduled) -> Option<String> {
+fn silence(schedule: &Schedule, scheduled: &ScheduleSnapshot) -> Option<String> {
     let state = &schedule.state;
     if !state.enabled {
         let by = state.paused_by.as_deref();
@@ -102,38 +102,41 @@ fn silence(schedule: &Schedule, scheduled: &Scheduled) -> Option<String> {
 }
 
 /// The launches that are not over, by their schedule.
-async fn going_on(
+async fn unfinished(
     tx: &mut Tx,
     schedules: &[Schedule],
-) -> Result<HashMap<ScheduleId, Vec<GoingOn>>, DbError> {
+) -> Result<HashMap<ScheduleId, Vec<CurrentLaunch>>, DbError> {
     let ids: Vec<ScheduleId> = schedules.iter().map(|schedule| schedule.state.id).collect();
     let runs = stats::active_runs(tx).await?;
     let runs: HashMap<LaunchId, ActiveRun> =
         runs.into_iter().map(|run| (run.launch_id, run)).collect();
-    let mut going_on: HashMap<ScheduleId, Vec<GoingOn>> = HashMap::new();
+    let mut unfinished: HashMap<ScheduleId, Vec<CurrentLaunch>> = HashMap::new();
     for launch in overlap::unfinished(tx, &ids).await? {
         let UnfinishedLaunch {
             id, schedule_id, ..
         } = launch;
         let run = runs.get(&id);
-        going_on.entry(schedule_id).or_default().push(GoingOn {
-            launch,
-            started_at: run.map(|run| run.started_at),
-            retry_at: run.and_then(|run| run.retry_at),
-        });
+        unfinished
+            .entry(schedule_id)
+            .or_default()
+            .push(CurrentLaunch {
+                launch,
+                started_at: run.map(|run| run.started_at),
+                retry_at: run.and_then(|run| run.retry_at),
+            });
     }
-    Ok(going_on)
+    Ok(unfinished)
 }
 
 /// A schedule as it stands, before it is known how long its launches take.
 fn scheduled(
     schedule: &Schedule,
     package: Option<&PackageRow>,
-    going_on: Vec<GoingOn>,
-) -> Result<Scheduled, String> {
+    unfinished: Vec<CurrentLaunch>,
+) -> Result<ScheduleSnapshot, String> {
     let (rule, policies) = definition::parse(&schedule.definition)?;
     let state = &schedule.state;
-    Ok(Scheduled {
+    Ok(ScheduleSnapshot {
         name: schedule.definition.name.clone(),
         due: DueSchedule {
             id: state.id,
@@ -149,21 +152,21 @@ fn scheduled(
         enabled: state.enabled,
         rule,
         policies,
-        takes: Takes::learned(Vec::new()),
-        going_on,
+        duration_estimate: DurationEstimate::from_durations(Vec::new()),
+        unfinished,
     })
 }
 
-impl Takes {
+impl DurationEstimate {
     /// What is learned from launches that took so long: their median, the longer of the two in the middle.
-    pub fn learned(mut durations: Vec<Duration>) -> Takes {
+    pub fn from_durations(mut durations: Vec<Duration>) -> DurationEstimate {
         durations.sort_unstable();
-        Takes {
+        DurationEstimate {
             duration: durations
                 .get(durations.len() / 2)
                 .copied()
-                .unwrap_or(DURATION_GUESSED),
-            learned_from: durations.len(),
+                .unwrap_or(DURATION_DEFAULT),
+            samples: durations.len(),
         }
     }
 }

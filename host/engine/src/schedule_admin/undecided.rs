@@ -6,7 +6,7 @@ use super::{ScheduleError, next_slot};
 use crate::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
-use campanile_schedule::policy::Policies;
+use campanile_schedule::policy::{DropReason, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::schedules::Schedule;
@@ -105,37 +105,54 @@ fn span(
 }
 
 impl Range<'_> {
-    /// Put its slots on the record in one row; gives the last of them, or the slot before them.
+    /// Record the slots as skipped; return the last of them, or the slot before them.
+    ///
+    /// They are one row, except that a slot which a person skipped keeps that reason, in a row beside.
     async fn skip(&self, tx: &mut Tx) -> Result<Timestamp, ScheduleError> {
-        let mut slots = self.rule.slots(self.from, self.until);
-        let Some(first) = slots.next() else {
-            return Ok(self.interval_start);
-        };
-        let (last, count) = slots.fold((first, 1), |(_, count), slot| (slot, count + 1));
+        let skipped_once = self.schedule.state.history.skipped_slots();
+        let mut rows: Vec<NewLaunch> = Vec::new();
+        let mut last = self.interval_start;
+        for slot in self.rule.slots(self.from, self.until) {
+            let reason = match skipped_once.contains(&slot) {
+                true => DropReason::SkippedOnce.as_str(),
+                false => self.reason,
+            };
+            match rows.last_mut().filter(|row| row.reason == Some(reason)) {
+                Some(row) => {
+                    row.last_scheduled_time = slot;
+                    row.slot_count += 1;
+                }
+                None => rows.push(self.row(slot, last, reason)),
+            }
+            last = slot;
+        }
+        launches::insert(tx, &rows).await?;
+        Ok(last)
+    }
+
+    fn row(&self, slot: Timestamp, interval_start: Timestamp, reason: &'static str) -> NewLaunch {
         let (state, says) = (&self.schedule.state, &self.schedule.definition);
-        let range = NewLaunch {
-            id: LaunchId::of(state.id, first, LaunchKind::Schedule),
+        NewLaunch {
+            id: LaunchId::of(state.id, slot, LaunchKind::Schedule),
             schedule_id: state.id,
             schedule_revision: state.revision,
             kind: LaunchKind::Schedule,
-            scheduled_time: first,
-            scheduled_local: self.rule.local_text(first),
-            last_scheduled_time: last,
-            slot_count: count,
+            scheduled_time: slot,
+            scheduled_local: self.rule.local_text(slot),
+            last_scheduled_time: slot,
+            slot_count: 1,
             decision: Decision::Skipped,
-            reason: Some(self.reason),
+            reason: Some(reason),
             overlaps: None,
             package: says.package.clone(),
             digest: None,
             context: None,
             overlap: None,
             backfill_id: None,
-            interval_start: self.interval_start,
-            fire_time: first,
+            interval_start,
+            fire_time: slot,
             decided_by: None,
             claimed_at: self.now,
-        };
-        launches::insert(tx, &[range]).await?;
-        Ok(last)
+        }
     }
 }

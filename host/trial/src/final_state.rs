@@ -18,7 +18,7 @@ const SHOWN_BYTES_MAX: usize = 60;
 
 /// What a call left behind in buckets and directories, and whom it wrote to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct FinalState {
     /// Namespace, key, value.
     pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// The guest's path, and what is there.
@@ -62,19 +62,19 @@ impl fmt::Display for Difference {
     }
 }
 
-impl Left {
+impl FinalState {
     /// What is in `buckets`, in directories, each with the guest's path of it, and in `requests`.
     pub(super) fn of<'a>(
         mut buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
         directories: impl Iterator<Item = (&'a str, &'a Path)>,
         requests: &[HttpRequest],
-    ) -> io::Result<Left> {
+    ) -> io::Result<FinalState> {
         buckets.retain(|_, entries| !entries.is_empty());
         let mut files = BTreeMap::new();
         for (guest, host) in directories {
             read(host, guest.trim_end_matches('/'), &mut files)?;
         }
-        Ok(Left {
+        Ok(FinalState {
             buckets,
             files,
             requests: outward(requests),
@@ -82,7 +82,11 @@ impl Left {
     }
 
     /// Where `recovered` is not what this is, without the values of secrets.
-    pub(super) fn differences(&self, recovered: &Left, redaction: &Redaction) -> Vec<Difference> {
+    pub(super) fn differences(
+        &self,
+        recovered: &FinalState,
+        redaction: &Redaction,
+    ) -> Vec<Difference> {
         let plain = |text: &str| {
             let mut text = text.to_owned();
             redaction.text(&mut text);
@@ -96,7 +100,7 @@ impl Left {
             .collect();
         let empty = BTreeMap::new();
         for namespace in namespaces {
-            let entries = |left: &'_ Left| left.buckets.get(namespace).cloned();
+            let entries = |left: &'_ FinalState| left.buckets.get(namespace).cloned();
             compare(
                 &entries(self).unwrap_or_else(|| empty.clone()),
                 &entries(recovered).unwrap_or_else(|| empty.clone()),
@@ -298,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_difference_shows_no_secret() {
-        let left = |value: &str| Left {
+        let left = |value: &str| FinalState {
             buckets: [(
                 "app".to_owned(),
                 [("of hunter2".to_owned(), value.into())].into(),

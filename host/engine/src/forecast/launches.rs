@@ -12,7 +12,7 @@ use campanile_store::overlap::UnfinishedLaunch;
 use campanile_store::{Decision, LaunchStatus};
 
 /// A launch that is not over.
-pub(super) struct Flight {
+pub(super) struct SimulatedLaunch {
     pub schedule: usize,
     pub launch: UnfinishedLaunch,
     /// Its row, if that is told.
@@ -21,11 +21,11 @@ pub(super) struct Flight {
     /// From when on it could have begun.
     pub ready_at: Timestamp,
     /// When it was decided, or its turn came: its age counts from this.
-    pub let_go_at: Timestamp,
+    pub opened_at: Timestamp,
     /// How many ends of it were foreseen; only the last one counts.
     pub ends: u32,
     pub ends_at: Timestamp,
-    pub has_begun: bool,
+    pub has_started: bool,
 }
 
 /// The order in which launches of a schedule were decided.
@@ -39,17 +39,17 @@ struct OfSchedule {
     queued: usize,
 }
 
-pub(super) struct Ledger {
-    flights: HashMap<LaunchId, Flight>,
+pub(super) struct LaunchTable {
+    launches: HashMap<LaunchId, SimulatedLaunch>,
     schedules: Vec<OfSchedule>,
     running: usize,
     rows: Vec<Row>,
 }
 
-impl Ledger {
-    pub fn new(schedules: usize) -> Ledger {
-        Ledger {
-            flights: HashMap::new(),
+impl LaunchTable {
+    pub fn new(schedules: usize) -> LaunchTable {
+        LaunchTable {
+            launches: HashMap::new(),
             schedules: vec![OfSchedule::default(); schedules],
             running: 0,
             rows: Vec::new(),
@@ -78,36 +78,36 @@ impl Ledger {
         self.rows.len() - 1
     }
 
-    pub fn add(&mut self, flight: Flight) {
-        let of_schedule = &mut self.schedules[flight.schedule];
-        of_schedule.unfinished.insert(flight.order());
-        let status = flight.launch.status;
+    pub fn add(&mut self, simulated: SimulatedLaunch) {
+        let of_schedule = &mut self.schedules[simulated.schedule];
+        of_schedule.unfinished.insert(simulated.order());
+        let status = simulated.launch.status;
         of_schedule.queued += usize::from(status == LaunchStatus::Queued);
         of_schedule.running += usize::from(status == LaunchStatus::Running);
         self.running += usize::from(status == LaunchStatus::Running);
-        self.flights.insert(flight.launch.id, flight);
+        self.launches.insert(simulated.launch.id, simulated);
     }
 
-    pub fn get(&self, id: LaunchId) -> Option<&Flight> {
-        self.flights.get(&id)
+    pub fn get(&self, id: LaunchId) -> Option<&SimulatedLaunch> {
+        self.launches.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: LaunchId) -> Option<&mut Flight> {
-        self.flights.get_mut(&id)
+    pub fn get_mut(&mut self, id: LaunchId) -> Option<&mut SimulatedLaunch> {
+        self.launches.get_mut(&id)
     }
 
     /// The row of a launch that is not over, if it is told.
     pub fn row(&mut self, id: LaunchId) -> Option<&mut Row> {
-        let row = self.flights.get(&id)?.row?;
+        let row = self.launches.get(&id)?.row?;
         self.rows.get_mut(row)
     }
 
     pub fn set_status(&mut self, id: LaunchId, status: LaunchStatus) {
-        let Some(flight) = self.flights.get_mut(&id) else {
+        let Some(simulated) = self.launches.get_mut(&id) else {
             return;
         };
-        let of_schedule = &mut self.schedules[flight.schedule];
-        match std::mem::replace(&mut flight.launch.status, status) {
+        let of_schedule = &mut self.schedules[simulated.schedule];
+        match std::mem::replace(&mut simulated.launch.status, status) {
             LaunchStatus::Running => {
                 self.running -= 1;
                 of_schedule.running -= 1;
@@ -131,7 +131,7 @@ impl Ledger {
         status: LaunchStatus,
         reason: Option<&'static str>,
         now: Timestamp,
-    ) -> Option<Flight> {
+    ) -> Option<SimulatedLaunch> {
         self.set_status(id, status);
         if let Some(row) = self.row(id) {
             row.finished_at = Some(now);
@@ -141,27 +141,28 @@ impl Ledger {
                 row.decision = Decision::Skipped;
             }
         }
-        let flight = self.flights.remove(&id)?;
-        let of_schedule = &mut self.schedules[flight.schedule];
-        of_schedule.unfinished.remove(&flight.order());
-        Some(flight)
+        let simulated = self.launches.remove(&id)?;
+        let of_schedule = &mut self.schedules[simulated.schedule];
+        of_schedule.unfinished.remove(&simulated.order());
+        Some(simulated)
     }
 
     /// What of a schedule is not over at `now`.
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
         let order = self.schedules[schedule].unfinished.iter();
-        let flights = order.filter_map(|(.., id)| self.flights.get(id));
-        let launches: Vec<UnfinishedLaunch> = flights.map(|flight| flight.launch.clone()).collect();
+        let launches = order.filter_map(|(.., id)| self.launches.get(id));
+        let launches: Vec<UnfinishedLaunch> =
+            launches.map(|simulated| simulated.launch.clone()).collect();
         plan::active(&launches, enabled, now)
     }
 
     /// The launches that run, or would if there were a place, by fire time.
     pub fn open_or_running(&self) -> Vec<LaunchId> {
         let is_meant = |status| matches!(status, LaunchStatus::Open | LaunchStatus::Running);
-        let flights = self.flights.values();
-        let flights = flights.filter(|flight| is_meant(flight.launch.status));
-        let mut orders: Vec<(Timestamp, LaunchId)> = flights
-            .map(|flight| (flight.launch.fire_time, flight.launch.id))
+        let launches = self.launches.values();
+        let launches = launches.filter(|simulated| is_meant(simulated.launch.status));
+        let mut orders: Vec<(Timestamp, LaunchId)> = launches
+            .map(|simulated| (simulated.launch.fire_time, simulated.launch.id))
             .collect();
         orders.sort_unstable();
         orders.into_iter().map(|(_, id)| id).collect()
@@ -185,7 +186,7 @@ impl Ledger {
     }
 }
 
-impl Flight {
+impl SimulatedLaunch {
     fn order(&self) -> Order {
         (
             self.launch.claimed_at,
