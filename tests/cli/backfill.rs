@@ -97,7 +97,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
     // The same again is the same one; under its id there is no other.
     let again = tower.run(request.iter().copied().chain(["--json"]));
     assert_eq!((again.code, again.json()), (0, done));
-    assert!(again.stderr.contains("was asked for before, and is done"));
+    assert!(again.stderr.contains("was requested before, and is done"));
     assert_eq!(filled_back(&tower).len(), 5);
     tower
         .run(five(&["--id", id, "--force"]))
@@ -105,7 +105,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
 
     let tried = tower.ok(five(&["--dry-run"]));
     let expected = format!(
-        "5 slots from {FIRST} to {FIFTH}, 5 of which are left alone: they succeeded, are not over, or were skipped by a person\n"
+        "5 slots from {FIRST} to {FIFTH}; 5 are left alone: they succeeded, are unfinished, or were skipped by a person\n"
     );
     assert_eq!(tried, expected);
     let forced = tower.run(five(&["--force", "--spread", "5ms"]));
@@ -113,7 +113,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
     let lines: Vec<&str> = forced.stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{forced:?}");
     assert!(lines[0].ends_with(&format!(": 5 slots from {FIRST} to {FIFTH}")));
-    assert_eq!(lines[1], "done: 5 of 5 slots over, 5 succeeded");
+    assert_eq!(lines[1], "done: 5 of 5 slots finished, 5 succeeded");
     assert_eq!(filled_back(&tower).len(), 10);
 
     let all = list(tower.json(["backfill", "list"]));
@@ -134,7 +134,7 @@ async fn a_launch_that_fails_is_exit_code_1(place: Place) {
     let failed = tower.run(five(&[]));
     assert_eq!(failed.code, 1, "{failed:?}");
     let last = failed.stdout.lines().last();
-    assert_eq!(last, Some("done: 5 of 5 slots over, 5 failed"));
+    assert_eq!(last, Some("done: 5 of 5 slots finished, 5 failed"));
     // What failed is not left alone.
     let tried = tower.json(five(&["--dry-run"]));
     assert_eq!(tried["slots_skipped"], 0);
@@ -191,7 +191,7 @@ async fn a_backfill_outlives_the_command_that_asked_for_it(place: Place) {
     let id = "01234567-89ab-cdef-0123-456789abcdef";
     let request = five(&["--id", id, "--context", r#"{"ms": 600}"#]);
     let mut asking = HostProcess::spawn(&mut tower.command(&request));
-    asking.wait_for_line("slots over");
+    asking.wait_for_line("slots finished");
     asking.kill();
     let seen = tower.json(["backfill", "show", id]);
     assert_eq!(seen["status"], "running", "{seen:#}");
@@ -199,10 +199,10 @@ async fn a_backfill_outlives_the_command_that_asked_for_it(place: Place) {
     let said = tower.run(request);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(
-        said.stderr.contains("was asked for before, and is running"),
+        said.stderr.contains("was requested before, and is running"),
         "{said:?}"
     );
-    assert_eq!(said.stdout, "done: 5 of 5 slots over, 5 succeeded\n");
+    assert_eq!(said.stdout, "done: 5 of 5 slots finished, 5 succeeded\n");
     assert_eq!(filled_back(&tower).len(), 5);
 }
 
@@ -211,12 +211,12 @@ async fn a_backfill_is_left_with_ctrl_c_and_cancelled(place: Place) {
     let id = "01234567-89ab-cdef-0123-456789abcdef";
     let request = five(&["--id", id, "--spread", "1h"]);
     let mut asking = HostProcess::spawn(&mut tower.command(&request));
-    asking.wait_for_line("slots over");
+    asking.wait_for_line("slots finished");
     asking.signal(Signal::INT);
     assert_eq!(asking.wait_exit().code(), Some(1));
     let said = asking.stderr_lines().join("\n");
     for part in [
-        "goes on without this command".to_owned(),
+        "continues without this command".to_owned(),
         format!("campanile backfill show {id} --follow"),
         format!("campanile backfill cancel {id}"),
     ] {
@@ -229,11 +229,11 @@ async fn a_backfill_is_left_with_ctrl_c_and_cancelled(place: Place) {
     });
     let mut following =
         HostProcess::spawn(&mut tower.command(["backfill", "show", id, "--follow"]));
-    following.wait_for_line("slots over");
+    following.wait_for_line("slots finished");
     let cancelled = tower.ok(["backfill", "cancel", id, "--by", "bob"]);
     assert_eq!(
         cancelled,
-        format!("cancelled backfill {id}: 4 launches had not begun\n")
+        format!("cancelled backfill {id}: 4 launches had not started\n")
     );
     assert_eq!(
         following.wait_exit().code(),
@@ -241,7 +241,7 @@ async fn a_backfill_is_left_with_ctrl_c_and_cancelled(place: Place) {
         "not all were launched"
     );
     let last = following.stdout_lines().pop();
-    let expected = "cancelled: 5 of 5 slots over, 1 succeeded, 4 cancelled";
+    let expected = "cancelled: 5 of 5 slots finished, 1 succeeded, 4 cancelled";
     assert_eq!(last.as_deref(), Some(expected));
     tower
         .run(["backfill", "cancel", id])

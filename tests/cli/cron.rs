@@ -111,7 +111,7 @@ fn rules_without_slots_on_the_clock_say_when_they_ring() {
     ] {
         let said = cron(&[&["next", "--json"][..], rule].concat());
         assert_eq!((said.code, said.json()), (0, json!([])), "{said:?}");
-        let talk = format!("the clock gives this rule no slots: it rings {when}\n");
+        let talk = format!("the rule has no slots: it launches {when}\n");
         assert_eq!(said.stderr, talk);
         assert!(quiet(&[&["explain"][..], rule].concat()).contains(talk.trim_end()));
     }
@@ -228,7 +228,7 @@ slots after 2026-11-21T00:00:00Z:
 2026-11-27T01:30:00Z  2026-11-27T02:30:00+01:00[Europe/Paris]
 2026-12-04T01:30:00Z  2026-12-04T02:30:00+01:00[Europe/Paris]
 
-no slot is touched by clock changes until 2028-11-22
+no clock change affects a slot until 2028-11-22
 
 warning: both day fields are restricted, so that a day which matches either one fires: on the 13th and on Friday
    hint: for days that match both, set day_match to `and`; for one field only, write `*` in the other
@@ -340,7 +340,7 @@ fn months_are_shown_beside_each_other() {
     let from = ["--tz", "Europe/Paris", "--from", "2026-11-21T12:00:00Z"];
     let said = quiet(&[&["calendar", "30 2 * * MON-FRI"][..], &from].concat());
     let expected = "\
-Slots on the clock of Europe/Paris after 2026-11-21 13:00:00
+Slots in Europe/Paris after 2026-11-21 13:00:00
 
        November 2026                 December 2026                 January 2027
 Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su
@@ -351,7 +351,7 @@ Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  
 23* 24* 25* 26* 27* 28  29    28* 29* 30* 31*               25* 26* 27* 28* 29* 30  31
 30*
 
-* a day with a slot
+* a day with one slot
 ";
     assert_eq!(said, expected);
 }
@@ -368,7 +368,7 @@ fn days_with_several_slots_show_how_many() {
     ];
     let hourly = [&["calendar", "0 * * * *"][..], &from].concat();
     let expected = "\
-Slots on the clock of Europe/Paris after 2027-10-28 02:00:00
+Slots in Europe/Paris after 2027-10-28 02:00:00
 
               October 2027
 Mo    Tu    We    Th    Fr    Sa    Su
@@ -378,7 +378,7 @@ Mo    Tu    We    Th    Fr    Sa    Su
 18    19    20    21    22    23    24
 25    26    27    28*21 29*24 30*24 31*25
 
-* a day with a slot; *2 and more: with that many
+* a day with one slot; *2 a day with two slots, and so on
 ";
     assert_eq!(quiet(&hourly), expected);
     let days = json!([

@@ -90,7 +90,7 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     assert!(
         words
             .stderr
-            .starts_with("5 would be added, 0 there already, 3 not"),
+            .starts_with("5 would be added, 0 exist already, 3 not"),
         "{words:?}"
     );
     assert_eq!(
@@ -138,33 +138,33 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     for (place, says) in [
         (
             0,
-            "line 3: not carried over: the variable PATH; a task gets variables only from",
+            "line 3: not imported: the variable PATH; a task gets variables only from",
         ),
         (
             1,
-            "line 4: not carried over: the variable TZ; TZ is for the commands and not the zone",
+            "line 4: not imported: the variable TZ; TZ is for the commands, not the time zone",
         ),
         (
             2,
-            "line 5: exists as guests: cron 30 2 * * *, UTC, package guests, next at 2",
+            "line 5: exists as guests: cron 30 2 * * *, UTC, package guests, next slot 2",
         ),
-        (3, "line 6: from here on in Asia/Tokyo"),
+        (3, "line 6: the lines below are in Asia/Tokyo"),
         (
             4,
             "line 7: exists as guests-2: cron @daily, Asia/Tokyo, package guests",
         ),
         (
             5,
-            "line 8: not carried over: `61` in the minute field at position 1 is out of range 0-59; write 0 to 59",
+            "line 8: not imported: `61` in the minute field at position 1 is out of range 0-59; write 0 to 59",
         ),
         (
             6,
-            "line 9: not carried over: there is no package named `nobody-knows`; put nobody-knows.wasm into",
+            "line 9: not imported: there is no package named `nobody-knows`; put nobody-knows.wasm into",
         ),
         (7, "line 10: exists as guests-3"),
         (
             8,
-            "line 11: not carried over: it has no command; write minute, hour,",
+            "line 11: not imported: it has no command; write minute, hour,",
         ),
         (9, "line 12: exists as guests-4"),
         (
@@ -178,8 +178,8 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
             lines[place]
         );
     }
-    assert!(lines[7].ends_with("what follows `%`, standard input for the command, is left out"));
-    assert!(said.stderr.contains("times are read in UTC"), "{said:?}");
+    assert!(lines[7].ends_with("the text after `%`, standard input for the command, is ignored"));
+    assert!(said.stderr.contains("are read in UTC"), "{said:?}");
     assert_eq!(
         told(&import(&tower, &["--json"]).json()),
         expected("exists")
@@ -212,17 +212,17 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert!(lines[0].starts_with("line 1: added run-parts: cron 17 * * * *, Europe/Paris"));
     assert!(
-        lines[0].ends_with("; the user root is left out: tasks have none"),
+        lines[0].ends_with("; the user root is ignored: tasks have no user"),
         "{said:?}"
     );
-    assert!(lines[1].contains("the user ada is left out"), "{said:?}");
+    assert!(lines[1].contains("the user ada is ignored"), "{said:?}");
     assert!(
         lines[1].ends_with("every launch is on the record"),
         "{said:?}"
     );
     assert_eq!(
         said.stderr,
-        "2 added, 0 there already, 0 not carried over\n"
+        "2 added, 0 exist already, 0 not imported\n"
     );
     let shown = tower.json(["schedule", "show", "run-parts"]);
     let command = "cd / && run-parts --report /etc/cron.hourly";
@@ -262,7 +262,7 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
     for (text, says) in [
         (
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
-            "crontab: there is no entry in it",
+            "crontab: the file has no entry",
         ),
         (
             b"# ok\n0 3 * * * gr\xfc\xdfe\n",
@@ -280,7 +280,7 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
     write(&tower, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");
     let said = import(&tower, &["--dry-run"]);
     assert_eq!(said.code, 1, "{said:?}");
-    let first = "line 1: not carried over: timezone `Mars/Foo` is not known; ";
+    let first = "line 1: not imported: timezone `Mars/Foo` is not known; ";
     assert!(said.stdout.starts_with(first), "{said:?}");
 
     write(&tower, "0 3 * * * x\n");

@@ -51,20 +51,20 @@ async fn an_hour_is_shown_with_its_chart(place: Place) {
     let gap = "·".repeat(14);
     let label = from_text[..16].replace('T', " ");
     let expected = format!(
-        "SCHEDULE  LAUNCHES  SKIPS  FIRST                 NEXT AFTER            TAKES  AT ONCE  LAG
-quarter   4         0      {from}  {to}  ~1s    1        0s
+        "SCHEDULE  LAUNCHES  SKIPPED  FIRST                 NEXT SLOT             DURATION  PEAK  LAG
+quarter   4         0        {from}  {to}  ~1s       1     0s
 
 starts per minute, at most 1, in UTC:
 {label}  █{gap}█{gap}█{gap}█{gap}  4
 
-at most 1 of 256 places are taken, first at {from}
+at most 1 of 256 possible runs at one time, first at {from}
 a launch waits at most 0s
 "
     );
     assert_eq!((said.stdout.as_str(), said.code), (expected.as_str(), 0));
     assert_eq!(
         said.stderr,
-        "~ marks a guess: no launch of that schedule has succeeded yet\n"
+        "~ marks a guessed duration: no launch of that schedule has succeeded yet\n"
     );
     let rows = tower.ok(args.into_iter().chain(["--rows"]));
     let rows: Vec<&str> = rows.lines().take(5).collect();
@@ -179,8 +179,8 @@ async fn an_outage_shows_the_rows_that_it_leads_to(place: Place) {
     let said = tower.ok(["plan", "--outage", &outage]);
     let (record, rest) = said.split_once("\n\n").expect("a paragraph of rows");
     let expected = format!(
-        "on the record when a host is back at {}:
-SLOT                                         SCHEDULE  KIND      DECISION  REASON     FIRES                 COUNT
+        "decisions when a host starts at {}:
+SCHEDULED TIME                               SCHEDULE  KIND      DECISION  REASON     FIRE TIME             SLOT COUNT
 {} … {}  quarter   schedule  skipped   coalesced  -                     3
 {}                         quarter   catchup   queued    -          {}  1
 {}                         quarter   schedule  launched  -          {}  1",
@@ -221,10 +221,10 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
     );
     let said = tower.ok(args.into_iter().chain(["--rows"]));
     let lines: Vec<&str> = said.lines().take(6).collect();
-    assert_eq!(lines[1], format!("half     2      0        0      {from}"));
+    assert_eq!(lines[1], format!("half      2      0        0      {from}"));
     assert_eq!(
         lines[4],
-        format!("added   {from}  half      -       {from}")
+        format!("added   {from}  half      -             {from}")
     );
     // It was tried and not done.
     assert_eq!(tower.json(["schedule", "list"]), before);
@@ -277,7 +277,7 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
     assert_eq!(said.code, 0, "{said:?}");
     assert!(
         said.stdout
-            .contains(&format!("gone     0      2        0      {from}")),
+            .contains(&format!("gone      0      2        0      {from}")),
         "{said:?}"
     );
     assert!(
@@ -309,9 +309,9 @@ async fn questions_without_an_answer_are_refused(place: Place) {
         ),
         (
             &["--outage", &backwards],
-            ["it ends before it begins", "write the earlier time first"],
+            ["the outage ends before it starts", "write the earlier time first"],
         ),
-        (&["--outage", over], ["is over already", "hint: "]),
+        (&["--outage", over], ["is in the past", "hint: "]),
         (
             &["--outage", &whole, "--to", &later],
             ["the outage ends at", "hint: give a --from"],
@@ -337,7 +337,7 @@ async fn questions_without_an_answer_are_refused(place: Place) {
             &["--schedule", "quarte"],
             ["no schedule named `quarte`", "did you mean `quarter`?"],
         ),
-        (&["--diff", "none.toml"], ["none.toml", "it is not there"]),
+        (&["--diff", "none.toml"], ["none.toml", "the file does not exist"]),
     ] {
         tower
             .run(["plan"].into_iter().chain(args.iter().copied()))

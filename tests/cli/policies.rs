@@ -95,10 +95,10 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
         assert_eq!(said_of_it.code, 0, "{said_of_it:?}");
         let shown = tower.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], said, "{name}");
-        let in_force = &shown["policies_in_force"];
-        assert_eq!(keys(in_force).len(), 16, "{in_force:#}");
+        let effective = &shown["effective_policies"];
+        assert_eq!(keys(effective).len(), 16, "{effective:#}");
         for (key, value) in said.as_object().expect("an object") {
-            assert_eq!(&in_force[key], value, "{name}: {key}");
+            assert_eq!(&effective[key], value, "{name}: {key}");
         }
         let words = tower.ok(["schedule", "show", name]);
         for (key, value) in said.as_object().expect("an object") {
@@ -112,7 +112,7 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
     }
     let plain = tower.json(["schedule", "show", "latest"]);
     assert_eq!(
-        plain["policies_in_force"],
+        plain["effective_policies"],
         json!({
             "catchup": "latest",
             "catchup_window": "1day",

@@ -283,7 +283,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     let rule = format!("cron H 3 * * * = {resolved}");
     assert!(
         said.stdout
-            .starts_with(&format!("added own: {rule}, next at ")),
+            .starts_with(&format!("added own: {rule}, next slot ")),
         "{said:?}"
     );
     assert_eq!(said.stderr, "");
@@ -349,7 +349,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     let shown = tower.json(["schedule", "show", "either"]);
     assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
     let said = add("start", &["--cron", "@reboot"]);
-    let when = "the clock gives this rule no slots: it rings once at every start of a host\n";
+    let when = "the rule has no slots: it launches once at every start of a host\n";
     assert_eq!(said.stderr, when);
     let said = tower.run(["schedule", "next", "start"]);
     assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", when));

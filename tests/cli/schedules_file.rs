@@ -237,7 +237,7 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     let said = tower.run(["schedule", "check"]);
     assert_eq!(
         (said.code, said.stdout.as_str(), said.stderr.as_str()),
-        (0, "", "it would change nothing\n")
+        (0, "", "the file would change nothing\n")
     );
 
     write(&schedule("four", "every = '1h'").replace("'ok'", "'okay'"));
@@ -253,7 +253,7 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     check().refused(&["new.toml:6:1: unknown key `schedules[0].jiter`: did you mean `jitter`?"]);
     tower
         .run(["schedule", "check", "nowhere.toml"])
-        .refused(&["nowhere.toml: it is not there"]);
+        .refused(&["nowhere.toml: the file does not exist"]);
     assert_eq!(all(&tower), before, "nothing was taken over");
     let refused: Vec<Value> = list(tower.json(["event", "list"]))
         .into_iter()

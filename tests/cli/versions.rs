@@ -129,7 +129,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         .iter()
         .map(|version| format!("{} {}", text(&version["version"]), text(&version["state"])))
         .collect();
-    assert_eq!(states, ["1.0.0 in_force", "2.0.0 pending_approval"]);
+    assert_eq!(states, ["1.0.0 active", "2.0.0 pending_approval"]);
     let sizes = [first(), second()].map(|version| described(&version).len());
     assert_eq!(shown["bytes_kept"], sizes.iter().sum::<usize>());
     tower.schedules_are(&["hourly"]);
@@ -206,8 +206,8 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
 
     let said = tower.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
     for part in [
-        "in force in place of",
-        "stays denied: env TOKEN, http https://api.example.com",
+        "which replaces",
+        "not granted: env TOKEN, http https://api.example.com",
         "to grant what is missing, in chimes.toml:\n[grants]\nenv = [\"TOKEN\"]\n[[grants.http]]",
     ] {
         assert!(said.contains(part), "{said}");

@@ -94,7 +94,7 @@ fn a_host_that_is_told_twice_ends_at_once() {
     host.terminate();
     let status = host.wait_exit_within(Duration::from_secs(3));
     assert_eq!(status.code(), Some(1));
-    host.wait_for_line("told to stop twice");
+    host.wait_for_line("second stop signal");
     runs_again(&tower);
 }
 

@@ -1,11 +1,11 @@
-//! The command line: the contract that people and scripts rely on.
+//! The command line: the contract with operators and scripts.
 //!
-//! Data goes to stdout, talk to stderr. Exit code 0: done; 1: the thing asked for failed;
-//! 2: wrong usage, or refused before anything was done.
+//! Data goes to stdout, messages to stderr. Exit code 0: success. 1: the command was tried and failed.
+//! 2: wrong usage, or the command was refused before it changed anything.
 
-// Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
+// Bad input must end with a message and an exit code, never with a panic. Tests may panic (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// Stdout is data: only `output.rs` writes there, and minds a closed pipe.
+// Stdout is for data. Only `output.rs` writes there, and it handles a closed pipe.
 #![warn(clippy::print_stdout)]
 
 mod commands;
@@ -30,8 +30,9 @@ use commands::{
 use config::{Config, Flags};
 use output::Failure;
 
-/// A bell tower for WebAssembly tasks: drop a compiled .wasm into a folder and it runs on its schedule,
-/// sandboxed, and every ring is on the record.
+/// Runs WebAssembly tasks on schedules.
+///
+/// Copy a .wasm file into the plugins folder: Campanile runs it in a sandbox on its schedule and records every launch.
 #[derive(Parser)]
 #[command(name = "campanile", version = VERSION.as_str(), max_term_width = 100)]
 pub struct Cli {
@@ -41,7 +42,7 @@ pub struct Cli {
     command: Command,
 }
 
-/// The version line: Campanile's, and those of what decides times and runs code.
+/// The versions of Campanile, of wasmtime and of the time zone database.
 static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "{} (wasmtime {}, tzdata {})",
@@ -51,77 +52,85 @@ static VERSION: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     )
 });
 
-/// How long the database may take to let go.
+/// How long to wait for the database to close.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
-/// Under this the help of every command shows what all of them understand.
-const EVERYWHERE: &str = "Everywhere";
+/// The heading of the options of every command.
+const GLOBAL: &str = "Global options";
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Args, Clone)]
 struct Common {
-    /// The configuration file [default: campanile.toml, if there is one]
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILE")]
+    /// The configuration file [default: campanile.toml, if it exists]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "URL", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
     /// Print JSON
-    #[arg(long, global = true, help_heading = EVERYWHERE)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
-    /// What [`Common::open`] opened.
+    /// The database that [`Common::open`] opened.
     #[arg(skip)]
     opened: OnceCell<Db>,
 }
 
+/// The size limit of a list.
+#[derive(Args)]
+struct Limit {
+    /// The most entries to list
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+    limit: i64,
+}
+
 #[derive(Subcommand)]
 enum Command {
-    /// Serve: watch the plugin folder, ring on schedule, keep the record
+    /// Run a host: watch the plugins folder, launch tasks on schedule, record every launch
     Serve(serve::Serve),
-    /// Write a project of your own to begin with: a task, its tests and how to build it
+    /// Create a project: a task, its tests and its build
     New(new::New),
-    /// Run a task once, without a database
+    /// Run or check a task without a database
     #[command(subcommand)]
     Task(task::Task),
-    /// Say when packages are launched
+    /// Define when packages are launched
     #[command(subcommand)]
     Schedule(schedule::Schedule),
-    /// Look at backfills, and cancel them; `schedule backfill` begins one
+    /// List, follow and cancel backfills; `schedule backfill` starts one
     #[command(subcommand)]
-    Backfill(backfill::Backfill),
-    /// Try a rule of time: its slots, in words, in a calendar; without a database
+    Backfill(backfill::BackfillCommand),
+    /// Try a rule without a database: its slots, an explanation, a calendar
     #[command(subcommand)]
     Cron(cron::Cron),
-    /// Say what will run, and what would be caught up with after an outage
+    /// Forecast the launches, also those after an outage or with another schedules file
     Plan(plan::Plan),
-    /// Look at launches: every decision about every slot
+    /// List and show launches: the decisions about slots
     #[command(subcommand)]
     Launch(launch::Launch),
-    /// Look at runs: every attempt to carry a launch out
+    /// List and show runs: the attempts to execute launches
     #[command(subcommand)]
     Run(run::Run),
-    /// Look at packages, and say which version of one is in force
+    /// List and show packages, and choose the active version
     #[command(subcommand)]
     Package(package::Package),
-    /// Look at what happened to the tower itself
+    /// List what happened to hosts, packages and schedules
     #[command(subcommand)]
     Event(event::Event),
-    /// Numbers about the launches of a span of time
+    /// Show statistics of the launches in a time span
     Stats(stats::Stats),
-    /// Whether the tower is well; exit code 1 when it is not
+    /// Check the health of the installation; exit code 1 when it is not healthy
     Health(stats::HealthCommand),
-    /// The database's tables
+    /// Create, update or check the database's tables
     #[command(subcommand)]
     Db(db::DbCommand),
-    /// The configuration
+    /// Print or check the configuration
     #[command(subcommand)]
     Config(config_command::ConfigCommand),
-    /// Measure launches on this machine
+    /// Measure the speed of launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
 }
 
-/// Read the arguments, do what they say, and give the exit code.
+/// Parse the arguments, run the command, and return the exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.common.json;
@@ -129,13 +138,13 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             return output::fail(
-                &Failure::failed(format!("no threads could be started: {error}")),
+                &Failure::failed(format!("threads cannot be started: {error}")),
                 json,
             );
         }
     };
     let done = runtime.block_on(cli.run());
-    // Whatever still runs in the background is not waited for.
+    // Do not wait for background work.
     runtime.shutdown_background();
     match done {
         Ok(code) => code,
@@ -171,13 +180,13 @@ impl Cli {
     }
 }
 
-/// Let go of the database, which takes a SQLite file's log back into it.
+/// Close the database. SQLite then merges its write-ahead log into the file.
 async fn close(db: &Db) {
-    // One that does not answer any more does not say good-bye either.
+    // A database that does not answer cannot be closed either.
     let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
 }
 
-/// The configuration of this process: its flags, its environment, the file of its working directory.
+/// Load the configuration from flags, environment and file.
 fn load(flags: &Flags) -> Result<Config, Failure> {
     Ok(Config::load(
         flags,
@@ -199,13 +208,13 @@ impl Common {
         load(&self.flags())
     }
 
-    /// The database, whose tables must be those of this version. Closed when the command is done.
+    /// Open the database; its tables must be those of this version. It is closed when the command ends.
     async fn open(&self) -> Result<Db, Failure> {
         let db = Db::open_current(&self.config()?.database).await?;
         Ok(self.opened.get_or_init(|| db).clone())
     }
 
-    /// The database and a clock that agrees with it.
+    /// Open the database, and return it with a clock that follows the database's.
     async fn open_with_clock(&self) -> Result<(Db, Clock), Failure> {
         let db = self.open().await?;
         let clock = Clock::system();

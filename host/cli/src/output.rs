@@ -1,10 +1,12 @@
-//! What goes to stdout and stderr.
+//! Everything that commands print: data on stdout, messages on stderr.
+//!
+//! A [`Record`] is described once. Lists, detail views and `--json` are made from that description.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::Value;
 
 use crate::config::ConfigError;
 use campanile_engine::StartError;
@@ -16,16 +18,16 @@ use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 
-/// Why a command did not do what it was asked: one sentence, perhaps a hint, and the exit code.
+/// The error of a command: one sentence, perhaps a hint, and the exit code.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
     code: u8,
 }
 
 impl Failure {
-    /// The thing asked for failed: exit code 1.
+    /// Make the error of a command that was tried and failed: exit code 1.
     pub fn failed(message: impl Into<String>) -> Failure {
         Failure {
             message: message.into(),
@@ -34,7 +36,7 @@ impl Failure {
         }
     }
 
-    /// Refused before anything was done: exit code 2.
+    /// Make the error of a command that was refused before it changed anything: exit code 2.
     pub fn refused(message: impl Into<String>) -> Failure {
         Failure {
             code: 2,
@@ -42,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// The same with what to do next.
+    /// Add what the operator can do next.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure {
             hint: Some(hint.into()),
@@ -62,9 +64,9 @@ impl From<DbError> for Failure {
         match error {
             DbError::Unexpected(_) => Failure::failed(error.to_string()),
             DbError::Unavailable(_) => Failure::refused(error.to_string()).hint(
-                "check that it runs, that its address is right, and that no firewall is in the way",
+                "check that the server runs, that the address is right, and that no firewall blocks it",
             ),
-            // Nothing was done, and the operator has to do something about it.
+            // Nothing was changed, and the operator must act first.
             _ => Failure::refused(error.to_string()),
         }
     }
@@ -125,39 +127,181 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Say on stderr what went wrong, and on stdout too when a program reads there; gives the exit code.
-pub(super) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
-    talk(&format!("error: {}", printable(&failure.message)));
+/// The JSON that a command prints on stdout when it fails.
+#[derive(Serialize)]
+struct ErrorReport<'a> {
+    error: &'a str,
+    /// What the operator can do next.
+    hint: Option<&'a str>,
+}
+
+/// Print `failure` on stderr, and on stdout when a program reads JSON there; return the exit code.
+pub(crate) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
+    talk(&format!("error: {}", failure.message));
     if let Some(hint) = &failure.hint {
-        talk(&format!("\nhint: {}", printable(hint)));
+        talk(&format!("\nhint: {hint}"));
     }
     if as_json {
-        let error = json!({ "error": failure.message, "hint": failure.hint });
-        // Nothing more can be said when nobody reads.
-        let _ = json_out(&error);
+        let report = ErrorReport {
+            error: &failure.message,
+            hint: failure.hint.as_deref(),
+        };
+        // If stdout is closed too, there is no place left to report to.
+        let _ = json_out(&report);
     }
     ExitCode::from(failure.code)
 }
 
-/// Print `value` as JSON on stdout.
-pub(super) fn json_out(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::failed(format!("the answer is not JSON: {error}")))?;
-    line(&text)
+/// Something that commands list or show. Its `Serialize` implementation is its JSON.
+pub(crate) trait Record: Serialize + Sized + 'static {
+    /// Return the fields that people see, in order.
+    fn fields() -> Vec<Field<Self>>;
+
+    /// Print what follows the fields in a detail view.
+    fn print_details(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
-/// Print one line on stdout.
-pub(super) fn line(text: &str) -> Result<(), Failure> {
+type Text<R> = Box<dyn Fn(&R) -> String>;
+
+/// One field of a record: a column of its list, a line of its detail view.
+pub(crate) struct Field<R> {
+    key: &'static str,
+    text: Option<Text<R>>,
+    in_list: bool,
+    in_detail: bool,
+}
+
+impl<R: 'static> Field<R> {
+    /// Describe the field that JSON has under `key`. The heading is the key.
+    pub fn new(key: &'static str) -> Field<R> {
+        Field {
+            key,
+            text: None,
+            in_list: true,
+            in_detail: true,
+        }
+    }
+
+    /// Show the result of `text` instead of the JSON value; an empty text means that there is no value.
+    pub fn text(self, text: impl Fn(&R) -> String + 'static) -> Field<R> {
+        Field {
+            text: Some(Box::new(text)),
+            ..self
+        }
+    }
+
+    /// Leave the field out of the detail view.
+    pub fn only_list(self) -> Field<R> {
+        Field {
+            in_detail: false,
+            ..self
+        }
+    }
+
+    /// Leave the field out of the list.
+    pub fn only_detail(self) -> Field<R> {
+        Field {
+            in_list: false,
+            ..self
+        }
+    }
+
+    /// Describe the same field of a record that contains `R`; serde flattens `R` there.
+    pub fn of<Outer: 'static>(self, inner: fn(&Outer) -> &R) -> Field<Outer> {
+        Field {
+            key: self.key,
+            text: self
+                .text
+                .map(|text| Box::new(move |outer: &Outer| text(inner(outer))) as Text<Outer>),
+            in_list: self.in_list,
+            in_detail: self.in_detail,
+        }
+    }
+
+    fn heading(&self) -> String {
+        self.key.replace('_', " ")
+    }
+
+    fn value(&self, record: &R, json: &Value) -> String {
+        match &self.text {
+            Some(text) => text(record),
+            None => plain(&json[self.key]),
+        }
+    }
+}
+
+/// Return a JSON value as people read it.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Number(number) if number.is_f64() => {
+            format!("{:.2}", number.as_f64().unwrap_or_default())
+        }
+        other => other.to_string(),
+    }
+}
+
+fn to_json(value: &(impl Serialize + ?Sized)) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(not_json)
+}
+
+fn not_json(error: serde_json::Error) -> Failure {
+    Failure::failed(format!("the answer cannot be written as JSON: {error}"))
+}
+
+/// Print records as a table, or as a JSON array.
+pub(crate) fn list<R: Record>(records: &[R], as_json: bool) -> Result<(), Failure> {
+    match as_json {
+        true => json_out(records),
+        false => table(records),
+    }
+}
+
+/// Print one record with its details, or as a JSON object.
+pub(crate) fn show<R: Record>(record: &R, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return json_out(record);
+    }
+    detail(record)?;
+    record.print_details()
+}
+
+/// Print `value` as JSON, or `text` for people.
+pub(crate) fn report(value: &impl Serialize, text: &str, as_json: bool) -> Result<(), Failure> {
+    match as_json {
+        true => json_out(value),
+        false => line(text),
+    }
+}
+
+/// Print `value` as JSON on stdout.
+pub(crate) fn json_out(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(not_json)?;
+    write_line(&text)
+}
+
+/// Print text on stdout; control characters, which a guest may have written, are escaped.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    write_line(&printable(text))
+}
+
+fn write_line(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
-        // `campanile launch list | head` has read enough.
+        // `campanile launch list | head` closes the pipe when it has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(Failure::failed(format!("stdout: {error}"))),
         Ok(()) => Ok(()),
     }
 }
 
-/// Print what to add to the sidecar of `package`, so that it grants all of `missing`.
-pub(super) fn lines_to_add<'r>(
+/// Print the lines to add to the sidecar of `package` that grant all of `missing`.
+pub(crate) fn lines_to_add<'r>(
     package: &str,
     missing: impl IntoIterator<Item = &'r Request>,
 ) -> Result<(), Failure> {
@@ -165,57 +309,95 @@ pub(super) fn lines_to_add<'r>(
     if lines.is_empty() {
         return Ok(());
     }
-    line("")?;
-    line(&printable(&format!(
-        "to grant what is missing, in {package}.toml:\n{lines}"
-    )))
+    line(&format!(
+        "\nto grant what is missing, add to {package}.toml:\n{lines}"
+    ))
 }
 
-/// Say one line on stderr. Where nobody listens, that is no reason to end otherwise.
-pub(super) fn talk(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+/// Print one message on stderr. A closed stderr does not change the exit code.
+pub(crate) fn talk(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
-/// Say something on a terminal in place of what was said in this line before.
-pub(super) fn redraw(text: &str) {
+/// Replace the last line of the terminal on stderr.
+pub(crate) fn redraw(text: &str) {
     let mut stderr = io::stderr().lock();
-    // To the first column, and away with what stands there; what is too long is cut off and not wrapped.
+    // Return to the first column, clear the line, and cut a long line off instead of wrapping it.
     let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h").and_then(|()| stderr.flush());
 }
 
-/// Print rows under a header, each column as wide as its widest cell.
-pub(super) fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl IntoIterator<Item = [String; N]>,
-) -> Result<(), Failure> {
-    let rows: Vec<[String; N]> = rows
-        .into_iter()
-        .map(|row| row.map(|cell| printable(&cell).replace(['\n', '\t'], " ")))
+/// Print the fields of a record, one on a line. Fields without a value are left out.
+pub(crate) fn detail<R: Record>(record: &R) -> Result<(), Failure> {
+    let json = to_json(record)?;
+    let fields = R::fields();
+    let fields: Vec<(String, String)> = fields
+        .iter()
+        .filter(|field| field.in_detail)
+        .map(|field| (field.heading(), field.value(record, &json)))
+        .filter(|(_, value)| !value.is_empty())
         .collect();
-    let mut widths = header.map(|cell| cell.chars().count());
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let print = |cells: [&str; N]| {
-        let padded: Vec<String> = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        line(padded.join("  ").trim_end())
-    };
-    print(header)?;
-    for row in &rows {
-        print(std::array::from_fn(|place| row[place].as_str()))?;
+    let width = fields.iter().map(|(heading, _)| heading.len()).max();
+    let width = width.unwrap_or_default();
+    for (heading, value) in fields {
+        // Text of a guest must not begin a line that looks like a field.
+        let value = value.trim_end().replace('\n', &format!("\n{:width$} ", ""));
+        line(&format!("{heading:width$} {value}"))?;
     }
     Ok(())
 }
 
-/// A value that may be absent, as a cell.
-pub(super) fn cell(value: &Option<impl ToString>) -> String {
-    value
-        .as_ref()
-        .map_or_else(|| "-".to_owned(), ToString::to_string)
+/// Print records under a header, each column as wide as its widest cell.
+pub(crate) fn table<'r, R: Record>(
+    records: impl IntoIterator<Item = &'r R>,
+) -> Result<(), Failure> {
+    let fields: Vec<Field<R>> = R::fields()
+        .into_iter()
+        .filter(|field| field.in_list)
+        .collect();
+    let header = fields.iter().map(|field| field.heading().to_uppercase());
+    let mut rows: Vec<Vec<String>> = vec![header.collect()];
+    for record in records {
+        let json = to_json(record)?;
+        let cells = fields.iter().map(|field| cell(&field.value(record, &json)));
+        rows.push(cells.collect());
+    }
+    for row in columns(&rows) {
+        line(row.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Return a value as a cell of a table: one line, `-` for no value.
+fn cell(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => printable(text).replace(['\n', '\t'], " "),
+    }
+}
+
+/// Return each row as one line, its cells padded to the width of their columns.
+pub(crate) fn columns(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
+    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    rows.iter().map(move |row| {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        cells.join("  ")
+    })
+}
+
+/// Return exit code 0 when `is_success`, else 1.
+pub(crate) fn exit_code(is_success: bool) -> ExitCode {
+    ExitCode::from(u8::from(!is_success))
+}
+
+/// Return the text of a value that may be absent; empty when it is.
+pub(crate) fn optional(value: &Option<impl ToString>) -> String {
+    value.as_ref().map_or_else(String::new, ToString::to_string)
 }

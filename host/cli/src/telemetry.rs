@@ -1,4 +1,4 @@
-//! What the process says about itself on stderr, and how text of guests is made safe to print.
+//! The log on stderr, and the escaping of text that guests wrote.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -7,46 +7,45 @@ use std::io::IsTerminal as _;
 use campanile_model::text::printable;
 use tracing_subscriber::EnvFilter;
 
-/// What is shown when `CAMPANILE_LOG` does not say.
+/// Return the filter that applies without `CAMPANILE_LOG`.
 ///
-/// The libraries' own notes of level info repeat what ours say about the same event. So do the warnings of every
-/// single connection of an outage.
+/// It hides messages of libraries that repeat Campanile's own, such as a warning for each connection in an outage.
 fn filter_default() -> String {
     let database = campanile_store::LOG_FILTER;
     format!("info,{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn")
 }
 
-/// The shape of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// One line for a person, coloured on a terminal.
+    /// A line for people, with colours on a terminal.
     #[default]
     Human,
-    /// One JSON object a line.
+    /// A JSON object on each line.
     Json,
 }
 
-/// Why logging could not be set up.
+/// The error of setting up the log.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// `CAMPANILE_LOG` is not a filter.
+    /// `CAMPANILE_LOG` is not a valid filter.
     #[error(
         "CAMPANILE_LOG=`{text}` is not a log filter ({reason}): write a level such as `debug`, or `info,campanile=trace`"
     )]
     Filter { text: String, reason: String },
-    /// Something else in this process has already done it.
+    /// The log of this process was set up before.
     #[error("logging is already set up in this process")]
     Twice,
 }
 
-/// Send log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, else from level info up.
+/// Write log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, by default from level info.
 ///
-/// Stdout is left to data. Colours only on a terminal, and not when `NO_COLOR` is set.
+/// Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
 pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
     let filter = filter(std::env::var_os("CAMPANILE_LOG").as_deref())?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // It would tell a broken stderr to stderr, and panic: a host outlives whoever reads its log.
+        // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let done = match format {
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_need_a_terminal_and_no_wish_against_them() {
+    fn colours_need_a_terminal_and_no_color_unset() {
         assert!(colours(true, None));
         assert!(colours(true, Some(OsStr::new(""))));
         assert!(!colours(true, Some(OsStr::new("1"))));

@@ -106,7 +106,7 @@ pub struct ForecastRequest {
 }
 
 /// A time in which no host lives, from its first instant on and before its last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Outage {
     pub from: Timestamp,
     pub to: Timestamp,

@@ -49,7 +49,7 @@ pub struct Crashed {
 /// A crash that did not come: the run ended without getting so far, other than the undisturbed one.
 ///
 /// Nothing is known then of what such a crash would leave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unreached {
     /// Of the effect, from 1.
     pub number: usize,

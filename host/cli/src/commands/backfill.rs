@@ -1,4 +1,4 @@
-//! `campanile backfill`: look at backfills, follow them, cancel them.
+//! `campanile backfill`: list, follow and cancel backfills.
 
 mod progress;
 
@@ -6,44 +6,44 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::schedule::By;
-use crate::Common;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Field, Record};
+use crate::{Common, Limit};
 use campanile_engine::backfill::{self, BackfillError};
 use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
-use campanile_store::backfills::{self, LaunchTotals};
+use campanile_store::backfills::{self, Backfill, LaunchTotals};
 use campanile_store::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
 use progress::Progress;
 
-/// From one look at a backfill to the next at least.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Looking takes no more than one part of so many of the time: that of a large one counts many launches.
-const LOOK_SHARE: u32 = 20;
-/// A host that has not been heard of for so long does not serve.
-const SILENCE: Duration = Duration::from_secs(60);
+/// The least time between two reads of a backfill.
+const READ_INTERVAL: Duration = Duration::from_millis(500);
+/// Reading takes at most one part in so many of the time: a large backfill counts many launches.
+const READ_SHARE: u32 = 20;
+/// A host whose heartbeat is older than this does not serve.
+const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Subcommand)]
-pub(crate) enum Backfill {
-    /// The newest backfills, newest first
+pub(crate) enum BackfillCommand {
+    /// List the newest backfills, newest first
     List {
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-        limit: i64,
+        #[command(flatten)]
+        limit: Limit,
     },
-    /// One backfill
+    /// Show one backfill
     Show {
         /// The backfill's id
         id: BackfillId,
-        /// Follow it until it is over
+        /// Follow it until it ends
         #[arg(long)]
         follow: bool,
     },
-    /// End a backfill: launches that have not begun are skipped, those that have go on
+    /// Cancel a backfill: launches that have not started are skipped, the others continue
     Cancel {
         /// The backfill's id
         id: BackfillId,
@@ -52,81 +52,122 @@ pub(crate) enum Backfill {
     },
 }
 
-impl Backfill {
+impl BackfillCommand {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
-            Backfill::List { limit } => list(common, limit).await?,
-            Backfill::Show { id, follow: false } => show(common, id).await?,
-            Backfill::Show { id, follow: true } => {
+            BackfillCommand::List { limit } => list(common, limit.limit).await?,
+            BackfillCommand::Show { id, follow: false } => {
+                let db = common.open().await?;
+                let record = BackfillRecord::read(&mut db.read().await?, id).await?;
+                output::show(&record, common.json)?;
+            }
+            BackfillCommand::Show { id, follow: true } => {
                 let (db, clock) = common.open_with_clock().await?;
                 return follow(&db, &clock, id, common.json).await;
             }
-            Backfill::Cancel { id, by: By { by } } => cancel(common, id, &by).await?,
+            BackfillCommand::Cancel { id, by: By { by } } => cancel(common, id, &by).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A backfill, and what has become of its launches.
-struct Seen {
-    backfill: backfills::Backfill,
+/// A backfill, with the number of its launches in each status.
+#[derive(Serialize)]
+pub(crate) struct BackfillRecord {
+    id: BackfillId,
+    schedule: String,
+    status: BackfillStatus,
+    /// The first time that may be a slot.
+    from: Timestamp,
+    /// The last time that may be a slot.
+    to: Timestamp,
+    /// The least time between two launches.
+    spread_ms: i64,
+    /// Whether slots that succeeded, or have an unfinished launch, are launched again.
+    forced: bool,
+    /// The context laid over the schedule's.
+    context: Option<Value>,
+    slots: i64,
+    launched: i64,
+    /// Slots that are not launched again.
+    slots_skipped: i64,
+    #[serde(flatten)]
     ends: LaunchTotals,
+    created_at: Timestamp,
+    created_by: String,
+    finished_at: Option<Timestamp>,
 }
 
-impl Seen {
-    async fn of(tx: &mut Tx, id: BackfillId) -> Result<Seen, ScheduleError> {
+impl Record for BackfillRecord {
+    fn fields() -> Vec<Field<BackfillRecord>> {
+        vec![
+            Field::new("id"),
+            Field::new("schedule"),
+            Field::new("status").only_list(),
+            Field::new("from"),
+            Field::new("to"),
+            Field::new("slots").only_list(),
+            Field::new("finished_slots")
+                .text(|record: &BackfillRecord| record.finished_slots().to_string())
+                .only_list(),
+            Field::new("failed").only_list(),
+            Field::new("created_by"),
+            Field::new("created_at").only_detail(),
+            Field::new("finished_at").only_detail(),
+            Field::new("status")
+                .text(BackfillRecord::text)
+                .only_detail(),
+        ]
+    }
+}
+
+impl BackfillRecord {
+    async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
         let found = backfills::find(tx, id).await?;
         let backfill = found.ok_or(BackfillError::Unknown(id))?;
-        let ends = backfills::launch_totals(tx, id).await?;
-        Ok(Seen { backfill, ends })
+        Ok(BackfillRecord::count(tx, &backfill).await?)
     }
 
-    /// Slots with which nothing more happens.
-    fn over(&self) -> i64 {
-        self.backfill.launched + self.backfill.slots_skipped - self.ends.unfinished
-    }
-
-    fn value(&self) -> Value {
-        let Seen { backfill, ends } = self;
+    async fn count(tx: &mut Tx, backfill: &Backfill) -> Result<BackfillRecord, DbError> {
         let context = backfill.context.as_deref();
-        let context: Option<Value> = context.and_then(|text| serde_json::from_str(text).ok());
-        json!({
-            "id": backfill.id,
-            "schedule": backfill.schedule,
-            "status": backfill.status,
-            "from": backfill.from,
-            "to": backfill.to,
-            "spread_ms": backfill.spread_ms,
-            "forced": backfill.forced,
-            "context": context,
-            "slots": backfill.slots,
-            "launched": backfill.launched,
-            "slots_skipped": backfill.slots_skipped,
-            "succeeded": ends.succeeded,
-            "failed": ends.failed,
-            "cancelled": ends.cancelled,
-            "unfinished": ends.unfinished,
-            "created_at": backfill.created_at,
-            "created_by": backfill.created_by,
-            "finished_at": backfill.finished_at,
+        Ok(BackfillRecord {
+            id: backfill.id,
+            schedule: backfill.schedule.clone(),
+            status: backfill.status,
+            from: backfill.from,
+            to: backfill.to,
+            spread_ms: backfill.spread_ms,
+            forced: backfill.forced,
+            context: context.and_then(|text| serde_json::from_str(text).ok()),
+            slots: backfill.slots,
+            launched: backfill.launched,
+            slots_skipped: backfill.slots_skipped,
+            ends: backfills::launch_totals(tx, backfill.id).await?,
+            created_at: backfill.created_at,
+            created_by: backfill.created_by.clone(),
+            finished_at: backfill.finished_at,
         })
     }
 
-    /// `done: 9 of 10 slots over, 7 succeeded, 1 failed, 1 left alone, 1 not over`.
+    /// Return the number of slots that are finished or left alone.
+    fn finished_slots(&self) -> i64 {
+        self.launched + self.slots_skipped - self.ends.unfinished
+    }
+
+    /// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
     fn text(&self) -> String {
-        let Seen { backfill, ends } = self;
         let mut text = format!(
-            "{}: {} of {} slots over",
-            backfill.status,
-            self.over(),
-            backfill.slots
+            "{}: {} of {} slots finished",
+            self.status,
+            self.finished_slots(),
+            self.slots
         );
         for (count, what) in [
-            (ends.succeeded, "succeeded"),
-            (ends.failed, "failed"),
-            (ends.cancelled, "cancelled"),
-            (backfill.slots_skipped, "left alone"),
-            (ends.unfinished, "not over"),
+            (self.ends.succeeded, "succeeded"),
+            (self.ends.failed, "failed"),
+            (self.ends.cancelled, "cancelled"),
+            (self.slots_skipped, "left alone"),
+            (self.ends.unfinished, "unfinished"),
         ] {
             if count > 0 {
                 text += &format!(", {count} {what}");
@@ -135,113 +176,107 @@ impl Seen {
         text
     }
 
-    fn print(&self, as_json: bool) -> Result<(), Failure> {
-        match as_json {
-            true => output::json_out(&self.value()),
-            false => output::line(&self.text()),
-        }
-    }
-
-    /// Every slot was launched with success, or left alone.
+    /// Return whether every slot was left alone or has a launch that succeeded.
     fn has_succeeded(&self) -> bool {
-        let LaunchTotals {
-            failed, cancelled, ..
-        } = self.ends;
-        self.backfill.status == BackfillStatus::Done && failed + cancelled == 0
+        self.status == BackfillStatus::Done && self.ends.failed + self.ends.cancelled == 0
     }
 }
 
-/// Say that a backfill has begun, and how to follow it.
-pub(crate) async fn begun(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
+/// Print that a backfill has started, and how to follow it.
+pub(crate) async fn print_started(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        let mut tx = db.read().await?;
-        return Seen::of(&mut tx, id).await?.print(true);
+        let record = BackfillRecord::read(&mut db.read().await?, id).await?;
+        return output::json_out(&record);
     }
-    output::talk(&how_on(id));
+    output::talk(&next_commands(id));
     Ok(())
 }
 
-fn how_on(id: BackfillId) -> String {
+fn next_commands(id: BackfillId) -> String {
     format!(
-        "`campanile backfill show {id} --follow` follows it, `campanile backfill cancel {id}` ends it"
+        "`campanile backfill show {id} --follow` follows it, `campanile backfill cancel {id}` cancels it"
     )
 }
 
-/// Follow a backfill until it is over, or until Ctrl-C, which leaves it running.
+/// Follow a backfill until it ends, or until Ctrl-C, which does not stop the backfill.
 pub(crate) async fn follow(
     db: &Db,
     clock: &Clock,
     id: BackfillId,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
-    // From the first moment, and also while the database does not answer.
+    // Ctrl-C must also end this command while the database does not answer.
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
     let mut progress = Progress::new(as_json);
-    let seen = tokio::select! {
-        seen = until_over(db, clock, id, &mut progress) => Some(seen?),
+    let record = tokio::select! {
+        record = until_finished(db, clock, id, &mut progress) => Some(record?),
         _ = interrupt.recv() => None,
     };
     progress.interrupt();
-    let Some(seen) = seen else {
-        return Err(Failure::failed("the backfill goes on without this command").hint(how_on(id)));
+    let Some(record) = record else {
+        return Err(
+            Failure::failed("the backfill continues without this command").hint(next_commands(id)),
+        );
     };
-    seen.print(as_json)?;
-    Ok(match seen.has_succeeded() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    output::report(&record, &record.text(), as_json)?;
+    Ok(output::exit_code(record.has_succeeded()))
 }
 
-/// Show how far a backfill has come, and what it waits for, until it is over.
-async fn until_over(
+/// Show the progress of a backfill, and what it waits for, until it ends.
+async fn until_finished(
     db: &Db,
     clock: &Clock,
     id: BackfillId,
     progress: &mut Progress,
-) -> Result<Seen, Failure> {
-    let mut waited_for = None;
+) -> Result<BackfillRecord, Failure> {
+    let mut last_obstacle = None;
     loop {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut tx = db.read().await?;
-        let seen = Seen::of(&mut tx, id).await?;
-        if seen.backfill.status != BackfillStatus::Running {
-            return Ok(seen);
+        let found = backfills::find(&mut tx, id).await?;
+        let backfill = found.ok_or(ScheduleError::from(BackfillError::Unknown(id)))?;
+        let record = BackfillRecord::count(&mut tx, &backfill).await?;
+        if record.status != BackfillStatus::Running {
+            return Ok(record);
         }
-        let waits_for = obstacle(&mut tx, &seen.backfill, clock.now()).await?;
+        let obstacle = obstacle(&mut tx, &backfill, clock.now()).await?;
         drop(tx);
-        progress.show(&seen);
-        if let Some(why) = waits_for.as_ref().filter(|_| waits_for != waited_for) {
+        progress.show(&record);
+        if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
             progress.interrupt();
             output::talk(why);
         }
-        waited_for = waits_for;
-        tokio::time::sleep(LOOK_INTERVAL.max(begun.elapsed() * LOOK_SHARE)).await;
+        last_obstacle = obstacle;
+        tokio::time::sleep(READ_INTERVAL.max(started.elapsed() * READ_SHARE)).await;
     }
 }
 
-/// Why a backfill does not go on, if that can be seen.
+/// Return why a backfill makes no progress, if the database shows it.
 async fn obstacle(
     tx: &mut Tx,
-    backfill: &backfills::Backfill,
+    backfill: &Backfill,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
-    let heard_of = now.minus(SILENCE);
+    let oldest = now.minus(HEARTBEAT_AGE_MAX);
     let hosts = hosts::live(tx).await?;
-    if !hosts.iter().any(|host| host.heartbeat_at >= heard_of) {
+    if !hosts.iter().any(|host| host.heartbeat_at >= oldest) {
         return Ok(Some(
-            "no host serves this database: the backfill waits until one does; start `campanile serve`"
+            "no host serves this database, so the backfill waits; start `campanile serve`"
                 .to_owned(),
         ));
     }
-    let says = schedules::revision(tx, backfill.schedule_id, backfill.schedule_revision).await?;
-    let Some(says) = says else { return Ok(None) };
-    let package = packages::find(tx, &says.package).await?;
+    let definition =
+        schedules::revision(tx, backfill.schedule_id, backfill.schedule_revision).await?;
+    let Some(definition) = definition else {
+        return Ok(None);
+    };
+    let package = packages::find(tx, &definition.package).await?;
     let is_missing = package.is_none_or(|package| package.missing_since.is_some());
     Ok(is_missing.then(|| {
         format!(
-            "the package `{0}` is in no live host's folder: the backfill waits until {0}.wasm is back",
-            says.package
+            "no live host has the package `{0}`: the backfill waits until {0}.wasm is back",
+            definition.package
         )
     }))
 }
@@ -249,60 +284,11 @@ async fn obstacle(
 async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
     let db = common.open().await?;
     let mut tx = db.read().await?;
-    let mut all = Vec::new();
+    let mut records = Vec::new();
     for backfill in backfills::list(&mut tx, limit).await? {
-        let ends = backfills::launch_totals(&mut tx, backfill.id).await?;
-        all.push(Seen { backfill, ends });
+        records.push(BackfillRecord::count(&mut tx, &backfill).await?);
     }
-    if common.json {
-        return output::json_out(&all.iter().map(Seen::value).collect::<Vec<_>>());
-    }
-    output::table(
-        [
-            "BACKFILL", "SCHEDULE", "STATE", "FROM", "TO", "SLOTS", "OVER", "FAILED", "BY",
-        ],
-        all.into_iter().map(|seen| {
-            [
-                seen.backfill.id.to_string(),
-                seen.backfill.schedule.clone(),
-                seen.backfill.status.to_string(),
-                seen.backfill.from.to_string(),
-                seen.backfill.to.to_string(),
-                seen.backfill.slots.to_string(),
-                seen.over().to_string(),
-                seen.ends.failed.to_string(),
-                seen.backfill.created_by,
-            ]
-        }),
-    )
-}
-
-async fn show(common: &Common, id: BackfillId) -> Result<(), Failure> {
-    let db = common.open().await?;
-    let mut tx = db.read().await?;
-    let seen = Seen::of(&mut tx, id).await?;
-    if common.json {
-        return seen.print(true);
-    }
-    let backfill = &seen.backfill;
-    for (key, value) in [
-        ("backfill", backfill.id.to_string()),
-        ("schedule", backfill.schedule.clone()),
-        ("from", backfill.from.to_string()),
-        ("to", backfill.to.to_string()),
-        (
-            "begun",
-            format!("{} by {}", backfill.created_at, backfill.created_by),
-        ),
-        ("finished", output::cell(&backfill.finished_at)),
-        ("status", seen.text()),
-    ] {
-        output::line(&format!(
-            "{key:10} {}",
-            campanile_model::text::printable(&value)
-        ))?;
-    }
-    Ok(())
+    output::list(&records, common.json)
 }
 
 async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure> {
@@ -310,11 +296,7 @@ async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure
     let now = clock.now();
     let skipped =
         schedule_admin::change(&db, async |tx| backfill::cancel(tx, id, by, now).await).await?;
-    if common.json {
-        let mut tx = db.read().await?;
-        return Seen::of(&mut tx, id).await?.print(true);
-    }
-    output::line(&format!(
-        "cancelled backfill {id}: {skipped} launches had not begun"
-    ))
+    let record = BackfillRecord::read(&mut db.read().await?, id).await?;
+    let text = format!("cancelled backfill {id}: {skipped} launches had not started");
+    output::report(&record, &text, common.json)
 }

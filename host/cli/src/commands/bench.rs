@@ -1,7 +1,7 @@
-//! `campanile bench`: how fast launches are on this machine, beside the floors they stand on.
+//! `campanile bench`: measure the speed of launches on this machine.
 //!
-//! A figure alone says little of a machine that nobody knows; so the same process also measures
-//! the bare sandbox and the bare database, and the ratios are what to compare.
+//! Absolute figures depend on the machine. The same process therefore measures the bare sandbox and the bare database
+//! too, and reports ratios that can be compared.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -15,9 +15,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::serve;
+use super::stats::lag_text;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Field, Record};
 use campanile_engine::audit::Lag;
 use campanile_engine::context::{self, Facts};
 use campanile_engine::schedule_admin::{self, Wanted};
@@ -37,74 +38,74 @@ use campanile_store::{Db, LaunchStatus, Origin, packages, schedules, stats};
 mod big;
 mod load;
 
-/// The task that is launched: it reads its context, logs a line and gives a small result.
-const NOOP: &[u8] = include_bytes!("../../../../tests/guests/noop.wasm");
-/// The package and the task have one name.
+/// The launched task reads its context, logs a line and returns a small result.
+const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
+/// The name of the package and of its task.
 const NAME: &str = "noop";
-/// Schedules among which the launches of `bench launches` are spread.
+/// The number of schedules of `bench launches`.
 const SCHEDULES: u32 = 1_000;
-/// Calls of the bare sandbox, after as many to warm up as a tenth of them.
+/// The number of calls of the bare sandbox. A tenth as many warm it up.
 const SANDBOX_CALLS: u32 = 10_000;
-/// Nothing here may take longer.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest wait for anything in a benchmark.
+const WAIT_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Drain a backlog of no-op launches through the whole path, as fast as it goes
+    /// Measure how fast a backlog of no-op launches is executed
     Launches(Launches),
-    /// Many schedules due at the same moment, again and again: how late, and is any missed or doubled
+    /// Measure how late launches are when many schedules are due at once, and count missed and doubled slots
     Burst(Burst),
-    /// How soon packages are there, and whether launches feel it when a large one is compiled
+    /// Measure how fast packages load, and how much compiling a large one delays launches
     Load(load::Load),
 }
 
 #[derive(Args)]
 pub(crate) struct Launches {
-    /// How many launches
+    /// The number of launches
     #[arg(short, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
 }
 
 #[derive(Args)]
 pub(crate) struct Burst {
-    /// How many schedules
+    /// The number of schedules
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     schedules: u32,
-    /// Their period
+    /// The period of the schedules
     #[arg(long, default_value = "1s", value_name = "PERIOD")]
     every: String,
-    /// For how long, in seconds
+    /// The duration in seconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
 }
 
-/// What `bench launches` measured.
+/// The result of `bench launches`.
 #[derive(Serialize)]
-struct LaunchesReport {
+pub(crate) struct LaunchesReport {
     backend: &'static str,
     launches: u32,
-    /// From the first decision to the last finish on the record.
+    /// Measured from the first decision to the last recorded finish.
     launches_per_s: f64,
-    /// From the first decision, when every launch was already due, to the launch's start.
+    /// From the first decision, when every launch is due, to the start of each launch.
     lag_ms: Lag,
-    /// Of this process: user and system, all threads.
+    /// The CPU time of this process, user and system, of all threads.
     cpu_us_per_launch: f64,
-    /// CPU time of a launch ÷ CPU time of a bare call.
+    /// The CPU time of a launch divided by that of a bare call.
     ratio_to_sandbox: f64,
-    /// Time of a launch ÷ time of its three transactions alone, one after another.
+    /// The time of a launch divided by that of its three transactions alone.
     ratio_to_database: f64,
     sandbox_cpu_us_per_call: f64,
     sandbox_calls_per_s: f64,
     database_launches_per_s: f64,
 }
 
-/// What `bench burst` measured.
+/// The result of `bench burst`.
 #[derive(Serialize)]
-struct BurstReport {
+pub(crate) struct BurstReport {
     backend: &'static str,
     schedules: u32,
     seconds: u64,
-    /// Slots that came in that time.
+    /// The number of slots in that time.
     slots: usize,
     succeeded: usize,
     /// Slots without a launch that succeeded.
@@ -113,6 +114,39 @@ struct BurstReport {
     doubled: usize,
     lag_ms: Lag,
     cpu_us_per_launch: f64,
+}
+
+impl Record for LaunchesReport {
+    fn fields() -> Vec<Field<LaunchesReport>> {
+        vec![
+            Field::new("backend"),
+            Field::new("launches"),
+            Field::new("launches_per_s"),
+            Field::new("lag_ms").text(|report: &LaunchesReport| lag_text(&report.lag_ms)),
+            Field::new("cpu_us_per_launch"),
+            Field::new("ratio_to_sandbox"),
+            Field::new("ratio_to_database"),
+            Field::new("sandbox_cpu_us_per_call"),
+            Field::new("sandbox_calls_per_s"),
+            Field::new("database_launches_per_s"),
+        ]
+    }
+}
+
+impl Record for BurstReport {
+    fn fields() -> Vec<Field<BurstReport>> {
+        vec![
+            Field::new("backend"),
+            Field::new("schedules"),
+            Field::new("seconds"),
+            Field::new("slots"),
+            Field::new("succeeded"),
+            Field::new("missed"),
+            Field::new("doubled"),
+            Field::new("lag_ms").text(|report: &BurstReport| lag_text(&report.lag_ms)),
+            Field::new("cpu_us_per_launch"),
+        ]
+    }
 }
 
 impl Bench {
@@ -131,28 +165,28 @@ impl Launches {
         let sandbox = bare_sandbox(config).await?;
         let database = bare_database(config, self.n).await?;
 
-        let tower = Tower::raise(config, Mode::Off).await?;
-        tower.owe(self.n).await?;
-        // Neither making the schedules nor reading the record is a part of a launch.
+        let host = BenchHost::start(config, Mode::Off).await?;
+        host.add_backlog(self.n).await?;
+        // Adding schedules and reading the rows are not parts of a launch.
         let before = cpu_time();
-        tower.ended().await?;
+        host.until_idle().await?;
         let cpu = cpu_time() - before;
-        let rows = tower.succeeded(self.n as usize).await?;
-        tower.raze().await?;
+        let rows = host.succeeded(self.n as usize).await?;
+        host.stop().await?;
 
-        let begun = rows.iter().map(|row| row.claimed_at).min();
+        let first = rows.iter().map(|row| row.claimed_at).min();
         let ended = rows.iter().filter_map(|row| row.finished_at).max();
-        let (Some(begun), Some(ended)) = (begun, ended) else {
+        let (Some(first), Some(ended)) = (first, ended) else {
             return Err(Failure::failed("no launch was finished"));
         };
-        let per_s = f64::from(self.n) / ended.since(begun).as_secs_f64();
+        let per_s = f64::from(self.n) / ended.since(first).as_secs_f64();
         let cpu_us = micros(cpu) / f64::from(self.n);
         let starts = rows.iter().filter_map(|row| row.started_at);
         let report = LaunchesReport {
             backend: config.database.backend(),
             launches: self.n,
             launches_per_s: per_s,
-            lag_ms: Lag::of(starts.map(|start| (begun, start))),
+            lag_ms: Lag::of(starts.map(|start| (first, start))),
             cpu_us_per_launch: cpu_us,
             ratio_to_sandbox: cpu_us / sandbox.cpu_us,
             ratio_to_database: database / per_s,
@@ -160,56 +194,32 @@ impl Launches {
             sandbox_calls_per_s: sandbox.per_s,
             database_launches_per_s: database,
         };
-        if common.json {
-            output::json_out(&report)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let lag = report.lag_ms;
-        for line in [
-            format!("{} launches on {}", report.launches, report.backend),
-            format!("launches/s        {:10.0}", report.launches_per_s),
-            format!(
-                "lag ms            p50 {:.1}  p99 {:.1}  max {:.1}",
-                lag.p50, lag.p99, lag.max
-            ),
-            format!("CPU µs a launch   {:10.1}", report.cpu_us_per_launch),
-            format!(
-                "  × bare sandbox  {:10.2}   ({:.1} µs of CPU a call, {:.0} calls/s on one thread)",
-                report.ratio_to_sandbox, report.sandbox_cpu_us_per_call, report.sandbox_calls_per_s
-            ),
-            format!(
-                "time × bare database {:7.2}   ({:.0} launches/s through the three transactions alone)",
-                report.ratio_to_database, report.database_launches_per_s
-            ),
-        ] {
-            output::line(&line)?;
-        }
+        output::show(&report, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Burst {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
-        let tower = Tower::raise(config, Mode::Off).await?;
+        let host = BenchHost::start(config, Mode::Off).await?;
         let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
-        // A little ahead, so that every schedule is in place when the first slot comes.
-        let from = tower.clock.now().plus(Duration::from_secs(2));
+        // All schedules must be added before the first slot.
+        let from = host.clock.now().plus(Duration::from_secs(2));
         let until = from.plus(Duration::from_secs(self.seconds));
-        tower.add_schedules(self.schedules, &rule, from).await?;
+        host.add_schedules(self.schedules, &rule, from).await?;
         let before = cpu_time();
-        tower
-            .clock
+        host.clock
             .sleep_until(until.plus(Duration::from_secs(2)))
             .await;
         let cpu = cpu_time() - before;
         let rows: Vec<LaunchRow> = {
-            let mut tx = tower.db.read().await?;
+            let mut tx = host.db.read().await?;
             let rows = launches::list(&mut tx, None, i64::MAX).await?;
             let in_time =
                 |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
             rows.into_iter().filter(in_time).collect()
         };
-        tower.raze().await?;
+        host.stop().await?;
 
         let rule = Rule::parse(&rule, HashKey::NONE)
             .map_err(|error| Failure::refused(error.to_string()).hint(error.hint()))?;
@@ -241,39 +251,13 @@ impl Burst {
             lag_ms: Lag::of(starts),
             cpu_us_per_launch: micros(cpu) / rows.len().max(1) as f64,
         };
-        if common.json {
-            output::json_out(&report)?;
-        } else {
-            let lag = report.lag_ms;
-            output::line(&format!(
-                "{} schedules every {} for {} s on {}: {} slots, {} missed, {} doubled",
-                report.schedules,
-                self.every,
-                report.seconds,
-                report.backend,
-                report.slots,
-                report.missed,
-                report.doubled
-            ))?;
-            output::line(&format!(
-                "lag ms            p50 {:.1}  p99 {:.1}  max {:.1}",
-                lag.p50, lag.p99, lag.max
-            ))?;
-            output::line(&format!(
-                "CPU µs a launch   {:10.1}",
-                report.cpu_us_per_launch
-            ))?;
-        }
-        Ok(if report.missed + report.doubled == 0 {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        output::show(&report, common.json)?;
+        Ok(output::exit_code(report.missed + report.doubled == 0))
     }
 }
 
-/// A serving host on a scratch database, with the no-op package in its folder.
-struct Tower {
+/// A host on a scratch database, with the no-op package in its folder.
+struct BenchHost {
     db: Db,
     clock: Clock,
     folder: tempfile::TempDir,
@@ -281,22 +265,22 @@ struct Tower {
     served: JoinHandle<Result<(), EngineError>>,
 }
 
-impl Tower {
-    async fn raise(config: &Config, mode: Mode) -> Result<Tower, Failure> {
+impl BenchHost {
+    async fn start(config: &Config, mode: Mode) -> Result<BenchHost, Failure> {
         let (engine, lock, folder, dir) = engine(config).await?;
         let db = engine.db().clone();
         let clock = engine.clock().clone();
-        let watch = Watch::start(dir.path(), mode, PATIENCE);
+        let watch = Watch::start(dir.path(), mode, WAIT_MAX);
         let (stop, stopping) = watch::channel(false);
         let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
-        let deadline = Instant::now() + PATIENCE;
-        while !is_in_force(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
+        let deadline = Instant::now() + WAIT_MAX;
+        while !is_active(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
             if served.is_finished() || Instant::now() > deadline {
                 return Err(Failure::failed("the host did not load the no-op package"));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok(Tower {
+        Ok(BenchHost {
             db,
             clock,
             folder: dir,
@@ -306,8 +290,8 @@ impl Tower {
     }
 
     /// Make `n` launches due.
-    async fn owe(&self, n: u32) -> Result<(), Failure> {
-        owe(&self.db, n, self.clock.now()).await
+    async fn add_backlog(&self, n: u32) -> Result<(), Failure> {
+        add_backlog(&self.db, n, self.clock.now()).await
     }
 
     async fn add_schedules(
@@ -319,9 +303,9 @@ impl Tower {
         add_schedules(&self.db, 0..count, rule, from).await
     }
 
-    /// Wait until nothing is due and nothing goes on.
-    async fn ended(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + PATIENCE;
+    /// Wait until no slot is due and no launch is unfinished.
+    async fn until_idle(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + WAIT_MAX;
         while Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let mut tx = self.db.read().await?;
@@ -334,7 +318,7 @@ impl Tower {
         Err(Failure::failed("the launches did not end in time"))
     }
 
-    /// The rows of all launches, of which `n` must have succeeded.
+    /// Return the rows of all launches; `n` of them must have succeeded.
     async fn succeeded(&self, n: usize) -> Result<Vec<LaunchRow>, Failure> {
         let mut tx = self.db.read().await?;
         let rows = launches::list(&mut tx, None, i64::MAX).await?;
@@ -345,7 +329,7 @@ impl Tower {
         }
     }
 
-    async fn raze(self) -> Result<(), Failure> {
+    async fn stop(self) -> Result<(), Failure> {
         self.stop.send_replace(true);
         let stopped = self.served.await;
         drop(self.folder);
@@ -358,8 +342,8 @@ impl Tower {
     }
 }
 
-/// Whether the record has that version of a package in force: a moment later than the host has it.
-async fn is_in_force(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<bool, Failure> {
+/// Return whether the database has that version of a package as the active one.
+async fn is_active(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<bool, Failure> {
     let mut tx = db.read().await?;
     let row = packages::find(&mut tx, name).await?;
     Ok(row.is_some_and(|row| row.digest.as_ref() == Some(digest) && row.missing_since.is_none()))
@@ -372,7 +356,7 @@ type Parts = (
     tempfile::TempDir,
 );
 
-/// A host that has not begun to serve.
+/// Create a host that does not serve yet.
 async fn engine(config: &Config) -> Result<Parts, Failure> {
     let clock = Clock::system();
     let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
@@ -391,7 +375,7 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
     let folder = PluginsFolder::open(dir.path(), Arc::clone(&sandbox), rules)
         .map_err(|error| Failure::failed(error.to_string()))?;
     let mut settings: Settings = serve::settings(config);
-    // A backlog made for the purpose is late, not missed.
+    // The slots of the backlog must count as late, not as missed.
     settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
     let (engine, lock) = Engine::start(
         db,
@@ -411,11 +395,11 @@ fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>, Failure> {
         .map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// Add hourly schedules that owe `n` launches in all at `now`.
-async fn owe(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
+/// Add hourly schedules with `n` undecided slots in total at `now`.
+async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
     const HOUR: Duration = Duration::from_secs(3_600);
     let rule = RuleText {
-        // The last slot is now; none follows while this runs.
+        // The last slot is now, so that no other slot follows during the benchmark.
         anchor: Some(now.minus(HOUR * 100_000)),
         ..RuleText::new(RuleKind::Every, "1h", "UTC")
     };
@@ -426,8 +410,8 @@ async fn owe(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
     add_schedules(db, one_more..schedules, &rule, since(each)).await
 }
 
-/// Slots that are all due at once are launched beside each other; each is still looked at beside the others.
-fn side_by_side() -> Policies {
+/// Return policies that launch all due slots at once, and still check each for overlap.
+fn allow_overlap() -> Policies {
     Policies {
         overlap: Overlap::Allow,
         max_concurrent: Some(u32::MAX),
@@ -435,7 +419,7 @@ fn side_by_side() -> Policies {
     }
 }
 
-/// Add schedules of the no-op package as if at `since`, all in one transaction.
+/// Add schedules of the no-op package in one transaction, as if at `since`.
 async fn add_schedules(
     db: &Db,
     numbers: std::ops::Range<u32>,
@@ -449,7 +433,7 @@ async fn add_schedules(
                 package: NAME.to_owned(),
                 task: None,
                 rule: rule.clone(),
-                policies: side_by_side(),
+                policies: allow_overlap(),
                 context: Map::new(),
             };
             schedule_admin::add(tx, &wanted, Origin::Package, since).await?;
@@ -460,12 +444,13 @@ async fn add_schedules(
     Ok(())
 }
 
+/// The speed of the bare sandbox.
 struct Bare {
     cpu_us: f64,
     per_s: f64,
 }
 
-/// Instantiate and call, nothing else, on one of the guests' threads.
+/// Measure instantiation and call alone, on one guest thread.
 async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
     let clock = Clock::system();
     let sandbox = sandbox(config, &clock)?;
@@ -501,13 +486,13 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
     })
 }
 
-/// The three transactions of `n` launches one batch after another, without any call; gives launches per second.
+/// Measure the three transactions of `n` launches without calls; return launches per second.
 async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
     let (engine, lock, mut folder, dir) = engine(config).await?;
     let failed = |error: EngineError| Failure::failed(error.to_string());
     engine.scan(&mut folder).await.map_err(failed)?;
     let now = engine.clock().now();
-    owe(engine.db(), n, now).await?;
+    add_backlog(engine.db(), n, now).await?;
     let started = Instant::now();
     while engine.intend(now).await.map_err(failed)?.more {}
     let mut finished = 0;
@@ -549,7 +534,7 @@ fn noop_call(now: Timestamp) -> TaskRun {
     }
 }
 
-/// CPU time of this process so far, all threads.
+/// Return the CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(

@@ -1,28 +1,26 @@
-//! The slots of a rule in a calendar of months, for a terminal without colours too.
+//! The slots of a rule in a calendar of months. It needs no colours.
 
 use std::collections::BTreeMap;
 
 use chrono::{Datelike as _, Months as Later, NaiveDate, NaiveDateTime};
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::output::{self, Failure};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::Rule;
 
-/// No line is longer, in characters.
+/// The longest line, in characters.
 const COLUMNS_MAX: usize = 100;
-/// Months beside each other at most.
-const BESIDE_MAX: usize = 3;
-/// Between two months.
+/// The most months in one row.
+const ROW_MONTHS_MAX: usize = 3;
+/// The text between two months.
 const GAP: &str = "   ";
-/// Slots counted for one calendar at most, so that it takes a second or two: those of every second
-/// of a month.
+/// The most slots that one calendar counts: one for each second of a month takes a second or two.
 const SLOTS_MAX: usize = 2_700_000;
 
 const WEEKDAYS: [&str; 7] = ["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"];
 
-/// How many months are asked for.
 #[derive(Args)]
 pub(crate) struct Months {
     /// How many months
@@ -30,7 +28,7 @@ pub(crate) struct Months {
     number: u32,
 }
 
-/// Months with the number of slots on each day.
+/// Consecutive months with the number of slots on each day.
 struct Calendar {
     /// The first day of the first month.
     begin: NaiveDate,
@@ -38,8 +36,17 @@ struct Calendar {
     counts: BTreeMap<NaiveDate, u32>,
 }
 
+/// A day that has slots.
+#[derive(Serialize)]
+pub(crate) struct Day {
+    /// Such as `2026-11-21`, in the rule's zone.
+    date: String,
+    /// The number of slots.
+    count: u32,
+}
+
 impl Months {
-    /// Print `slots`, those of `rule` strictly after `after`, from its month on.
+    /// Print the `slots` of `rule` after `after`, from the month of `after` on.
     pub(crate) fn print(
         &self,
         rule: &Rule,
@@ -49,10 +56,10 @@ impl Months {
     ) -> Result<(), Failure> {
         let calendar = Calendar::of(rule, slots, after, self.number)?;
         if as_json {
-            return output::json_out(&calendar.value());
+            return output::json_out(&calendar.days());
         }
         output::line(&format!(
-            "Slots on the clock of {} after {}",
+            "Slots in {} after {}",
             rule.timezone(),
             rule.local(after).format("%Y-%m-%d %H:%M:%S")
         ))?;
@@ -91,28 +98,31 @@ impl Calendar {
         Ok(calendar)
     }
 
-    /// The first day of a month, counted from 0.
+    /// Return the first day of a month; the first month is 0.
     fn month(&self, number: u32) -> NaiveDate {
         let begin = self.begin.checked_add_months(Later::new(number));
         begin.unwrap_or(NaiveDate::MAX)
     }
 
-    /// The days that have slots.
-    fn value(&self) -> Value {
+    /// Return the days that have slots.
+    fn days(&self) -> Vec<Day> {
         let days = self.counts.iter();
-        days.map(|(date, count)| json!({ "date": date.to_string(), "count": count }))
-            .collect()
+        days.map(|(date, &count)| Day {
+            date: date.to_string(),
+            count,
+        })
+        .collect()
     }
 
     fn legend(&self) -> &'static str {
         match self.counts.values().max() {
             None => "no slots",
-            Some(1) => "* a day with a slot",
-            Some(_) => "* a day with a slot; *2 and more: with that many",
+            Some(1) => "* a day with one slot",
+            Some(_) => "* a day with one slot; *2 a day with two slots, and so on",
         }
     }
 
-    /// What stands after the number of a day.
+    /// Return the mark after the number of a day.
     fn mark(&self, date: NaiveDate) -> String {
         match self.counts.get(&date) {
             None => String::new(),
@@ -121,18 +131,18 @@ impl Calendar {
         }
     }
 
-    /// The months, as many beside each other as there is room for.
+    /// Return the lines of all months, with as many months in a row as fit.
     fn lines(&self) -> Vec<String> {
         let marks = self.counts.keys().map(|&date| self.mark(date).len());
         let cell = 2 + marks.max().unwrap_or(1);
         let width = WEEKDAYS.len() * (cell + 1) - 1;
-        let beside = (COLUMNS_MAX + GAP.len()) / (width + GAP.len());
-        let beside = beside.clamp(1, BESIDE_MAX);
+        let per_row = (COLUMNS_MAX + GAP.len()) / (width + GAP.len());
+        let per_row = per_row.clamp(1, ROW_MONTHS_MAX);
         let mut lines = Vec::new();
         let months: Vec<Vec<String>> = (0..self.months)
             .map(|month| self.month_lines(self.month(month), cell, width))
             .collect();
-        for row in months.chunks(beside) {
+        for row in months.chunks(per_row) {
             lines.push(String::new());
             let height = row.iter().map(Vec::len).max().unwrap_or_default();
             for number in 0..height {
@@ -146,7 +156,7 @@ impl Calendar {
         lines
     }
 
-    /// One month: its name, the weekdays, and its weeks from Monday on.
+    /// Return the lines of one month: its name, the weekdays, and its weeks from Monday.
     fn month_lines(&self, begin: NaiveDate, cell: usize, width: usize) -> Vec<String> {
         let weekdays = WEEKDAYS.map(|weekday| format!("{weekday:cell$}"));
         let mut lines = vec![

@@ -1,9 +1,11 @@
 //! `campanile config`: the configuration.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::Common;
 use crate::config::Config;
@@ -13,8 +15,17 @@ use crate::output::{self, Failure};
 pub(crate) enum ConfigCommand {
     /// Print the default configuration with a comment on every key
     Default,
-    /// Check the configuration and print what is in force
+    /// Check the configuration and print the values that apply
     Check,
+}
+
+/// A configuration.
+#[derive(Serialize)]
+pub(crate) struct ConfigReport {
+    /// The file that was read. Null when there is none.
+    file: Option<PathBuf>,
+    /// Every key with its value.
+    config: Value,
 }
 
 impl ConfigCommand {
@@ -27,15 +38,11 @@ impl ConfigCommand {
                 (config.file, text)
             }
         };
-        if common.json {
-            // The file is TOML; as JSON it is the same tree.
-            let tree: serde_json::Value = toml::from_str(&text).map_err(|error| {
-                Failure::failed(format!("the printed configuration is not TOML: {error}"))
-            })?;
-            output::json_out(&json!({ "file": file, "config": tree }))?;
-        } else {
-            output::line(text.trim_end())?;
-        }
+        let config = toml::from_str(&text).map_err(|error| {
+            Failure::failed(format!("the printed configuration is not TOML: {error}"))
+        })?;
+        let report = ConfigReport { file, config };
+        output::report(&report, text.trim_end(), common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,4 +1,4 @@
-//! `campanile cron`: what a rule comes to, before there is a schedule. Needs no database.
+//! `campanile cron`: try a rule before there is a schedule. Needs no database.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -7,34 +7,34 @@ use clap::Subcommand;
 
 use super::calendar::Months;
 use super::explain;
-use super::rule::{OwnRule, Understood, own_rule_usage};
-use super::slots::{self, Number};
+use super::rule::{ParsedRule, StandaloneRule, standalone_rule_usage};
+use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Failure};
 
 #[derive(Subcommand)]
 pub(crate) enum Cron {
-    /// The next slots of a rule
-    #[command(override_usage = own_rule_usage!("next"))]
+    /// List the next slots of a rule
+    #[command(override_usage = standalone_rule_usage!("next"))]
     Next {
         #[command(flatten)]
-        rule: OwnRule,
+        rule: StandaloneRule,
         #[command(flatten)]
-        number: Number,
+        count: SlotCount,
     },
-    /// A rule in plain English: what it means, its slots, and what clock changes do to them
-    #[command(override_usage = own_rule_usage!("explain"))]
+    /// Explain a rule in plain English: what it means, its slots, and the effect of clock changes
+    #[command(override_usage = standalone_rule_usage!("explain"))]
     Explain {
         #[command(flatten)]
-        rule: OwnRule,
+        rule: StandaloneRule,
         #[command(flatten)]
-        number: Number,
+        count: SlotCount,
     },
-    /// The slots of a rule in a calendar of months
-    #[command(override_usage = own_rule_usage!("calendar"))]
+    /// Show the slots of a rule in a calendar of months
+    #[command(override_usage = standalone_rule_usage!("calendar"))]
     Calendar {
         #[command(flatten)]
-        rule: OwnRule,
+        rule: StandaloneRule,
         #[command(flatten)]
         months: Months,
     },
@@ -43,11 +43,11 @@ pub(crate) enum Cron {
 impl Cron {
     pub fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
-            Cron::Next { rule, number } => next(common, &rule.read()?, &number)?,
-            Cron::Explain { rule, number } => explain::print(&rule.read()?, &number, common.json)?,
+            Cron::Next { rule, count } => next(common, &rule.parse()?, &count)?,
+            Cron::Explain { rule, count } => explain::print(&rule.parse()?, &count, common.json)?,
             Cron::Calendar { rule, months } => {
-                let Understood { rule, from, .. } = rule.read()?;
-                if let Some(when) = slots::without_clock(&rule) {
+                let ParsedRule { rule, from, .. } = rule.parse()?;
+                if let Some(when) = slots::without_slots(&rule) {
                     output::talk(&when);
                 }
                 months.print(&rule, slots::all(&rule, from), from, common.json)?;
@@ -57,19 +57,19 @@ impl Cron {
     }
 }
 
-fn next(common: &Common, understood: &Understood, number: &Number) -> Result<(), Failure> {
-    let Understood { rule, from, .. } = understood;
-    let next = number.of(slots::all(rule, *from));
+fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result<(), Failure> {
+    let ParsedRule { rule, from, .. } = parsed;
+    let next = count.take(slots::all(rule, *from));
     for note in rule.notes() {
         output::talk(&format!("note: {note}"));
     }
-    match slots::without_clock(rule) {
+    match slots::without_slots(rule) {
         Some(when) => output::talk(&when),
         None if next.is_empty() => output::talk(&format!("there is no slot after {from}")),
         None => {}
     }
-    if common.json {
-        return output::json_out(&next);
+    match common.json {
+        true => output::json_out(&next),
+        false => slots::print(rule, &next, &BTreeSet::new()),
     }
-    slots::print(rule, &next, &BTreeSet::new())
 }

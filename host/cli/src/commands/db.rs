@@ -3,18 +3,44 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Failure};
-use campanile_store::Db;
+use crate::output::{self, Failure, Field, Record};
+use campanile_store::{Db, MigrationState};
 
 #[derive(Subcommand)]
 pub(crate) enum DbCommand {
-    /// Bring the tables up to this version, making a SQLite file that is not there
+    /// Bring the tables up to this version; create a SQLite file that does not exist
     Migrate,
-    /// Which steps of the schema the database has
+    /// Show which migrations the database has; exit code 1 when one is missing
     Status,
+}
+
+/// The migrations of a database.
+#[derive(Serialize)]
+pub(crate) struct DbStatus {
+    /// The URL without its password.
+    database: String,
+    /// Whether every migration of this version is applied.
+    current: bool,
+    migrations: Vec<MigrationState>,
+}
+
+impl Record for DbStatus {
+    fn fields() -> Vec<Field<DbStatus>> {
+        ["database", "current"].map(Field::new).into()
+    }
+
+    fn print_details(&self) -> Result<(), Failure> {
+        output::table(&self.migrations)
+    }
+}
+
+impl Record for MigrationState {
+    fn fields() -> Vec<Field<MigrationState>> {
+        ["version", "name", "applied"].map(Field::new).into()
+    }
 }
 
 impl DbCommand {
@@ -24,33 +50,14 @@ impl DbCommand {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
             DbCommand::Status => Db::open(&url).await?,
         };
-        let steps = db.migrations().await?;
+        let migrations = db.migrations().await?;
         crate::close(&db).await;
-        let current = steps.iter().all(|step| step.applied);
-        if common.json {
-            output::json_out(&json!({
-                "database": db.url().to_string(),
-                "current": current,
-                "migrations": steps,
-            }))?;
-        } else {
-            output::line(&db.url().to_string())?;
-            output::table(
-                ["VERSION", "NAME", "APPLIED"],
-                steps.iter().map(|step| {
-                    let applied = if step.applied { "yes" } else { "no" };
-                    [
-                        step.version.to_string(),
-                        step.name.clone(),
-                        applied.to_owned(),
-                    ]
-                }),
-            )?;
-        }
-        Ok(if current {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        let status = DbStatus {
+            database: db.url().to_string(),
+            current: migrations.iter().all(|migration| migration.applied),
+            migrations,
+        };
+        output::show(&status, common.json)?;
+        Ok(output::exit_code(status.current))
     }
 }

@@ -1,88 +1,129 @@
-//! A rule, explained.
+//! `campanile cron explain`: a rule in plain English.
 
 use std::collections::BTreeSet;
 
 use chrono::NaiveDateTime;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::rule::{Understood, is_hashed};
-use super::slots::{self, Number};
+use super::rule::{ParsedRule, is_hashed};
+use super::slots::{self, SlotCount};
 use crate::output::{self, Failure};
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable;
-use campanile_schedule::rule::{Fate, Rule, Touched, WARNED_AHEAD, Warning, tzdata_version};
+use campanile_schedule::rule::{
+    Fate, Rule, RuleKind, Touched, WARNED_AHEAD, Warning, tzdata_version,
+};
 
-/// Local times touched by changes of offset that are told one by one to a person.
+/// The most slots affected by clock changes that are shown to a person.
 const TOUCHED_SHOWN: usize = 20;
 
-/// Say all there is to say about a rule.
-pub(crate) fn print(
-    understood: &Understood,
-    number: &Number,
-    as_json: bool,
-) -> Result<(), Failure> {
-    let Understood { text, rule, from } = understood;
-    let next = number.of(slots::all(rule, *from));
+/// A rule, explained.
+#[derive(Serialize)]
+pub(crate) struct Explanation {
+    kind: RuleKind,
+    expression: String,
+    /// The rule in its canonical form.
+    normal_form: String,
+    /// The same with hashed values resolved.
+    resolved: String,
+    timezone: String,
+    tzdata_version: &'static str,
+    explanation: String,
+    notes: Vec<String>,
+    /// The next slots.
+    next: Vec<Instant>,
+    /// The local times that clock changes affect.
+    touched: Vec<TouchedTime>,
+    warnings: Vec<Warning>,
+}
+
+/// An instant in UTC and in the rule's zone.
+#[derive(Serialize)]
+struct Instant {
+    utc: Timestamp,
+    local: String,
+}
+
+/// A local time, or a range of them, that a clock change affects.
+#[derive(Serialize)]
+struct TouchedTime {
+    /// When the clock changes.
+    change: Timestamp,
+    local: String,
+    local_last: String,
+    /// `moved`, `skipped`, `not_shown`, `once` or `twice`.
+    fate: &'static str,
+    fires_at: Vec<Timestamp>,
+    message: String,
+}
+
+/// Print the explanation of a rule.
+pub(crate) fn print(parsed: &ParsedRule, count: &SlotCount, as_json: bool) -> Result<(), Failure> {
+    let ParsedRule { text, rule, from } = parsed;
+    let next = count.take(slots::all(rule, *from));
     let until = from.plus(WARNED_AHEAD);
-    let touched: Vec<Touched> = rule.touched(*from, until).collect();
-    if as_json {
-        let instants = |&utc: &Timestamp| json!({ "utc": utc, "local": rule.local_text(utc) });
-        return output::json_out(&json!({
-            "kind": text.kind,
-            "expression": text.expression,
-            "normal_form": rule.normal_form(),
-            "resolved": rule.resolved_form(),
-            "timezone": rule.timezone(),
-            "tzdata_version": tzdata_version(),
-            "explanation": rule.explanation(),
-            "notes": rule.notes(),
-            "next": next.iter().map(instants).collect::<Vec<_>>(),
-            "touched": touched.iter().map(|touched| value(rule, touched)).collect::<Vec<_>>(),
-            "warnings": warnings(&rule.warnings(*from)),
-        }));
+    let explanation = Explanation {
+        kind: text.kind,
+        expression: text.expression.clone(),
+        normal_form: rule.normal_form(),
+        resolved: rule.resolved_form(),
+        timezone: rule.timezone().to_string(),
+        tzdata_version: tzdata_version(),
+        explanation: rule.explanation(),
+        notes: rule.notes().to_vec(),
+        next: next
+            .iter()
+            .map(|&utc| Instant {
+                utc,
+                local: rule.local_text(utc),
+            })
+            .collect(),
+        touched: rule
+            .touched(*from, until)
+            .map(|touched| touched_time(rule, &touched))
+            .collect(),
+        warnings: rule.warnings(*from),
+    };
+    match as_json {
+        true => output::json_out(&explanation),
+        false => print_text(&explanation, parsed, &next, until),
     }
-    output::line(&printable(&rule.explanation()))?;
+}
+
+fn print_text(
+    explained: &Explanation,
+    parsed: &ParsedRule,
+    next: &[Timestamp],
+    until: Timestamp,
+) -> Result<(), Failure> {
+    let ParsedRule { rule, from, .. } = parsed;
+    output::line(&explained.explanation)?;
     output::line("")?;
-    for (key, value) in [
-        ("normal form", rule.normal_form()),
-        ("resolved", rule.resolved_form()),
-        (
-            "zone",
-            format!("{} (tzdata {})", rule.timezone(), tzdata_version()),
-        ),
-    ] {
-        if key != "resolved" || is_hashed(rule) {
-            output::line(&format!("{key:12} {value}"))?;
-        }
+    output::line(&format!("normal form  {}", explained.normal_form))?;
+    if is_hashed(rule) {
+        output::line(&format!("resolved     {}", explained.resolved))?;
     }
-    for note in rule.notes() {
-        output::line(&format!("{:12} {}", "note", printable(note)))?;
+    output::line(&format!(
+        "zone         {} (tzdata {})",
+        explained.timezone, explained.tzdata_version
+    ))?;
+    for note in &explained.notes {
+        output::line(&format!("note         {note}"))?;
     }
     output::line("")?;
-    print_next(rule, *from, &next)?;
+    print_next(rule, *from, next)?;
     if !next.is_empty() {
-        print_touched(rule, until, &touched)?;
+        print_touched(rule, until, &explained.touched)?;
     }
-    for warning in rule.warnings(*from) {
+    for warning in &explained.warnings {
         output::line("")?;
-        output::line(&format!("warning: {}", printable(&warning.message)))?;
-        output::line(&format!("   hint: {}", printable(&warning.hint)))?;
+        output::line(&format!("warning: {}", warning.message))?;
+        output::line(&format!("   hint: {}", warning.hint))?;
     }
     Ok(())
 }
 
-/// What the author of a rule may not have meant, as JSON.
-pub(crate) fn warnings(warnings: &[Warning]) -> Vec<Value> {
-    warnings
-        .iter()
-        .map(|warning| {
-            json!({ "kind": warning.kind, "message": warning.message, "hint": warning.hint })
-        })
-        .collect()
-}
-
 fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Failure> {
-    if let Some(when) = slots::without_clock(rule) {
+    if let Some(when) = slots::without_slots(rule) {
         return output::line(&when);
     }
     if next.is_empty() {
@@ -92,25 +133,23 @@ fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Fa
     slots::print(rule, next, &BTreeSet::new())
 }
 
-fn print_touched(rule: &Rule, until: Timestamp, touched: &[Touched]) -> Result<(), Failure> {
+fn print_touched(rule: &Rule, until: Timestamp, touched: &[TouchedTime]) -> Result<(), Failure> {
     output::line("")?;
     let until = rule.local(until).date();
     if touched.is_empty() {
-        return output::line(&format!(
-            "no slot is touched by clock changes until {until}"
-        ));
+        return output::line(&format!("no clock change affects a slot until {until}"));
     }
-    output::line(&format!("touched by clock changes until {until}:"))?;
+    output::line(&format!("slots affected by clock changes until {until}:"))?;
     for touched in touched.iter().take(TOUCHED_SHOWN) {
-        output::line(&rule.touched_text(touched))?;
+        output::line(&touched.message)?;
     }
     match touched.len().saturating_sub(TOUCHED_SHOWN) {
         0 => Ok(()),
-        more => output::line(&format!("and {more} more, all of them with --json")),
+        more => output::line(&format!("and {more} more; --json shows all")),
     }
 }
 
-fn value(rule: &Rule, touched: &Touched) -> Value {
+fn touched_time(rule: &Rule, touched: &Touched) -> TouchedTime {
     let (fate, fires_at) = match touched.fate {
         Fate::Moved { to } => ("moved", vec![to]),
         Fate::Skipped => ("skipped", vec![]),
@@ -118,14 +157,14 @@ fn value(rule: &Rule, touched: &Touched) -> Value {
         Fate::Once { at, .. } => ("once", vec![at]),
         Fate::Twice { first, second } => ("twice", vec![first, second]),
     };
-    json!({
-        "change": touched.change,
-        "local": iso(touched.local),
-        "local_last": iso(touched.local_last),
-        "fate": fate,
-        "fires_at": fires_at,
-        "message": rule.touched_text(touched),
-    })
+    TouchedTime {
+        change: touched.change,
+        local: iso(touched.local),
+        local_last: iso(touched.local_last),
+        fate,
+        fires_at,
+        message: rule.touched_text(touched),
+    }
 }
 
 fn iso(local: NaiveDateTime) -> String {

@@ -1,4 +1,4 @@
-//! `campanile new`: a project of one's own, in the language of one's choice.
+//! `campanile new`: create a project in one of several languages.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure};
@@ -21,14 +21,26 @@ use template::File;
 
 #[derive(Args)]
 pub(crate) struct New {
-    /// What the package is to be called: 1 to 64 letters, digits, `_` or `-`, a letter first
+    /// The name of the package: 1 to 64 letters, digits, `_` or `-`, a letter first
     name: String,
-    /// The language, and in Rust the way
+    /// The language of the project
     #[arg(long, value_enum, value_name = "LANGUAGE", default_value_t)]
     lang: Language,
-    /// The folder to write into, empty or not there yet [default: ./NAME]
+    /// The project's folder: empty, or a new one [default: ./NAME]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
+}
+
+/// The result of `new`.
+#[derive(Serialize)]
+pub(crate) struct NewReport {
+    name: String,
+    language: Language,
+    folder: PathBuf,
+    /// The paths of the files in the folder.
+    files: Vec<String>,
+    /// The next commands.
+    next: Vec<String>,
 }
 
 impl New {
@@ -44,19 +56,23 @@ impl New {
             })?;
         }
         let next = next_steps(&folder, self.lang, &self.name);
+        let report = NewReport {
+            name: self.name,
+            language: self.lang,
+            files: files.into_iter().map(|file| file.path).collect(),
+            folder,
+            next,
+        };
         if common.json {
-            let files: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-            output::json_out(&json!({
-                "name": self.name, "language": self.lang, "folder": folder, "files": files, "next": next,
-            }))?;
+            output::json_out(&report)?;
         } else {
-            let count = files.len();
-            output::line(&format!("{}: {count} files", folder.display()))?;
+            let count = report.files.len();
+            output::line(&format!("{}: {count} files", report.folder.display()))?;
             if self.lang == Language::Go {
-                output::line("Go is documented only: README.md tells the steps")?;
+                output::line("for Go there is only a README.md with the steps")?;
             }
             output::line("\nnext:")?;
-            for step in &next {
+            for step in &report.next {
                 output::line(&format!("  {step}"))?;
             }
         }
@@ -64,17 +80,17 @@ impl New {
     }
 }
 
-/// Refuse what no package or no crate can be called.
+/// Refuse a name that is not valid for a package and a crate.
 fn check_name(name: &str) -> Result<(), Failure> {
-    // A crate's name begins with a letter, and nothing is lost if the others' do as well.
+    // The name of a crate must start with a letter. For simplicity, all languages have that rule.
     if package_name_fault(name).is_none() && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(());
     }
     let hint = "choose 1 to 64 letters, digits, `_` or `-`, a letter first";
-    Err(Failure::refused(format!("{name:?} cannot name a project")).hint(hint))
+    Err(Failure::refused(format!("{name:?} is not a valid project name")).hint(hint))
 }
 
-/// Refuse a folder in which something would be overwritten, or mixed up with what is there.
+/// Refuse a folder that is not empty: its files would be overwritten or mixed with new ones.
 fn check_folder(folder: &Path) -> Result<(), Failure> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -106,13 +122,13 @@ fn write(folder: &Path, file: &File) -> io::Result<()> {
 
 fn set_executable(path: &Path) -> io::Result<()> {
     let mut permissions = fs::metadata(path)?.permissions();
-    // Whoever may read it may run it: the umask has its say.
+    // Each user who may read the file may execute it, so that the umask applies.
     let readable = permissions.mode() & 0o444;
     permissions.set_mode(permissions.mode() | (readable >> 2));
     fs::set_permissions(path, permissions)
 }
 
-/// What to type now: to the folder, then test, build, run once, deploy.
+/// Return the next commands: enter the folder, test, build, run once, deploy.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     let mut steps = vec![format!("cd {}", folder.display())];
     steps.extend(lang.build_steps(name));

@@ -1,46 +1,45 @@
-//! `campanile package`: what the hosts have in their folders, and which version of it is in force.
+//! `campanile package`: the packages in the hosts' folders, and which version of each is active.
 //!
-//! Works on the database directly, also while a host serves it: the host follows within a second.
+//! The commands change the database directly; a host that serves it follows within a second.
 
 mod compare;
-mod shown;
+mod record;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde::Serialize;
 
 use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Failure};
 use campanile_engine::approval::{self, Attribution, PackageError, VersionChange};
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable;
-use campanile_package::requests::list_requests;
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::requests::{Request, list_requests};
 use campanile_store::Tx;
 use campanile_store::packages::{self, PackageRow};
 
 #[derive(Subcommand)]
 pub(crate) enum Package {
-    /// All packages that were ever seen
+    /// List all packages that a host has ever seen
     List,
-    /// One package: what it says of itself, what it is granted, its schedules and its versions
+    /// Show one package: its manifest, its grants, its schedules and its versions
     Show {
-        /// The package's name: that of its file without .wasm
+        /// The package's name: its file name without .wasm
         name: String,
     },
-    /// What changes from one version to another
+    /// Show what changes from one version to another
     Diff(compare::Compare),
-    /// Put the version in force that waits or is kept out, whatever it asks for; it is granted no more than before
-    Approve(OfHeld),
-    /// Keep the version out that waits, until it is approved or other bytes take its place
-    Reject(OfHeld),
-    /// Put a former version in force, and keep the file in the folder out until it is approved or other bytes take its
-    /// place
+    /// Activate the pending version, or one that was rejected; its grants do not change
+    Approve(OfPending),
+    /// Reject the pending version, until it is approved or the file changes
+    Reject(OfPending),
+    /// Activate a former version, and reject the file in the folder until it is approved or changes
     Rollback {
-        /// The package's name: that of its file without .wasm
+        /// The package's name: its file name without .wasm
         name: String,
-        /// The first digits of the former version's digest [default: the one in force before]
+        /// The first digits of the former version's digest [default: the version that was active before]
         #[arg(long, value_name = "DIGEST")]
         to: Option<String>,
         #[command(flatten)]
@@ -48,12 +47,11 @@ pub(crate) enum Package {
     },
 }
 
-/// What is decided about a version that is not in force.
 #[derive(Args)]
-pub(crate) struct OfHeld {
-    /// The package's name: that of its file without .wasm
+pub(crate) struct OfPending {
+    /// The package's name: its file name without .wasm
     name: String,
-    /// Only if it is the version whose digest begins so; to approve without, when another could be meant, is refused
+    /// The first digits of the version's digest; needed to approve when several versions are possible
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     #[command(flatten)]
@@ -63,7 +61,7 @@ pub(crate) struct OfHeld {
 /// Who decides, and why.
 #[derive(Args)]
 pub(crate) struct Note {
-    /// Why, for those who come after you
+    /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     #[command(flatten)]
@@ -79,66 +77,62 @@ impl Note {
     }
 }
 
+/// The result of a decision about a version.
+#[derive(Serialize)]
+pub(crate) struct DecisionReport {
+    package: String,
+    /// `approved`, `rejected` or `rolled_back`.
+    done: &'static str,
+    /// The version that the decision is about.
+    digest: ArtifactDigest,
+    /// The version that was active before.
+    before: ArtifactDigest,
+    /// Whether no live host has the package.
+    missing: bool,
+    /// What the active version requests and is not granted.
+    denied: Vec<Request>,
+    warnings: Vec<String>,
+}
+
 impl Package {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Package::List => {
                 let db = common.open().await?;
                 let rows = packages::list(&mut db.read().await?, None).await?;
-                shown::list(common, rows)?;
+                record::list(common, &rows)?;
             }
             Package::Show { name } => {
                 let db = common.open().await?;
                 let mut tx = db.read().await?;
                 let row = find(&mut tx, &name).await?;
-                shown::show(common, &mut tx, &row).await?;
+                record::show(common, &mut tx, &row).await?;
             }
             Package::Diff(compare) => compare.run(common).await?,
-            Package::Approve(OfHeld { name, digest, note }) => {
+            Package::Approve(OfPending { name, digest, note }) => {
                 let decide = async |tx: &mut Tx, now| {
                     approval::approve(tx, &name, digest.as_deref(), note.order(), now).await
                 };
-                let decided = decide_in(common, decide).await?;
-                let VersionChange { digest, before, .. } = &decided;
-                let said = format!(
-                    "approved {name} {}, in force in place of {}",
-                    digest.short(),
-                    before.short()
-                );
-                tell(common, &name, "approved", &decided, &said)?;
+                decide_version(common, &name, "approved", decide).await?;
             }
-            Package::Reject(OfHeld { name, digest, note }) => {
+            Package::Reject(OfPending { name, digest, note }) => {
                 let decide = async |tx: &mut Tx, now| {
                     approval::reject(tx, &name, digest.as_deref(), note.order(), now).await
                 };
-                let decided = decide_in(common, decide).await?;
-                let VersionChange { digest, before, .. } = &decided;
-                let said = format!(
-                    "rejected {name} {}, {} stays in force",
-                    digest.short(),
-                    before.short()
-                );
-                tell(common, &name, "rejected", &decided, &said)?;
+                decide_version(common, &name, "rejected", decide).await?;
             }
             Package::Rollback { name, to, note } => {
                 let decide = async |tx: &mut Tx, now| {
                     approval::roll_back(tx, &name, to.as_deref(), note.order(), now).await
                 };
-                let decided = decide_in(common, decide).await?;
-                let VersionChange { digest, before, .. } = &decided;
-                let said = format!(
-                    "rolled {name} back to {}, {} is kept out",
-                    digest.short(),
-                    before.short()
-                );
-                tell(common, &name, "rolled_back", &decided, &said)?;
+                decide_version(common, &name, "rolled_back", decide).await?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The package of that name, or the nearest name.
+/// Return the package of that name; the error names the nearest one.
 async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, Failure> {
     match packages::find(tx, name).await? {
         Some(row) => Ok(row),
@@ -146,55 +140,55 @@ async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, Failure> {
     }
 }
 
-async fn decide_in(
+async fn decide_version(
     common: &Common,
+    name: &str,
+    done: &'static str,
     decide: impl AsyncFn(&mut Tx, Timestamp) -> Result<VersionChange, PackageError>,
-) -> Result<VersionChange, Failure> {
+) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.write().await?;
     let decided = decide(&mut tx, clock.now()).await?;
     tx.commit().await?;
-    Ok(decided)
+    let warnings = decided.tasks_missing.iter().map(|(schedule, task)| {
+        format!("the schedule `{schedule}` launches the task `{task}`, which the active version does not have")
+    });
+    let report = DecisionReport {
+        package: name.to_owned(),
+        done,
+        warnings: warnings.collect(),
+        digest: decided.digest,
+        before: decided.before,
+        missing: decided.is_missing,
+        denied: decided.denied,
+    };
+    match common.json {
+        true => output::json_out(&report),
+        false => report.print(),
+    }
 }
 
-fn tell(
-    common: &Common,
-    name: &str,
-    done: &str,
-    decided: &VersionChange,
-    said: &str,
-) -> Result<(), Failure> {
-    let warnings: Vec<String> = decided
-        .tasks_missing
-        .iter()
-        .map(|(schedule, task)| {
-            format!("the schedule `{schedule}` launches the task `{task}`, which the version in force does not have")
-        })
-        .collect();
-    if common.json {
-        return output::json_out(&json!({
-            "package": name,
-            "done": done,
-            "digest": decided.digest,
-            "before": decided.before,
-            "missing": decided.is_missing,
-            "denied": decided.denied,
-            "warnings": warnings,
-        }));
+impl DecisionReport {
+    fn print(&self) -> Result<(), Failure> {
+        let name = &self.package;
+        let (digest, before) = (self.digest.short(), self.before.short());
+        output::line(&match self.done {
+            "approved" => format!("approved {name} {digest}, which replaces {before}"),
+            "rejected" => format!("rejected {name} {digest}, {before} stays active"),
+            _ => format!("rolled {name} back to {digest}, {before} is not active any more"),
+        })?;
+        if !self.denied.is_empty() {
+            output::line(&format!("not granted: {}", list_requests(&self.denied)))?;
+            output::lines_to_add(name, &self.denied)?;
+        }
+        for warning in &self.warnings {
+            output::talk(&format!("warning: {warning}"));
+        }
+        if self.missing {
+            output::talk(&format!(
+                "note: no live host has `{name}`; the decision applies when its file is back"
+            ));
+        }
+        Ok(())
     }
-    output::line(&printable(said))?;
-    if !decided.denied.is_empty() {
-        let denied = list_requests(&decided.denied);
-        output::line(&printable(&format!("stays denied: {denied}")))?;
-        output::lines_to_add(name, &decided.denied)?;
-    }
-    for warning in warnings {
-        output::talk(&printable(&format!("warning: {warning}")));
-    }
-    if decided.is_missing {
-        output::talk(&printable(&format!(
-            "note: `{name}` is in no live host's folder; the decision holds when it is back"
-        )));
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
-//! `campanile plan`: what will run.
+//! `campanile plan`: a forecast of launches.
 
 mod chart;
-mod shown;
+mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,38 +9,39 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::schedule::check;
+use super::schedule::check::{self, RefusedSchedule};
 use super::serve;
 use crate::Common;
 use crate::output::{self, Failure};
 use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
 use campanile_engine::forecast::{Forecast, ForecastRequest, Outage, SystemSnapshot};
 use campanile_engine::schedule_admin;
-use campanile_engine::schedules_file::{Refusal, rehearse};
+use campanile_engine::schedules_file::rehearse;
 use campanile_model::clock::Timestamp;
 use campanile_store::schedules::{self, Schedule};
+use report::PlanReport;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
-/// How far ahead a forecast may go.
+/// The longest forecast.
 const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
-/// Decisions after which a forecast breaks off.
+/// The most decisions of a forecast.
 const ROWS_MAX: usize = 1_000_000;
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// From when on [default: now]
+    /// The start of the forecast [default: now]
     #[arg(long, value_name = "TIME")]
     from: Option<Timestamp>,
-    /// Until when [default: a day later, or a day after the last outage]
+    /// The end of the forecast [default: one day later, or one day after the last outage]
     #[arg(long, value_name = "TIME")]
     to: Option<Timestamp>,
-    /// Only this schedule; the others take their places all the same
+    /// Show only this schedule; the others are simulated too
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
-    /// What if no host lived from the first time to the second? May be given several times
+    /// Simulate an outage of all hosts between two times; can be repeated
     #[arg(long, value_name = "FROM..TO", value_parser = outage)]
     outage: Vec<Outage>,
-    /// What if these were the schedules of the schedules file? Says what would be different, too
+    /// Simulate with this schedules file, and show the differences
     #[arg(long, value_name = "FILE")]
     diff: Option<PathBuf>,
     /// Print every decision
@@ -48,26 +49,26 @@ pub(crate) struct Plan {
     rows: bool,
 }
 
-/// What is asked, and what the answer is.
+/// A question and its answer.
 struct Answer {
-    tower: SystemSnapshot,
+    snapshot: SystemSnapshot,
     left_out: Vec<OmittedSchedule>,
     question: ForecastRequest,
     forecast: Forecast,
-    /// The schedule that is asked for, if one is.
+    /// The one schedule to show.
     name: Option<String>,
     before: Option<Before>,
 }
 
-/// What another file of schedules is held against.
+/// The forecast with the present schedules, to compare with that of a schedules file.
 struct Before {
-    tower: SystemSnapshot,
+    snapshot: SystemSnapshot,
     forecast: Forecast,
-    /// Schedules of the file that would not be taken.
-    refusals: Vec<Refusal>,
+    /// The schedules of the file that would be refused.
+    refused: Vec<RefusedSchedule>,
 }
 
-/// Read `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
+/// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
 fn outage(text: &str) -> Result<Outage, String> {
     let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
     let (from, to) = text.split_once("..").ok_or(fix)?;
@@ -80,12 +81,12 @@ fn outage(text: &str) -> Result<Outage, String> {
         to: read(to)?,
     };
     if outage.to <= outage.from {
-        return Err("it ends before it begins; write the earlier time first".to_owned());
+        return Err("the outage ends before it starts; write the earlier time first".to_owned());
     }
     Ok(outage)
 }
 
-/// A schedule that the file does not have any more.
+/// Return the report of a schedule that the file does not have.
 fn removed(schedule: Schedule) -> OmittedSchedule {
     OmittedSchedule {
         name: schedule.definition.name,
@@ -103,20 +104,21 @@ impl Plan {
         let mut tx = db.read().await?;
         let learned = snapshot::learn(&mut tx).await?;
         if wanted.is_some() {
-            // What a file would change is tried, and not committed. Nobody decides anything between the two readings.
+            // The file is applied without a commit. The lock keeps hosts from deciding between the two reads.
             drop(tx);
             tx = db.write().await?;
             schedules::lock(&mut tx, None, None).await?;
         }
-        let (mut tower, mut left_out) = snapshot::read(&mut tx, &settings, &learned, now).await?;
+        let (mut snapshot, mut left_out) =
+            snapshot::read(&mut tx, &settings, &learned, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {
             let (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
             let changed = snapshot::read(&mut tx, &settings, &learned, now).await?;
-            let tower = std::mem::replace(&mut tower, changed.0);
+            let present = std::mem::replace(&mut snapshot, changed.0);
             left_out = changed.1;
             left_out.extend(diff.removed.into_iter().map(removed));
-            before = Some((tower, refusals));
+            before = Some((present, refusals));
         }
         if let Some(name) = &self.schedule
             && left_out.iter().all(|left_out| left_out.name != *name)
@@ -124,31 +126,32 @@ impl Plan {
             schedule_admin::find(&mut tx, name).await?;
         }
         drop(tx);
-        let before = before.map(|(tower, refusals)| Before {
-            forecast: tower.forecast(&question),
-            tower,
-            refusals,
+        let before = before.map(|(present, refusals)| Before {
+            forecast: present.forecast(&question),
+            snapshot: present,
+            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
         });
-        let answer = Answer {
-            forecast: tower.forecast(&question),
-            tower,
+        let report = PlanReport::new(Answer {
+            forecast: snapshot.forecast(&question),
+            snapshot,
             left_out,
             question,
             name: self.schedule,
             before,
-        };
-        answer.print(self.rows, common.json)?;
-        let refused = answer
-            .before
-            .is_some_and(|before| !before.refusals.is_empty());
-        Ok(ExitCode::from(u8::from(refused)))
+        });
+        match common.json {
+            true => output::json_out(&report)?,
+            false => report.print(self.rows)?,
+        }
+        Ok(output::exit_code(report.refused.is_empty()))
     }
 
     fn question(&self, now: Timestamp) -> Result<ForecastRequest, Failure> {
         let from = self.from.unwrap_or(now);
         if from < now {
-            return Err(Failure::refused(format!("{from} is in the past"))
-                .hint("leave --from out to begin now; what was decided before is in `campanile launch list`"));
+            return Err(Failure::refused(format!("{from} is in the past")).hint(
+                "leave --from out to start now; `campanile launch list` shows past decisions",
+            ));
         }
         let back_at = self.outage.iter().map(|outage| outage.to).max();
         let to = self
@@ -167,16 +170,14 @@ impl Plan {
         for outage in &self.outage {
             if outage.to <= now {
                 return Err(Failure::refused(format!(
-                    "the outage that ends at {} is over already",
+                    "the outage that ends at {} is in the past",
                     outage.to
                 ))
-                .hint(
-                    "what became of it is in `campanile launch list`; give one that ends later",
-                ));
+                .hint("give one that ends later; `campanile launch list` shows past decisions"));
             }
             if outage.to < from || outage.to >= to {
                 return Err(Failure::refused(format!(
-                    "the outage ends at {}, and the plan is from {from} to {to}",
+                    "the outage ends at {}, but the forecast is from {from} to {to}",
                     outage.to
                 ))
                 .hint("give a --from before its end and a --to after it, or leave both out"));
@@ -188,31 +189,5 @@ impl Plan {
             outages: self.outage.clone(),
             rows_max: ROWS_MAX,
         })
-    }
-}
-
-impl Answer {
-    fn print(&self, rows: bool, as_json: bool) -> Result<(), Failure> {
-        if as_json {
-            return output::json_out(&self.shown());
-        }
-        let is_plain = self.question.outages.is_empty() && self.before.is_none();
-        if let Some(before) = &self.before {
-            self.print_changes(before, rows)?;
-        }
-        for back_at in self.question.outages.iter().map(|outage| outage.to) {
-            output::line(&format!("on the record when a host is back at {back_at}:"))?;
-            self.print_rows(|row| row.decided_at == back_at)?;
-            output::line("")?;
-        }
-        if rows && is_plain {
-            self.print_rows(|_| true)?;
-            output::line("")?;
-        }
-        self.print_schedules()?;
-        self.print_skips()?;
-        self.print_starts()?;
-        self.talk();
-        Ok(())
     }
 }

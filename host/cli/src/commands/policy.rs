@@ -1,124 +1,162 @@
-//! Policies as the command line says them.
+//! The options of a schedule's policies.
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::output::Failure;
 use campanile_schedule::policy::{Policies, Policy};
 
-/// Under this the help shows the policies.
-const POLICIES: &str = "Policies";
+/// The heading of the policies in a command's help.
+const HEADING: &str = "Policies";
 
-/// What a schedule says besides its rule. Read by [`Policies::set`], as in files, so all of it is text here.
-#[derive(Args)]
-#[command(next_help_heading = POLICIES)]
-pub(crate) struct PolicyOptions {
-    /// Which missed slots are launched after all: latest, none, earliest, all
-    #[arg(long, value_name = "WORD")]
-    catchup: Option<String>,
-    /// A slot missed by more than this is not caught up, such as 24h
-    #[arg(long, value_name = "SPAN")]
-    catchup_window: Option<String>,
-    /// How many missed slots are caught up at most, the newest, with --catchup all
-    #[arg(long, value_name = "N")]
-    catchup_max: Option<String>,
-    /// The time between launches that are caught up, such as 30s
-    #[arg(long, value_name = "SPAN")]
-    catchup_spread: Option<String>,
-    /// A slot later than this was missed, such as 5m
-    #[arg(long, value_name = "SPAN")]
-    misfire_grace: Option<String>,
-    /// What becomes of a slot while a launch goes on: skip, buffer_one, buffer_all, cancel_other, terminate_other, allow
-    #[arg(long, value_name = "WORD")]
-    overlap: Option<String>,
-    /// How many launches wait at most, with --overlap buffer_all
-    #[arg(long, value_name = "N")]
-    max_buffered: Option<String>,
-    /// Which launch waits, with --overlap buffer_one: first, latest
-    #[arg(long, value_name = "WORD")]
-    keep: Option<String>,
-    /// How many launches go on at the same time at most, with --overlap allow
-    #[arg(long, value_name = "N")]
-    max_concurrent: Option<String>,
-    /// How long a launch may take that was asked to end, with --overlap cancel_other, such as 30s
-    #[arg(long, value_name = "SPAN")]
-    cancel_grace: Option<String>,
-    /// What becomes of a launch whose run was lost: at_least_once runs it again, at_most_once does not
-    #[arg(long, value_name = "WORD")]
-    delivery: Option<String>,
-    /// Each slot fires up to this long after its time, such as 30s
-    #[arg(long, value_name = "SPAN")]
-    jitter: Option<String>,
-    /// No slot before this, such as 2027-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME")]
-    start_at: Option<String>,
-    /// No slot after this
-    #[arg(long, value_name = "TIME")]
-    end_at: Option<String>,
-    /// It ends after so many launches, those by hand not counted
-    #[arg(long, value_name = "N")]
-    max_launches: Option<String>,
-    /// It is paused when so many launches in a row have failed for good
-    #[arg(long, value_name = "N")]
-    pause_on_failure: Option<String>,
+/// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
+pub(crate) struct PolicyOptions(Vec<(Policy, String)>);
+
+/// Return the flag of a policy, the name of its value, and its help.
+fn option(policy: Policy) -> (&'static str, &'static str, &'static str) {
+    match policy {
+        Policy::Catchup => (
+            "catchup",
+            "WORD",
+            "Which missed slots are launched after an outage: latest, none, earliest, all",
+        ),
+        Policy::CatchupWindow => (
+            "catchup-window",
+            "SPAN",
+            "Do not catch up slots that were missed by more than this, such as 24h",
+        ),
+        Policy::CatchupMax => (
+            "catchup-max",
+            "N",
+            "Catch up at most so many missed slots, the newest, with --catchup all",
+        ),
+        Policy::CatchupSpread => (
+            "catchup-spread",
+            "SPAN",
+            "The time between launches that are caught up, such as 30s",
+        ),
+        Policy::MisfireGrace => (
+            "misfire-grace",
+            "SPAN",
+            "A slot that is later than this was missed, such as 5m",
+        ),
+        Policy::Overlap => (
+            "overlap",
+            "WORD",
+            "What to do with a slot while a launch is unfinished: skip, buffer_one, buffer_all, cancel_other, \
+             terminate_other, allow",
+        ),
+        Policy::MaxBuffered => (
+            "max-buffered",
+            "N",
+            "The most launches that wait, with --overlap buffer_all",
+        ),
+        Policy::Keep => (
+            "keep",
+            "WORD",
+            "Which launch waits, with --overlap buffer_one: first, latest",
+        ),
+        Policy::MaxConcurrent => (
+            "max-concurrent",
+            "N",
+            "The most unfinished launches at one time, with --overlap allow",
+        ),
+        Policy::CancelGrace => (
+            "cancel-grace",
+            "SPAN",
+            "How long a cancelled launch may still run, with --overlap cancel_other, such as 30s",
+        ),
+        Policy::Delivery => (
+            "delivery",
+            "WORD",
+            "What to do with a launch whose run was lost: at_least_once runs it again, at_most_once does not",
+        ),
+        Policy::Jitter => (
+            "jitter",
+            "SPAN",
+            "Each slot fires up to this long after its time, such as 30s",
+        ),
+        Policy::StartAt => (
+            "start-at",
+            "TIME",
+            "No slot before this time, such as 2027-01-31T08:00:00Z",
+        ),
+        Policy::EndAt => ("end-at", "TIME", "No slot after this time"),
+        Policy::MaxLaunches => (
+            "max-launches",
+            "N",
+            "End the schedule after so many launches; manual launches do not count",
+        ),
+        Policy::PauseOnFailure => (
+            "pause-on-failure",
+            "N",
+            "Pause the schedule after so many failed launches in a row",
+        ),
+    }
 }
 
-/// Policies that were given, and which.
-pub(crate) struct Given {
+impl Args for PolicyOptions {
+    fn augment_args(command: Command) -> Command {
+        command.args(Policy::ALL.iter().map(|&policy| {
+            let (flag, value_name, help) = option(policy);
+            Arg::new(policy.as_str())
+                .long(flag)
+                .value_name(value_name)
+                .help(help)
+                .help_heading(HEADING)
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        PolicyOptions::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PolicyOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<PolicyOptions, clap::Error> {
+        let given = Policy::ALL.iter().filter_map(|&policy| {
+            let text = matches.get_one::<String>(policy.as_str())?;
+            Some((policy, text.clone()))
+        });
+        Ok(PolicyOptions(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = PolicyOptions::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The policies that were given.
+pub(crate) struct GivenPolicies {
     pub policies: Policies,
-    pub which: Vec<Policy>,
+    pub given: Vec<Policy>,
 }
 
 impl PolicyOptions {
-    fn text(&self, policy: Policy) -> Option<&str> {
-        let text = match policy {
-            Policy::Catchup => &self.catchup,
-            Policy::CatchupWindow => &self.catchup_window,
-            Policy::CatchupMax => &self.catchup_max,
-            Policy::CatchupSpread => &self.catchup_spread,
-            Policy::MisfireGrace => &self.misfire_grace,
-            Policy::Overlap => &self.overlap,
-            Policy::MaxBuffered => &self.max_buffered,
-            Policy::Keep => &self.keep,
-            Policy::MaxConcurrent => &self.max_concurrent,
-            Policy::CancelGrace => &self.cancel_grace,
-            Policy::Delivery => &self.delivery,
-            Policy::Jitter => &self.jitter,
-            Policy::StartAt => &self.start_at,
-            Policy::EndAt => &self.end_at,
-            Policy::MaxLaunches => &self.max_launches,
-            Policy::PauseOnFailure => &self.pause_on_failure,
-        };
-        text.as_deref()
-    }
-
-    /// Read what was given. One word may say two policies, so there may be more of them than flags.
-    pub(crate) fn read(&self) -> Result<Given, Failure> {
-        let mut given = Given {
-            policies: Policies::default(),
-            which: Vec::new(),
-        };
-        for &policy in Policy::ALL {
-            let Some(text) = self.text(policy) else {
-                continue;
-            };
-            let flag = policy.as_str().replace('_', "-");
-            let set = given.policies.set(policy, text);
-            set.map_err(|what| Failure::refused(format!("--{flag} {what}")))?;
-            given.which.push(policy);
+    /// Parse the options. One option can set two policies, so the result may have more of them.
+    pub(crate) fn parse(&self) -> Result<GivenPolicies, Failure> {
+        let mut policies = Policies::default();
+        let mut given = Vec::new();
+        for (policy, text) in &self.0 {
+            policies.set(*policy, text).map_err(|fault| {
+                let (flag, ..) = option(*policy);
+                Failure::refused(format!("--{flag} {fault}"))
+            })?;
+            given.push(*policy);
         }
-        for (policy, _) in given.policies.said() {
-            if !given.which.contains(&policy) {
-                given.which.push(policy);
+        for (policy, _) in policies.said() {
+            if !given.contains(&policy) {
+                given.push(policy);
             }
         }
-        Ok(given)
+        Ok(GivenPolicies { policies, given })
     }
 }
 
-impl Given {
-    /// Make `policies` say what was given; the others stay.
-    pub(crate) fn over(&self, policies: &mut Policies) {
-        for &policy in &self.which {
+impl GivenPolicies {
+    /// Copy the policies that were given to `policies`; the others stay.
+    pub(crate) fn apply_to(&self, policies: &mut Policies) {
+        for &policy in &self.given {
             policies.copy(policy, &self.policies);
         }
     }

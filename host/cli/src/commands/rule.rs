@@ -1,4 +1,4 @@
-//! A rule of time as the command line says it: the same options wherever one is given.
+//! The options that describe a rule. Every command that takes a rule has the same ones.
 
 use clap::{ArgGroup, Args};
 
@@ -9,7 +9,7 @@ use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKin
 
 const SECOND_US: i64 = 1_000_000;
 
-/// What says a rule besides a cron expression.
+/// The options of a rule, except its cron expression.
 #[derive(Args)]
 pub(crate) struct RuleOptions {
     /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
@@ -18,41 +18,41 @@ pub(crate) struct RuleOptions {
     /// One instant, such as 2026-11-21T08:00:00Z
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// The pause between the end of a launch and the next: 10m
+    /// The pause between the end of one launch and the start of the next, such as 10m
     #[arg(long, value_name = "PERIOD")]
     after_completion: Option<String>,
     /// The instant from which periods are counted
     #[arg(long, value_name = "TIME")]
     anchor: Option<Timestamp>,
-    /// The time zone whose clock the rule follows, such as Europe/Paris [default: UTC]
+    /// The rule's time zone, such as Europe/Paris [default: UTC]
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
     /// Which days match when both day fields are restricted: or, and
     #[arg(long, value_name = "WORD", value_parser = DayMatch::read)]
     day_match: Option<DayMatch>,
-    /// What becomes of a time of day that the clock leaves out: shift, skip
+    /// What to do with a local time that a clock change leaves out: shift, skip
     #[arg(long, value_name = "WORD", value_parser = DstGap::read)]
     dst_gap: Option<DstGap>,
-    /// In which pass a time of day fires that the clock shows twice: first, second, both
+    /// When to fire for a local time that occurs twice: first, second, both
     #[arg(long, value_name = "WORD", value_parser = DstFold::read)]
     dst_fold: Option<DstFold>,
-    /// Local times left out, such as 2026-12-25, 12-25, 2026-12-24..2027-01-01 or "* 12 * * *"; may be given again
+    /// Local times to leave out, such as 2026-12-25, 12-25, 2026-12-24..2027-01-01 or "* 12 * * *"; can be repeated
     #[arg(long, value_name = "TIMES")]
     exclude: Vec<String>,
 }
 
 impl RuleOptions {
-    /// The rule, which is `cron` if that is given.
+    /// Return the rule; it is `cron` if that is given.
     pub(crate) fn rule(self, cron: Option<String>) -> Result<RuleText, Failure> {
         let Some((kind, expression)) = self.expression(cron)? else {
             return Err(Failure::refused("exactly one rule is needed"));
         };
         let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
-        self.rest_over(&mut text);
+        self.apply_to(&mut text);
         Ok(text)
     }
 
-    /// The kind of rule that is given, if one is, and its text.
+    /// Return the kind and the text of the rule, if one is given.
     pub(crate) fn expression(
         &self,
         cron: Option<String>,
@@ -80,8 +80,8 @@ impl RuleOptions {
         !self.exclude.is_empty()
     }
 
-    /// Whether anything is given besides the expression.
-    pub(crate) fn has_rest(&self) -> bool {
+    /// Return whether any option besides the expression is given.
+    pub(crate) fn has_choices(&self) -> bool {
         let choices = [
             self.tz.is_some(),
             self.day_match.is_some(),
@@ -91,8 +91,8 @@ impl RuleOptions {
         self.has_anchor() || self.has_exclusions() || choices.contains(&true)
     }
 
-    /// Make `text` say what is given besides the expression; the rest of it stays.
-    pub(crate) fn rest_over(&self, text: &mut RuleText) {
+    /// Copy the options besides the expression to `text`; what is not given stays.
+    pub(crate) fn apply_to(&self, text: &mut RuleText) {
         text.anchor = self.anchor.or(text.anchor);
         if let Some(zone) = &self.tz {
             text.timezone.clone_from(zone);
@@ -100,7 +100,7 @@ impl RuleOptions {
         text.day_match = self.day_match.unwrap_or(text.day_match);
         text.dst_gap = self.dst_gap.unwrap_or(text.dst_gap);
         text.dst_fold = self.dst_fold.unwrap_or(text.dst_fold);
-        if !self.exclude.is_empty() {
+        if self.has_exclusions() {
             text.exclude.clone_from(&self.exclude);
         }
     }
@@ -109,8 +109,8 @@ impl RuleOptions {
 /// A rule that belongs to no schedule.
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["expression", "every", "at", "after_completion"]))]
-pub(crate) struct OwnRule {
-    /// In quotes: five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
+pub(crate) struct StandaloneRule {
+    /// In quotes: five fields (minute hour day-of-month month day-of-week), six with seconds first, or @daily etc.
     expression: Option<String>,
     #[command(flatten)]
     options: RuleOptions,
@@ -119,8 +119,8 @@ pub(crate) struct OwnRule {
     from: Option<Timestamp>,
 }
 
-/// How the arguments of a command with an [`OwnRule`] are shown.
-macro_rules! own_rule_usage {
+/// The usage line of a command with a [`StandaloneRule`].
+macro_rules! standalone_rule_usage {
     ($command:literal) => {
         concat!(
             "campanile cron ",
@@ -131,19 +131,19 @@ macro_rules! own_rule_usage {
         )
     };
 }
-pub(crate) use own_rule_usage;
+pub(crate) use standalone_rule_usage;
 
-/// A rule that was understood, with what was written.
-pub(crate) struct Understood {
+/// A rule with the text that it was parsed from.
+pub(crate) struct ParsedRule {
     pub text: RuleText,
     pub rule: Rule,
-    /// Slots after this instant are asked for.
+    /// The command asks for slots after this instant.
     pub from: Timestamp,
 }
 
-impl OwnRule {
-    /// Read the rule; says so when hashed values are not those of any schedule.
-    pub(crate) fn read(self) -> Result<Understood, Failure> {
+impl StandaloneRule {
+    /// Parse the rule; print a note when it has hashed values, which differ for each schedule.
+    pub(crate) fn parse(self) -> Result<ParsedRule, Failure> {
         let text = self.options.rule(self.expression)?;
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
@@ -154,7 +154,7 @@ impl OwnRule {
             let now = Clock::system().now().micros();
             Timestamp::from_micros(now - now.rem_euclid(SECOND_US))
         };
-        Ok(Understood {
+        Ok(ParsedRule {
             text,
             rule,
             from: self.from.unwrap_or_else(this_second),
@@ -162,7 +162,7 @@ impl OwnRule {
     }
 }
 
-/// Whether some values of the rule are its schedule's own.
+/// Return whether the rule has values that are hashed from its schedule's id.
 pub(crate) fn is_hashed(rule: &Rule) -> bool {
     rule.normal_form() != rule.resolved_form()
 }

@@ -1,39 +1,41 @@
-//! `campanile run`: every attempt to carry a launch out, and what the tasks said.
+//! `campanile run`: the attempts to execute launches, and the logs of their tasks.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::launch::refuse_unknown;
-use crate::Common;
-use crate::output::{self, Failure, cell};
+use crate::output::{self, Failure, Field, Record, optional};
+use crate::{Common, Limit};
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_model::text::{printable_line, printable_lines};
-use campanile_sandbox::{Resource, Share};
+use campanile_sandbox::{LogLine, Resource, Share};
+use campanile_store::FailureKind;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
 
 #[derive(Subcommand)]
 pub(crate) enum Run {
-    /// The newest runs, newest first
+    /// List the newest runs, newest first
     List {
-        /// Only those of this schedule
+        /// List only the runs of this schedule
         #[arg(long, value_name = "NAME")]
         schedule: Option<String>,
-        /// How many at most
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-        limit: i64,
+        #[command(flatten)]
+        limit: Limit,
     },
-    /// One run with every call of its tasks
+    /// Show one run with every call of its tasks
     Show {
         /// The run's id, as `launch list` and `run list` print it
         id: RunId,
     },
-    /// What the tasks of one run logged and printed
+    /// Show what the tasks of one run logged and printed
     Logs {
         /// The run's id, as `launch list` and `run list` print it
         id: RunId,
@@ -42,38 +44,48 @@ pub(crate) enum Run {
 
 /// One run with its calls.
 #[derive(Serialize)]
-struct Detail {
+pub(crate) struct RunDetail {
     #[serde(flatten)]
     run: RunRow,
-    tasks: Vec<Task>,
+    tasks: Vec<TaskCall>,
 }
 
-/// One call, its JSON columns as JSON.
+/// One call of a task.
 #[derive(Serialize)]
-struct Task {
+pub(crate) struct TaskCall {
     task: String,
     attempt: i64,
     succeeded: bool,
-    started_at: campanile_model::clock::Timestamp,
-    finished_at: campanile_model::clock::Timestamp,
-    retry_at: Option<campanile_model::clock::Timestamp>,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    retry_at: Option<Timestamp>,
     output: Option<Value>,
     context: Option<Value>,
-    failure: Option<campanile_store::FailureKind>,
+    failure: Option<FailureKind>,
     message: Option<String>,
     stdout: String,
     stderr: String,
-    logs: Value,
+    logs: Vec<LogLine>,
     wall_ms: f64,
     cpu_ms: f64,
     memory_peak_bytes: i64,
     usage: Vec<Share>,
 }
 
-impl From<TaskRun> for Task {
-    fn from(task: TaskRun) -> Task {
+/// What one call of a task logged and printed.
+#[derive(Serialize)]
+pub(crate) struct TaskLogs {
+    task: String,
+    attempt: i64,
+    logs: Vec<LogLine>,
+    stdout: String,
+    stderr: String,
+}
+
+impl From<TaskRun> for TaskCall {
+    fn from(task: TaskRun) -> TaskCall {
         let json = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Task {
+        TaskCall {
             task: task.task,
             attempt: task.attempt,
             succeeded: task.succeeded,
@@ -86,12 +98,91 @@ impl From<TaskRun> for Task {
             message: task.message,
             stdout: task.stdout,
             stderr: task.stderr,
-            logs: json(task.logs),
+            logs: serde_json::from_str(&task.logs).unwrap_or_default(),
             wall_ms: task.wall_ms,
             cpu_ms: task.cpu_ms,
             memory_peak_bytes: task.memory_peak_bytes,
             usage: shares(&task.usage),
         }
+    }
+}
+
+impl Record for RunRow {
+    fn fields() -> Vec<Field<RunRow>> {
+        vec![
+            Field::new("id"),
+            Field::new("launch_id").only_detail(),
+            Field::new("schedule"),
+            Field::new("scheduled_time"),
+            Field::new("status"),
+            Field::new("is_recovery"),
+            Field::new("package").only_detail(),
+            Field::new("digest").only_detail(),
+            Field::new("schedule_revision").only_detail(),
+            Field::new("grants_hash").only_detail(),
+            Field::new("context_hash").only_detail(),
+            Field::new("host"),
+            Field::new("host_version").only_detail(),
+            Field::new("wasmtime_version").only_detail(),
+            Field::new("tzdata_version").only_detail(),
+            Field::new("started_at"),
+            Field::new("finished_at"),
+            Field::new("retry_at").only_detail(),
+            Field::new("failure").only_detail(),
+            Field::new("message"),
+        ]
+    }
+}
+
+impl Record for RunDetail {
+    fn fields() -> Vec<Field<RunDetail>> {
+        let run = RunRow::fields().into_iter();
+        run.map(|field| field.of(|detail: &RunDetail| &detail.run))
+            .collect()
+    }
+
+    fn print_details(&self) -> Result<(), Failure> {
+        for call in &self.tasks {
+            output::line("")?;
+            output::detail(call)?;
+            for share in call.usage.iter().filter(|share| share.is_close()) {
+                let TaskCall { task, attempt, .. } = call;
+                let advice = close_to_limit(share);
+                output::talk(&format!("warning: {task} (attempt {attempt}): {advice}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Record for TaskCall {
+    fn fields() -> Vec<Field<TaskCall>> {
+        let result = |call: &TaskCall| match call.failure {
+            Some(kind) => kind.to_string(),
+            None => "succeeded".to_owned(),
+        };
+        let memory = |call: &TaskCall| {
+            let bytes = call.memory_peak_bytes.unsigned_abs();
+            ByteSize::b(bytes).to_string()
+        };
+        let usage = |call: &TaskCall| {
+            let lines = call.usage.iter().map(used_of_limit);
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        vec![
+            Field::new("task"),
+            Field::new("attempt"),
+            Field::new("result").text(result),
+            Field::new("started_at"),
+            Field::new("finished_at"),
+            Field::new("retry_at"),
+            Field::new("wall_ms"),
+            Field::new("cpu_ms"),
+            Field::new("memory_peak").text(memory),
+            Field::new("usage").text(usage),
+            Field::new("output").text(|call: &TaskCall| optional(&call.output)),
+            Field::new("message"),
+        ]
     }
 }
 
@@ -101,11 +192,11 @@ impl Run {
         let mut tx = db.read().await?;
         let id = match self {
             Run::List { schedule, limit } => {
-                let rows = runs::list(&mut tx, schedule.as_deref(), limit).await?;
+                let rows = runs::list(&mut tx, schedule.as_deref(), limit.limit).await?;
                 if rows.is_empty() {
                     refuse_unknown(&mut tx, schedule.as_deref()).await?;
                 }
-                list(common, rows)?;
+                output::list(&rows, common.json)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Run::Show { id } | Run::Logs { id } => id,
@@ -115,105 +206,22 @@ impl Run {
                 .hint("`campanile run list` shows the ids"));
         };
         let tasks = task_runs::of_run(&mut tx, id).await?;
+        let tasks = tasks.into_iter().map(TaskCall::from);
         match self {
             Run::Logs { .. } => logs(common, tasks)?,
-            _ => show(common, run, tasks)?,
+            _ => {
+                let tasks = tasks.collect();
+                output::show(&RunDetail { run, tasks }, common.json)?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn list(common: &Common, rows: Vec<RunRow>) -> Result<(), Failure> {
-    if common.json {
-        return output::json_out(&rows);
-    }
-    output::table(
-        [
-            "RUN", "SCHEDULE", "SLOT", "STATE", "RECOVERY", "HOST", "STARTED", "FINISHED",
-            "MESSAGE",
-        ],
-        rows.into_iter().map(|run| {
-            [
-                run.id.to_string(),
-                run.schedule,
-                run.scheduled_time.to_string(),
-                run.status.to_string(),
-                if run.is_recovery { "yes" } else { "no" }.to_owned(),
-                cell(&run.host),
-                run.started_at.to_string(),
-                cell(&run.finished_at),
-                run.message.unwrap_or_default(),
-            ]
-        }),
-    )
-}
-
-fn show(common: &Common, run: RunRow, tasks: Vec<TaskRun>) -> Result<(), Failure> {
-    let tasks: Vec<Task> = tasks.into_iter().map(Task::from).collect();
-    if common.json {
-        return output::json_out(&Detail { run, tasks });
-    }
-    let made_by = made_by(&run);
-    for (key, value) in [
-        ("run", run.id.to_string()),
-        ("launch", run.launch_id.to_string()),
-        ("schedule", run.schedule),
-        ("slot", run.scheduled_time.to_string()),
-        ("status", run.status.to_string()),
-        ("recovery", run.is_recovery.to_string()),
-        ("package", format!("{} {}", run.package, run.digest.short())),
-        ("revision", run.schedule_revision.to_string()),
-        ("grants", cell(&run.grants_hash)),
-        ("context", cell(&run.context_hash)),
-        ("host", cell(&run.host)),
-        ("made by", made_by),
-        ("started", run.started_at.to_string()),
-        ("finished", cell(&run.finished_at)),
-        ("retry at", cell(&run.retry_at)),
-        ("failure", cell(&run.failure)),
-        ("message", cell(&run.message)),
-    ] {
-        output::line(&format!("{key:9} {}", printable_lines(&value)))?;
-    }
-    output::line("")?;
-    for task in &tasks {
-        for share in task.usage.iter().filter(|share| share.is_close()) {
-            let said = format!(
-                "{} (attempt {}): {}",
-                task.task,
-                task.attempt,
-                close_to_limit(share)
-            );
-            output::talk(&format!("warning: {said}"));
-        }
-    }
-    usage(&tasks)?;
-    output::line("")?;
-    output::table(
-        [
-            "TASK", "ATTEMPT", "RESULT", "WALL", "CPU", "MEMORY", "OUTPUT",
-        ],
-        tasks.into_iter().map(|task: Task| {
-            let result = task
-                .failure
-                .map_or("succeeded".to_owned(), |kind| kind.to_string());
-            [
-                task.task,
-                task.attempt.to_string(),
-                result,
-                format!("{:.1} ms", task.wall_ms),
-                format!("{:.1} ms", task.cpu_ms),
-                bytesize::ByteSize::b(task.memory_peak_bytes.unsigned_abs()).to_string(),
-                cell(&task.output.or(task.message.map(Value::String))),
-            ]
-        }),
-    )
-}
-
-/// What is kept of how much a call used: `{"memory":[used, limit], …}`.
+/// Parse the stored usage of a call: `{"memory":[used, limit], …}`.
 fn shares(text: &str) -> Vec<Share> {
-    let kept: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
-    let shares = kept.into_iter().filter_map(|(resource, (used, limit))| {
+    let stored: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
+    let shares = stored.into_iter().filter_map(|(resource, (used, limit))| {
         Some(Share {
             resource: resource.parse().ok()?,
             used,
@@ -223,23 +231,25 @@ fn shares(text: &str) -> Vec<Share> {
     shares.collect()
 }
 
-/// `memory: 60 MiB of 64 MiB (94 %)`, and what to do.
+/// Return `memory: 60 MiB of 64 MiB (94 %)` and how to raise the limit.
 pub(crate) fn close_to_limit(share: &Share) -> String {
-    format!(
-        "{}: {} of {} ({}); to give more, {}",
-        share.resource,
-        amount(share.resource, share.used),
-        amount(share.resource, share.limit),
-        percent(share),
-        share.resource.raise(),
-    )
+    let usage = used_of_limit(share);
+    format!("{usage}; to give more, {}", share.resource.raise())
 }
 
-fn percent(share: &Share) -> String {
-    match share.limit {
+/// Return `memory: 60 MiB of 64 MiB (94 %)`.
+fn used_of_limit(share: &Share) -> String {
+    let Share {
+        resource,
+        used,
+        limit,
+    } = *share;
+    let percent = match limit {
         0 => "all".to_owned(),
-        limit => format!("{} %", u128::from(share.used) * 100 / u128::from(limit)),
-    }
+        limit => format!("{} %", u128::from(used) * 100 / u128::from(limit)),
+    };
+    let (used, limit) = (amount(resource, used), amount(resource, limit));
+    format!("{resource}: {used} of {limit} ({percent})")
 }
 
 fn amount(resource: Resource, amount: u64) -> String {
@@ -259,62 +269,32 @@ fn amount(resource: Resource, amount: u64) -> String {
         | Resource::HttpResponse
         | Resource::Keyvalue
         | Resource::KeyvalueValue
-        | Resource::HostCall => bytesize::ByteSize::b(amount).display().iec().to_string(),
+        | Resource::HostCall => ByteSize::b(amount).display().iec().to_string(),
     }
 }
 
-/// How much each call used of what is limited.
-fn usage(tasks: &[Task]) -> Result<(), Failure> {
-    let rows = tasks.iter().flat_map(|task| {
-        task.usage.iter().map(|share| {
-            [
-                task.task.clone(),
-                task.attempt.to_string(),
-                share.resource.to_string(),
-                amount(share.resource, share.used),
-                amount(share.resource, share.limit),
-                percent(share),
-            ]
+fn logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Failure> {
+    let tasks: Vec<TaskLogs> = tasks
+        .map(|call| TaskLogs {
+            task: call.task,
+            attempt: call.attempt,
+            logs: call.logs,
+            stdout: call.stdout,
+            stderr: call.stderr,
         })
-    });
-    let columns = ["TASK", "ATTEMPT", "RESOURCE", "USED", "LIMIT", "SHARE"];
-    output::table(columns, rows)
-}
-
-/// The versions of what carried a run out.
-pub(crate) fn made_by(run: &RunRow) -> String {
-    format!(
-        "campanile {}, wasmtime {}, tzdata {}",
-        cell(&run.host_version),
-        cell(&run.wasmtime_version),
-        cell(&run.tzdata_version)
-    )
-}
-
-fn logs(common: &Common, tasks: Vec<TaskRun>) -> Result<(), Failure> {
-    let tasks: Vec<Task> = tasks.into_iter().map(Task::from).collect();
+        .collect();
     if common.json {
-        let said: Vec<Value> = tasks
-            .into_iter()
-            .map(|task| {
-                serde_json::json!({
-                    "task": task.task, "attempt": task.attempt,
-                    "logs": task.logs, "stdout": task.stdout, "stderr": task.stderr,
-                })
-            })
-            .collect();
-        return output::json_out(&said);
+        return output::json_out(&tasks);
     }
     for task in tasks {
         output::line(&format!("== {} (attempt {})", task.task, task.attempt))?;
-        for entry in task.logs.as_array().into_iter().flatten() {
-            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-            let said = format!("{} {:5} {}", text("at"), text("level"), text("message"));
-            output::line(&printable_lines(&said))?;
+        for entry in &task.logs {
+            let message = printable_lines(&entry.message);
+            output::line(&format!("{} {:5} {message}", entry.at, entry.level))?;
         }
         for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
-            for said in text.lines() {
-                output::line(&format!("{stream}: {}", printable_line(said)))?;
+            for text in text.lines() {
+                output::line(&format!("{stream}: {}", printable_line(text)))?;
             }
         }
     }

@@ -1,40 +1,41 @@
-//! `campanile schedule`: say when packages are launched.
+//! `campanile schedule`: define when packages are launched.
 //!
-//! Works on the database directly, also while a host serves it: the host notices within a second.
+//! The commands change the database directly; a host that serves it notices within a second.
 
 mod backfill;
 pub(crate) mod check;
 mod edit;
 mod import;
-mod shown;
+mod record;
 mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::calendar::Months;
-use super::explain;
 use super::policy::PolicyOptions;
 use super::rule::RuleOptions;
-use super::slots::{self, Number};
+use super::slots::{self, SlotCount};
 use crate::Common;
-use crate::output::{self, Failure, cell};
+use crate::output::{self, Failure};
 use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Triggered, Wanted};
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable;
+use campanile_model::ids::LaunchId;
 use campanile_schedule::policy::{Overlap, Turn};
-use campanile_schedule::rule::Rule;
+use campanile_schedule::rule::{Rule, Warning};
 use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Decision, Origin, Tx};
+use record::{NewSchedule, ScheduleDetail, ScheduleRecord};
 
-/// Launches shown with a schedule.
+/// The number of launches that are shown with a schedule.
 const LAUNCHES_SHOWN: i64 = 10;
 
-/// How the arguments of `add` are shown.
+/// The usage line of `add`.
 const ADD_USAGE: &str = "campanile schedule add [OPTIONS] --package <PACKAGE> <NAME>
            <--cron <EXPRESSION>|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>";
 
@@ -43,75 +44,75 @@ pub(crate) enum Schedule {
     /// Add a schedule
     #[command(override_usage = ADD_USAGE)]
     Add(Box<Add>),
-    /// Change what is given of a schedule; what runs or waits keeps what it was decided with
+    /// Change the given parts of a schedule; unfinished launches keep the revision they were decided with
     Edit(Box<edit::Edit>),
-    /// Call a schedule something else; it keeps its slots and its launches
+    /// Rename a schedule; it keeps its slots and its launches
     Rename(edit::Rename),
-    /// Take one slot out of a schedule, or put it back
+    /// Skip one future slot of a schedule, or restore it
     Skip(edit::Skip),
-    /// All schedules
+    /// List all schedules
     List,
-    /// One schedule with its newest launches
+    /// Show one schedule with its newest launches
     Show {
         /// The schedule's name
         name: String,
     },
-    /// The next slots of a schedule
+    /// List the next slots of a schedule
     Next(Next),
-    /// Decide no more slots until it is resumed; what runs, runs on
+    /// Pause a schedule: no slot is decided until it is resumed, unfinished launches continue
     Pause {
         /// The schedule's name
         name: String,
-        /// Why, for those who come after you
+        /// Why, for the record
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
-        /// When it resumes by itself, such as 2027-01-31T08:00:00Z
+        /// Resume by itself at this time, such as 2027-01-31T08:00:00Z
         #[arg(long, value_name = "TIME")]
         until: Option<Timestamp>,
         #[command(flatten)]
         by: By,
     },
-    /// Decide slots again, from now on
+    /// Resume a paused schedule from now on
     Resume {
         /// The schedule's name
         name: String,
-        /// Decide the slots of the pause like others that were missed, by the schedule's catch-up policy
+        /// Apply the schedule's catch-up policy to the slots of the pause
         #[arg(long)]
         catch_up: bool,
         #[command(flatten)]
         by: By,
     },
-    /// End a schedule for good; its launches stay on the record
+    /// Remove a schedule; its launches stay on record
     Remove {
         /// The schedule's name
         name: String,
     },
-    /// Launch a schedule now, besides its slots
+    /// Launch a schedule now, in addition to its slots
     Trigger {
         /// The schedule's name
         name: String,
-        /// Context laid over the schedule's: a JSON object, or @FILE
+        /// Context merged over the schedule's: a JSON object, or @FILE
         #[arg(long, value_name = "JSON|@FILE")]
         context: Option<String>,
-        /// What becomes of it while another launch goes on, instead of what the schedule says
+        /// The overlap policy of this launch [default: the schedule's]
         #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
         overlap: Option<Overlap>,
     },
-    /// Launch the slots of a time that is past, and follow that until it is done
+    /// Launch the slots of a past time span, and follow the progress until all have ended
     Backfill(Box<backfill::Request>),
-    /// Why a slot was launched or not, and what became of it
+    /// Explain why a slot was launched or not, and how it ended
     Why(why::Why),
-    /// Read a schedules file and show what it would change; exit code 1 when one of its schedules would be refused
+    /// Show what a schedules file would change; exit code 1 when one of its schedules would be refused
     Check(check::Check),
-    /// Make schedules of a crontab
+    /// Import schedules from a crontab
     #[command(subcommand)]
     Import(import::Import),
 }
 
-/// Who does it.
+/// The person who gives a command.
 #[derive(Args)]
 pub(crate) struct By {
-    /// Who does it, for the record
+    /// Your name, for the record
     #[arg(
         long,
         env = "USER",
@@ -126,8 +127,8 @@ pub(crate) struct Next {
     /// The schedule's name
     name: String,
     #[command(flatten)]
-    number: Number,
-    /// Show them in a calendar of months
+    count: SlotCount,
+    /// Show the slots in a calendar of months
     #[arg(long, conflicts_with = "n")]
     calendar: bool,
     #[command(flatten)]
@@ -137,24 +138,43 @@ pub(crate) struct Next {
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at", "after_completion"]))]
 pub(crate) struct Add {
-    /// Its name, of your choice
+    /// The name of the new schedule
     name: String,
-    /// The package to launch: the name of its file without .wasm
+    /// The package to launch: its file name without .wasm
     #[arg(long)]
     package: String,
-    /// One task with those it depends on, instead of the whole package
+    /// Run only this task and the tasks it depends on
     #[arg(long)]
     task: Option<String>,
-    /// Five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
+    /// Five fields (minute hour day-of-month month day-of-week), six with seconds first, or @daily etc.
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
     #[command(flatten)]
     rule: RuleOptions,
-    /// Context for the tasks: a JSON object, or @FILE
+    /// The context of the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
     #[command(flatten)]
     policies: PolicyOptions,
+}
+
+/// The result of a command that changes a schedule.
+#[derive(Serialize)]
+pub(crate) struct ChangeReport<'a> {
+    schedule: &'a str,
+    /// `paused`, `resumed` or `removed`.
+    done: &'static str,
+}
+
+/// The result of `schedule trigger`.
+#[derive(Serialize)]
+pub(crate) struct TriggerReport<'a> {
+    schedule: &'a str,
+    launch: LaunchId,
+    scheduled_time: Timestamp,
+    decision: Decision,
+    /// The unfinished launch because of which this one is skipped.
+    overlaps: Option<LaunchId>,
 }
 
 /// Read a context given as JSON or as `@FILE`.
@@ -181,7 +201,7 @@ pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
 
 impl Add {
     fn wanted(self) -> Result<Wanted, Failure> {
-        let policies = self.policies.read()?.policies;
+        let policies = self.policies.parse()?.policies;
         Ok(Wanted {
             name: self.name,
             package: self.package,
@@ -259,30 +279,31 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     .await?;
     let mut tx = db.read().await?;
     let row = schedule_admin::find(&mut tx, &wanted.name).await?;
-    let rule = shown::rule(&row)?;
+    let rule = record::rule(&row)?;
     let mut warnings = rule.warnings(now);
-    warnings.extend(shown::crowd(&mut tx, &row).await?);
+    warnings.extend(record::herd_warning(&mut tx, &row).await?);
+    let added = NewSchedule {
+        schedule: ScheduleRecord::new(&row),
+        notes: rule.notes().to_vec(),
+        warnings,
+    };
     if common.json {
-        let mut value = shown::value(&row);
-        value["notes"] = json!(rule.notes());
-        value["warnings"] = json!(explain::warnings(&warnings));
-        return output::json_out(&value);
+        return output::json_out(&added);
     }
     output::line(&format!(
-        "added {}: {}, next at {}",
-        row.definition.name,
-        shown::rule_text(&row),
-        cell(&row.state.next_slot)
+        "added {}: {}, {}",
+        wanted.name,
+        added.schedule.rule_text,
+        added.schedule.next_text()
     ))?;
-    if let Some(when) = slots::without_clock(&rule) {
+    if let Some(when) = slots::without_slots(&rule) {
         output::talk(&when);
     }
-    for note in rule.notes() {
-        output::talk(&format!("note: {}", printable(note)));
+    for note in added.notes {
+        output::talk(&format!("note: {note}"));
     }
-    for warning in warnings {
-        let text = format!("warning: {}; {}", warning.message, warning.hint);
-        output::talk(&printable(&text));
+    for Warning { message, hint, .. } in added.warnings {
+        output::talk(&format!("warning: {message}; {hint}"));
     }
     Ok(())
 }
@@ -290,16 +311,17 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
 async fn change(
     common: &Common,
     name: &str,
-    done: &str,
+    done: &'static str,
     order: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
 ) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
     schedule_admin::change(&db, async |tx| order(tx, now).await).await?;
-    if common.json {
-        return output::json_out(&json!({ "schedule": name, "done": done }));
-    }
-    output::line(&format!("{done} {name}"))
+    let report = ChangeReport {
+        schedule: name,
+        done,
+    };
+    output::report(&report, &format!("{done} {name}"), common.json)
 }
 
 async fn trigger(
@@ -319,131 +341,91 @@ async fn trigger(
         schedule_admin::trigger(tx, name, trigger, now).await
     })
     .await?;
-    let (decision, overlaps) = match turn {
-        Turn::Now => (Decision::Launched, None),
-        Turn::Later => (Decision::Queued, None),
-        Turn::Never(other) => (Decision::Skipped, Some(other)),
+    let (decision, overlaps, text) = match turn {
+        Turn::Now => (
+            Decision::Launched,
+            None,
+            format!("triggered {name}: launch {launch}"),
+        ),
+        Turn::Later => (
+            Decision::Queued,
+            None,
+            format!("triggered {name}: launch {launch} is queued behind an unfinished launch"),
+        ),
+        Turn::Never(other) => (
+            Decision::Skipped,
+            Some(other),
+            format!("skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"),
+        ),
     };
-    if common.json {
-        output::json_out(&json!({
-            "schedule": name,
-            "launch": launch,
-            "scheduled_time": now,
-            "decision": decision,
-            "overlaps": overlaps,
-        }))?;
-    } else {
-        output::line(&match turn {
-            Turn::Now => format!("triggered {name}: launch {launch}"),
-            Turn::Later => format!("triggered {name}: launch {launch}, when it is its turn"),
-            Turn::Never(other) => {
-                format!(
-                    "skipped {name}: launch {launch} would overlap launch {other}, which is not over"
-                )
-            }
-        })?;
-    }
+    let report = TriggerReport {
+        schedule: name,
+        launch,
+        scheduled_time: now,
+        decision,
+        overlaps,
+    };
+    output::report(&report, &text, common.json)?;
     if overlaps.is_some() {
         output::talk(
-            "hint: `--overlap allow` launches it all the same, `--overlap buffer_all` lets it wait",
+            "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
         );
-        return Ok(ExitCode::FAILURE);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::exit_code(overlaps.is_none()))
 }
 
 async fn list(common: &Common) -> Result<(), Failure> {
     let db = common.open().await?;
     let mut tx = db.read().await?;
     let rows = schedules::list(&mut tx, None, None).await?;
-    if common.json {
-        return output::json_out(&rows.iter().map(shown::value).collect::<Vec<_>>());
-    }
-    output::table(
-        [
-            "SCHEDULE", "PACKAGE", "TASK", "RULE", "ZONE", "FROM", "STATE", "NEXT",
-        ],
-        rows.into_iter().map(|row| {
-            let rule = shown::rule_text(&row);
-            let state = shown::state(&row).to_owned();
-            [
-                row.definition.name,
-                row.definition.package,
-                cell(&row.definition.task),
-                rule,
-                row.definition.rule.timezone,
-                row.state.origin.to_string(),
-                state,
-                cell(&row.state.next_slot),
-            ]
-        }),
-    )
+    let records: Vec<ScheduleRecord> = rows.iter().map(ScheduleRecord::new).collect();
+    output::list(&records, common.json)
 }
 
 async fn show(common: &Common, name: &str) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let row = schedule_admin::find(&mut tx, name).await?;
-    let newest = launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?;
-    if common.json {
-        let mut value = shown::value(&row);
-        // A rule that this version cannot read is shown as it is stored.
-        let rule = shown::rule(&row).ok();
-        value["explanation"] = json!(rule.as_ref().map(Rule::explanation));
-        value["notes"] = json!(rule.as_ref().map_or(&[][..], Rule::notes));
-        let warnings = rule.map_or_else(Vec::new, |rule| rule.warnings(clock.now()));
-        value["warnings"] = json!(explain::warnings(&warnings));
-        let late = common.config()?.late;
-        let policies = shown::policies(&row).ok();
-        let in_force = policies.map(|policies| shown::in_force(&policies, &late.defaults()));
-        value["policies_in_force"] = json!(in_force);
-        value["launches"] = json!(newest);
-        return output::json_out(&value);
-    }
-    let rows = shown::rows(&row);
-    let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    for (key, value) in rows {
-        let key = key.replace('_', " ");
-        output::line(&format!("{key:width$} {}", printable(&value)))?;
-    }
-    output::line("")?;
-    output::table(
-        ["SLOT", "STATUS", "REASON", "MESSAGE"],
-        newest.into_iter().map(|launch| {
-            [
-                launch.slots_text(&launch.scheduled_local),
-                launch.status.to_string(),
-                cell(&launch.reason),
-                launch.message.unwrap_or_default(),
-            ]
-        }),
-    )
+    // A rule that this version cannot read is shown as it is stored.
+    let rule = record::rule(&row).ok();
+    let policies = record::policies(&row).ok();
+    let defaults = common.config()?.late.defaults();
+    let detail = ScheduleDetail {
+        schedule: ScheduleRecord::new(&row),
+        explanation: rule.as_ref().map(Rule::explanation),
+        notes: rule
+            .as_ref()
+            .map_or_else(Vec::new, |rule| rule.notes().to_vec()),
+        warnings: rule.map_or_else(Vec::new, |rule| rule.warnings(clock.now())),
+        effective_policies: policies
+            .map(|policies| record::effective_policies(&policies, &defaults)),
+        launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
+    };
+    output::show(&detail, common.json)
 }
 
 async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
-    let Next { name, number, .. } = command;
+    let Next { name, count, .. } = command;
     let (db, clock) = common.open_with_clock().await?;
-    let mut tx = db.read().await?;
-    let row = schedule_admin::find(&mut tx, name).await?;
-    drop(tx);
-    let rule = shown::rule(&row)?;
-    let policies = shown::policies(&row).unwrap_or_default();
-    let skips = shown::skips(&row);
+    let row = schedule_admin::find(&mut db.read().await?, name).await?;
+    let rule = record::rule(&row)?;
+    let policies = record::policies(&row).unwrap_or_default();
+    let skips = record::skips(&row);
     let after = row.state.cursor_at.max(clock.now());
-    let slots = shown::slots(&row, &rule, &policies, after);
-    let rings = |slot: &Timestamp| !skips.contains(slot);
+    let slots = record::slots(&row, &rule, &policies, after);
+    let is_kept = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
-        let ringing = slots.filter(rings);
-        command.months.print(&rule, ringing, after, common.json)?;
+        let kept = slots.filter(is_kept);
+        command.months.print(&rule, kept, after, common.json)?;
     } else if common.json {
-        return output::json_out(&number.of(slots.filter(rings)));
+        output::json_out(&count.take(slots.filter(is_kept)))?;
     } else {
-        slots::print(&rule, &number.of(slots), &skips)?;
+        slots::print(&rule, &count.take(slots), &skips)?;
     }
     if common.json {
         return Ok(());
     }
-    if let Some(when) = slots::without_clock(&rule) {
+    if let Some(when) = slots::without_slots(&rule) {
         output::talk(&match row.state.next_slot {
             Some(slot) => format!("{when}; its next slot is {slot}"),
             None => when,
@@ -451,7 +433,7 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
     }
     if !row.state.enabled {
         output::talk(&format!(
-            "`{name}` is paused: it will not ring until it is resumed"
+            "`{name}` is paused: it does not launch until it is resumed"
         ));
     }
     Ok(())

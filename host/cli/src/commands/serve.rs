@@ -1,4 +1,4 @@
-//! `campanile serve`: put a host together, and serve until told to stop.
+//! `campanile serve`: start a host, and serve until a signal stops it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,22 +21,22 @@ use campanile_package::{HostRules, Packages, PluginsFolder};
 use campanile_sandbox::Sandbox;
 use campanile_store::{Db, DbError};
 
-/// The first pause between two tries to reach the database, and the longest.
-const TRY_AGAIN_FIRST: Duration = Duration::from_millis(250);
-const TRY_AGAIN_LONGEST: Duration = Duration::from_secs(5);
+/// The first and the longest pause between two attempts to open the database.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(250);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The folder whose .wasm files are the packages [default: plugins]
+    /// The folder with the packages' .wasm files [default: plugins]
     #[arg(long, value_name = "DIR")]
     plugins: Option<PathBuf>,
-    /// The name under which this host keeps its place after a restart [default: the machine's]
+    /// The name of this host; it must stay the same after a restart [default: the machine's name]
     #[arg(long)]
     name: Option<String>,
     /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
     #[arg(long, value_name = "SPAN", value_parser = text::duration)]
     wait: Option<Duration>,
-    /// How log lines look on stderr
+    /// The format of log lines on stderr
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 }
@@ -52,7 +52,7 @@ impl Serve {
         })?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
-        // What can be refused without the database is refused before it is touched.
+        // Refuse a wrong configuration before the database is opened.
         let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
             .map_err(|error| Failure::failed(error.to_string()))?;
         let sandbox = Arc::new(sandbox);
@@ -65,7 +65,7 @@ impl Serve {
             config.watch.rescan,
         );
         let db = tokio::select! {
-            db = reach(&config, &clock) => db?,
+            db = open_database(&config, &clock) => db?,
             _ = stopping.wait_for(|now| *now) => {
                 tracing::info!("stopped before the database answered");
                 return Ok(ExitCode::SUCCESS);
@@ -89,7 +89,7 @@ impl Serve {
     }
 }
 
-/// What packages are read against.
+/// Return the rules of this host for packages.
 pub(crate) fn rules(config: &Config) -> HostRules {
     HostRules {
         limits: config.limits.clone(),
@@ -100,7 +100,7 @@ pub(crate) fn rules(config: &Config) -> HostRules {
     }
 }
 
-/// What the engine needs to know of the configuration.
+/// Return the settings of the engine.
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         runs_max: config.host.runs_max as usize,
@@ -119,10 +119,10 @@ pub(crate) fn settings(config: &Config) -> Settings {
     }
 }
 
-/// Open the database, waiting for one that does not answer yet for as long as the configuration says.
-async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
+/// Open the database; wait for it as long as the configuration allows.
+async fn open_database(config: &Config, clock: &Clock) -> Result<Db, Failure> {
     let give_up_at = clock.now().plus(config.host.wait);
-    let mut pause = TRY_AGAIN_FIRST;
+    let mut pause = RETRY_PAUSE_MIN;
     loop {
         let error = match Db::open_and_migrate(&config.database).await {
             Ok(db) => return Ok(db),
@@ -133,15 +133,15 @@ async fn reach(config: &Config, clock: &Clock) -> Result<Db, Failure> {
             return Err(error.into());
         }
         tracing::warn!(
-            "{error}; trying again in {:.1} s, and giving up at {give_up_at}",
+            "{error}; trying again in {:.1} s, giving up at {give_up_at}",
             pause.as_secs_f64()
         );
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(TRY_AGAIN_LONGEST);
+        pause = (pause * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
-/// Says true when Ctrl-C or SIGTERM comes; a second one ends the process at once.
+/// Return a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
     let listen = |kind| {
         signal(kind)
@@ -158,11 +158,11 @@ fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
             }
             if stop.send_replace(true) {
                 tracing::warn!(
-                    "told to stop twice: stopping without draining; what runs is recovered by the next host"
+                    "second stop signal: exiting without draining; the next host recovers the unfinished runs"
                 );
                 std::process::exit(1);
             }
-            tracing::info!("stopping: no new launches, waiting for what runs");
+            tracing::info!("stopping: no new launches; waiting for the unfinished runs");
         }
     });
     Ok(stopping)

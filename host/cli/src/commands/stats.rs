@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Failure};
-use campanile_engine::audit;
+use crate::output::{self, Failure, Field, Record};
+use campanile_engine::audit::{self, Health, Lag, Statistics};
 use campanile_model::text;
 
 #[derive(Args)]
@@ -17,51 +17,46 @@ pub(crate) struct Stats {
     since: Duration,
 }
 
+impl Record for Statistics {
+    fn fields() -> Vec<Field<Statistics>> {
+        let counts = [
+            "since",
+            "launches",
+            "succeeded",
+            "failed",
+            "cancelled",
+            "unknown",
+            "abandoned",
+            "unfinished",
+            "skipped",
+            "recovered",
+            "recovery_attempts",
+            "recovery_successes",
+            "recovery_failures",
+        ];
+        let rate = |statistics: &Statistics| {
+            let rate = statistics.success_rate;
+            rate.map_or_else(String::new, |rate| format!("{:.2} %", rate * 100.0))
+        };
+        let rest = [
+            Field::new("success_rate").text(rate),
+            Field::new("lag_ms").text(|statistics: &Statistics| lag_text(&statistics.lag_ms)),
+        ];
+        counts.into_iter().map(Field::new).chain(rest).collect()
+    }
+}
+
+/// Return the percentiles of a lag in milliseconds.
+pub(crate) fn lag_text(lag: &Lag) -> String {
+    format!("p50 {:.1}, p99 {:.1}, max {:.1}", lag.p50, lag.p99, lag.max)
+}
+
 impl Stats {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let (db, clock) = common.open_with_clock().await?;
         let mut tx = db.read().await?;
         let statistics = audit::statistics(&mut tx, clock.now().minus(self.since)).await?;
-        if common.json {
-            output::json_out(&statistics)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let counts = statistics.counts;
-        let lag = statistics.lag_ms;
-        for (key, value) in [
-            ("since", statistics.since.to_string()),
-            ("launches", counts.launches.to_string()),
-            ("succeeded", counts.succeeded.to_string()),
-            ("failed", counts.failed.to_string()),
-            ("abandoned", counts.abandoned.to_string()),
-            ("unfinished", counts.unfinished.to_string()),
-            ("skipped slots", counts.skipped.to_string()),
-            (
-                "success rate",
-                statistics
-                    .success_rate
-                    .map_or("-".to_owned(), |rate| format!("{:.2} %", rate * 100.0)),
-            ),
-            (
-                "recovered",
-                format!(
-                    "{} ({} attempts, {} succeeded, {} failed)",
-                    counts.recovered,
-                    counts.recovery_attempts,
-                    counts.recovery_successes,
-                    counts.recovery_failures
-                ),
-            ),
-            (
-                "lag",
-                format!(
-                    "p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
-                    lag.p50, lag.p99, lag.max
-                ),
-            ),
-        ] {
-            output::line(&format!("{key:13} {value}"))?;
-        }
+        output::show(&statistics, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -74,23 +69,17 @@ impl HealthCommand {
         let (db, clock) = common.open_with_clock().await?;
         let mut tx = db.read().await?;
         let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
-        if common.json {
-            output::json_out(&health)?;
-        } else {
-            if health.healthy {
-                output::line("healthy")?;
-            }
-            for issue in &health.issues {
-                output::line(issue)?;
-            }
-            for note in &health.notes {
-                output::line(&format!("note: {note}"))?;
-            }
-        }
-        Ok(if health.healthy {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        output::report(&health, &text(&health), common.json)?;
+        Ok(output::exit_code(health.healthy))
     }
+}
+
+fn text(health: &Health) -> String {
+    let verdict = health.healthy.then(|| "healthy".to_owned());
+    let notes = health.notes.iter().map(|note| format!("note: {note}"));
+    let lines = verdict
+        .into_iter()
+        .chain(health.issues.clone())
+        .chain(notes);
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! `campanile task`: run a task in the real sandbox, once or crashed at every effect, without a database.
+//! `campanile task`: run or check a task in the sandbox, without a database.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::run::close_to_limit;
 use super::schedule::read_context;
@@ -16,11 +17,12 @@ use crate::config::Config;
 use crate::output::{self, Failure};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::ArtifactDigest;
 use campanile_model::text;
-use campanile_model::text::{printable, printable_line, printable_lines};
+use campanile_model::text::{printable_line, printable_lines};
 use campanile_package::limits::{self, MEMORY_BYTES_LEAST};
 use campanile_package::{self, Manifest, OpenError, Package};
-use campanile_sandbox::{Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
+use campanile_sandbox::{Form, Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 
 mod check;
@@ -31,39 +33,39 @@ use replies::Script;
 
 #[derive(Subcommand)]
 pub(crate) enum Task {
-    /// Run one task of a .wasm file, with what the sidecar beside it grants
+    /// Run one task of a .wasm file with the grants of its sidecar
     Run(Run),
-    /// Tell what a .wasm file imports, asks for and is granted, and crash its task at every effect
+    /// Report what a .wasm file imports, requests and is granted, and whether its task is idempotent
     Check(Check),
 }
 
-/// Which task is called, and with what.
+/// The task to call, and the conditions of the call.
 #[derive(Args)]
-struct Given {
+struct TaskArgs {
     /// The .wasm file
     file: PathBuf,
-    /// Which task, when the package has several
+    /// The task to run; needed when the package has several
     #[arg(long)]
     task: Option<String>,
     /// The task's context: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
-    /// Wall-clock limit, such as 5s [default: the sidecar's, else the host's (5m) or the package's, if that is less]
+    /// The time limit, such as 5s [default: the sidecar's, else the lesser of the host's (5m) and the package's]
     #[arg(long, value_name = "SPAN", value_parser = limits::timeout)]
     timeout: Option<Duration>,
-    /// Limit of all memories together, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
+    /// The memory limit, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
     #[arg(long, value_name = "SIZE", value_parser = text::size)]
     memory: Option<u64>,
-    /// The slot of the run, an RFC 3339 time [default: now]
+    /// The slot of the run, as an RFC 3339 time [default: now]
     #[arg(long, value_name = "TIME")]
     slot: Option<Timestamp>,
-    /// What the task's clock says when it begins, an RFC 3339 time [default: now]
+    /// The time of the task's clock when it starts, as an RFC 3339 time [default: now]
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
-    /// Which call of the task for its launch this is
+    /// The number of this attempt
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]
     attempt: i64,
-    /// Tell the task that an earlier run was lost with its host
+    /// Run the task as a recovery: an earlier run was lost
     #[arg(long)]
     recovery: bool,
 }
@@ -71,9 +73,9 @@ struct Given {
 #[derive(Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    given: Given,
-    /// What granted HTTP requests are answered: a JSON file with a list of
-    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: by the network]
+    task: TaskArgs,
+    /// A JSON file with the replies to granted HTTP requests: a list of
+    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: use the network]
     #[arg(long, value_name = "FILE")]
     replies: Option<PathBuf>,
 }
@@ -92,12 +94,12 @@ impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let opened = match self.given.open(config).await? {
+        let opened = match self.task.open(config).await? {
             Ok(opened) => opened,
-            Err(refused) => return print_refused(common, &self.given.file, refused),
+            Err(refused) => return print_refused(common, &self.task.file, refused),
         };
         let mut unanswered = Vec::new();
-        let stage = self.given.stage(&opened.package, config).await;
+        let stage = self.task.stage(&opened.package, config).await;
         let report = match stage? {
             Ok(stage) => {
                 let stage = Stage {
@@ -114,15 +116,18 @@ impl Run {
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
         };
-        print(common, &report, of(&opened.package), &unanswered)?;
-        Ok(match report.outcome {
-            Outcome::Succeeded => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        })
+        let is_success = report.outcome == Outcome::Succeeded;
+        let report = TaskReport {
+            report,
+            package: PackageInfo::from(&opened.package),
+            unanswered,
+        };
+        report.print(common.json)?;
+        Ok(output::exit_code(is_success))
     }
 }
 
-/// A package, and what it is called in.
+/// A package, and the sandbox that runs it.
 struct Opened {
     sandbox: Arc<Sandbox>,
     clock: Clock,
@@ -142,8 +147,8 @@ fn io_failure(error: std::io::Error) -> Failure {
     Failure::failed(format!("a granted directory cannot be used: {error}"))
 }
 
-impl Given {
-    /// The package in the file, as a host would take it.
+impl TaskArgs {
+    /// Open the package as a host does.
     async fn open(&self, config: &Config) -> Result<Result<Opened, OpenError>, Failure> {
         std::fs::metadata(&self.file)
             .map_err(|error| Failure::refused(format!("{}: {error}", self.file.display())))?;
@@ -161,7 +166,7 @@ impl Given {
         }))
     }
 
-    /// What the call meets: the grants of the sidecar, and buckets that are empty and in memory.
+    /// Return the environment of the call: the grants of the sidecar, and empty buckets in memory.
     async fn stage(
         &self,
         package: &Package,
@@ -203,7 +208,7 @@ impl Given {
         }))
     }
 
-    /// The task to run: the one named, or the only one there is.
+    /// Return the named task, or the only one.
     fn task(&self, manifest: &Manifest) -> Result<String, Failure> {
         let known = || {
             let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
@@ -258,83 +263,106 @@ impl Given {
     }
 }
 
-/// Of which package a report is.
-fn of(package: &Package) -> Value {
-    json!({
-        "name": package.name,
-        "digest": package.digest,
-        "form": package.artifact.form,
-        "manifest": package.manifest.description,
-    })
+/// The package of a report.
+#[derive(Serialize)]
+struct PackageInfo {
+    name: String,
+    digest: Option<ArtifactDigest>,
+    form: Option<Form>,
+    /// The package's description of itself.
+    manifest: Option<Value>,
 }
 
-/// Print the report of a file that is no package; exits with 2.
+impl From<&Package> for PackageInfo {
+    fn from(package: &Package) -> PackageInfo {
+        PackageInfo {
+            name: package.name.clone(),
+            digest: Some(package.digest.clone()),
+            form: Some(package.artifact.form),
+            manifest: Some(package.manifest.description.clone()),
+        }
+    }
+}
+
+impl PackageInfo {
+    fn short_digest(&self) -> &str {
+        self.digest.as_ref().map_or("", ArtifactDigest::short)
+    }
+}
+
+/// The report of one call of a task.
+#[derive(Serialize)]
+pub(crate) struct TaskReport {
+    #[serde(flatten)]
+    report: Report,
+    package: PackageInfo,
+    /// The requests without a reply.
+    unanswered: Vec<String>,
+}
+
+/// Print the report of a file that is not a valid package, and return exit code 2.
 fn print_refused(common: &Common, file: &Path, refused: OpenError) -> Result<ExitCode, Failure> {
     let OpenError { digest, message } = refused;
-    let report = Report::without_call(Outcome::Refused, message);
-    let of = json!({
-        "name": campanile_package::name_of(file),
-        "digest": digest,
-        "form": null,
-        "manifest": null,
-    });
-    print(common, &report, of, &[])?;
+    let report = TaskReport {
+        report: Report::without_call(Outcome::Refused, message),
+        package: PackageInfo {
+            name: campanile_package::name_of(file),
+            digest,
+            form: None,
+            manifest: None,
+        },
+        unanswered: Vec::new(),
+    };
+    report.print(common.json)?;
     Ok(ExitCode::from(2))
 }
 
-/// Tell of requests that no reply was for.
-fn tell_unanswered(unanswered: &[String]) {
+/// Print the requests without a reply.
+fn print_unanswered(unanswered: &[String]) {
     for request in unanswered {
         let request = printable_line(request);
         output::talk(&format!(
-            "no reply is for `{request}`: it was answered as if nobody listened there"
+            "no reply is given for `{request}`: the connection was refused"
         ));
     }
 }
 
-/// Print a report; `of` says of which package, `unanswered` which requests no reply was for.
-fn print(
-    common: &Common,
-    report: &Report,
-    of: Value,
-    unanswered: &[String],
-) -> Result<(), Failure> {
-    if common.json {
-        let mut value = json!(report);
-        value["package"] = of;
-        value["unanswered"] = json!(unanswered);
-        return output::json_out(&value);
-    }
-    for entry in &report.logs {
-        let said = printable_lines(&entry.message);
-        output::talk(&format!("{} {:5} {said}", entry.at, entry.level));
-    }
-    for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
-        for said in text.lines() {
-            output::talk(&format!("{stream}: {}", printable_line(said)));
+impl TaskReport {
+    fn print(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json {
+            return output::json_out(self);
         }
-    }
-    tell_unanswered(unanswered);
-    if let Some(failure) = &report.failure {
+        let TaskReport {
+            report, unanswered, ..
+        } = self;
+        for entry in &report.logs {
+            let message = printable_lines(&entry.message);
+            output::talk(&format!("{} {:5} {message}", entry.at, entry.level));
+        }
+        for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
+            for text in text.lines() {
+                output::talk(&format!("{stream}: {}", printable_line(text)));
+            }
+        }
+        print_unanswered(unanswered);
+        if let Some(failure) = &report.failure {
+            let message = printable_lines(&failure.message);
+            output::talk(&format!("{}: {message}", failure.kind));
+        }
+        let usage = &report.usage;
+        for share in usage.shares.iter().filter(|share| share.is_close()) {
+            output::talk(&format!("warning: {}", close_to_limit(share)));
+        }
         output::talk(&format!(
-            "{}: {}",
-            failure.kind,
-            printable_lines(&failure.message)
+            "{} in {:.1} ms ({:.1} ms of CPU time), {} of memory",
+            report.outcome,
+            usage.wall_ms,
+            usage.cpu_ms,
+            bytesize::ByteSize::b(usage.memory_peak_bytes)
         ));
-    }
-    let usage = &report.usage;
-    for share in usage.shares.iter().filter(|share| share.is_close()) {
-        output::talk(&format!("warning: {}", close_to_limit(share)));
-    }
-    output::talk(&format!(
-        "{} in {:.1} ms ({:.1} ms on a processor), {} of memory",
-        report.outcome,
-        usage.wall_ms,
-        usage.cpu_ms,
-        bytesize::ByteSize::b(usage.memory_peak_bytes)
-    ));
-    match &report.output {
-        Some(value) => output::line(&printable(&format!("{value:#}"))),
-        None => Ok(()),
+        match &report.output {
+            Some(value) => output::line(&format!("{value:#}")),
+            None => Ok(()),
+        }
     }
 }

@@ -1,47 +1,48 @@
-//! How far a backfill has come, on stderr: a bar on a terminal, a line now and then elsewhere.
+//! The progress of a backfill on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use super::Seen;
+use super::BackfillRecord;
 use crate::output;
 
-/// From one line to the next at least, where there is no terminal.
+/// The least time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// Places of the bar.
+/// The width of the bar in characters.
 const WIDTH: usize = 30;
 
-/// Where progress is shown.
-pub(super) enum Progress {
-    /// Nowhere.
+/// How progress is shown.
+pub(crate) enum Progress {
     Quiet,
-    /// In one line of a terminal, again and again; `drawn` while it is there.
-    Bar { drawn: bool },
-    /// In lines, of which the last was said at this moment.
+    /// One line of a terminal that is redrawn. `drawn` is set while the line is there.
+    Bar {
+        drawn: bool,
+    },
+    /// Lines; the last one and when it was printed.
     Lines(Option<(Instant, String)>),
 }
 
 impl Progress {
-    pub fn new(quiet: bool) -> Progress {
-        match (quiet, io::stderr().is_terminal()) {
+    pub fn new(is_quiet: bool) -> Progress {
+        match (is_quiet, io::stderr().is_terminal()) {
             (true, _) => Progress::Quiet,
             (false, true) => Progress::Bar { drawn: false },
             (false, false) => Progress::Lines(None),
         }
     }
 
-    pub fn show(&mut self, seen: &Seen) {
+    pub fn show(&mut self, record: &BackfillRecord) {
         match self {
             Progress::Quiet => {}
             Progress::Bar { drawn } => {
                 *drawn = true;
-                let bar = bar(seen.over(), seen.backfill.slots);
-                output::redraw(&format!("[{bar}] {}", seen.text()));
+                let bar = bar(record.finished_slots(), record.slots);
+                output::redraw(&format!("[{bar}] {}", record.text()));
             }
             Progress::Lines(last) => {
-                let text = seen.text();
-                let is_due = last.as_ref().is_none_or(|(said_at, said)| {
-                    said_at.elapsed() >= LINE_INTERVAL && *said != text
+                let text = record.text();
+                let is_due = last.as_ref().is_none_or(|(printed_at, printed)| {
+                    printed_at.elapsed() >= LINE_INTERVAL && *printed != text
                 });
                 if is_due {
                     output::talk(&text);
@@ -51,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// Make place for other lines.
+    /// End the redrawn line, so that other lines can follow.
     pub fn interrupt(&mut self) {
         if let Progress::Bar { drawn } = self
             && std::mem::take(drawn)
@@ -61,10 +62,10 @@ impl Progress {
     }
 }
 
-/// Pure: so much of the bar as of the whole is over; full only when all is.
-fn bar(over: i64, whole: i64) -> String {
-    let (over, whole) = (over.max(0) as u128, whole.max(1) as u128);
-    let full = (WIDTH as u128 * over / whole).min(WIDTH as u128) as usize;
+/// Return a bar that shows `done` of `all`. It is full only when all is done.
+fn bar(done: i64, all: i64) -> String {
+    let (done, all) = (done.max(0) as u128, all.max(1) as u128);
+    let full = (WIDTH as u128 * done / all).min(WIDTH as u128) as usize;
     format!("{}{}", "#".repeat(full), "-".repeat(WIDTH - full))
 }
 

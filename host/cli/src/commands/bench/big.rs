@@ -1,16 +1,16 @@
-//! A component as large as those of interpreters, made for the purpose: a program for WASI preview 1.
+//! A generated program for WASI preview 1, as large as a compiled interpreter.
 
-/// Functions, and turns of arithmetic in each: some 4 MB of code.
+/// The number of functions, and of operations in each: about 4 MB of code.
 const FUNCTIONS: u32 = 1_000;
 const TURNS: u32 = 260;
-/// What lies beside the code, as an interpreter's library does.
+/// The size of the data, as of an interpreter's library.
 const DATA_BYTES: u32 = 16 << 20;
 const PAGE_BYTES: u32 = 1 << 16;
 
-/// The bytes of it. They are always the same.
-pub(super) fn component() -> Vec<u8> {
+/// Return the program. Its bytes are always the same.
+pub(crate) fn component() -> Vec<u8> {
     let mut module = b"\0asm\x01\0\0\0".to_vec();
-    // Of `proc_exit`, of `_start`, and of what takes time to compile.
+    // The types of `proc_exit`, of `_start`, and of the functions that take time to compile.
     section(
         &mut module,
         1,
@@ -75,7 +75,7 @@ fn name(into: &mut Vec<u8>, name: &str) {
     into.extend_from_slice(name.as_bytes());
 }
 
-/// LEB128, without a sign.
+/// Append an unsigned LEB128 number.
 fn number(into: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         into.push(number as u8 | 0x80);

@@ -1,4 +1,4 @@
-//! `campanile bench load`: how soon packages are there, and whether launches feel it when one is compiled.
+//! `campanile bench load`: how fast packages load, and how much compiling delays launches.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::{NAME, PATIENCE, Tower, add_schedules, big, is_in_force, sandbox};
+use super::{BenchHost, NAME, WAIT_MAX, add_schedules, big, is_active, sandbox};
 use crate::Common;
+use crate::commands::stats::lag_text;
 use crate::config::Config;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Field, Record};
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
@@ -22,49 +23,49 @@ use campanile_package::SETTLE;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::{DatabaseUrl, Db, launches};
 
-/// The package that is started with and dropped in: a typed component made with the SDK.
-const SMALL: &[u8] = include_bytes!("../../../../../plugins/hello.wasm");
-/// Starts of a host of each kind; the figure is their median.
+/// The small package: a typed component made with the SDK.
+const SMALL: &[u8] = include_bytes!("../../../assets/hello.wasm");
+/// The number of starts of each kind; the report has their median.
 const STARTS: usize = 5;
-/// Small packages dropped one after another.
+/// The number of small packages that are added, one after another.
 const DROPS: usize = 10;
-/// Schedules that ring every second, at equal distances.
-const BELLS: u32 = 10;
-/// How often to look whether a dropped package is live.
-const LOOK: Duration = Duration::from_millis(1);
+/// The number of schedules that launch every second, evenly spread over it.
+const SCHEDULES: u32 = 10;
+/// The pause between two checks whether a package is active.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Args)]
 pub(crate) struct Load {
-    /// How many packages a host starts with
+    /// The number of packages that a host starts with
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     packages: u32,
-    /// For how long launches are measured while nothing is compiled, in seconds
+    /// How long to measure launches while nothing is compiled, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// The large component to compile beside launches [default: 20 MB made for the purpose]
+    /// The large component to compile during launches [default: a generated one of 20 MB]
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
 }
 
-/// What `bench load` measured.
+/// The result of `bench load`.
 #[derive(Serialize)]
-struct LoadReport {
+pub(crate) struct LoadReport {
     backend: &'static str,
     packages: u32,
-    /// From the start of the process until it serves.
+    /// From the start of the process until the host serves.
     start_ms: Starts,
-    /// From the file's appearance, less the waits for it to hold still, until the package is live.
+    /// From a new file, without the debounce, until its package is active.
     drop_ms: Lag,
-    /// Those waits: for events to pause, and between two equal readings.
+    /// How long a file must not change before it is loaded.
     debounce_ms: f64,
     component_bytes: usize,
-    /// The same for the large component, which nobody has compiled before.
+    /// The time to load the large component when it is not in the cache.
     component_ms: f64,
-    /// To load it again, out of the cache.
+    /// The time to load it from the cache.
     component_cached_ms: f64,
-    /// From slot to start, of launches while nothing is compiled.
+    /// From slot to start, while nothing is compiled.
     lag_alone_ms: Lag,
-    /// And of those while the large component is.
+    /// From slot to start, while the large component is compiled.
     lag_compiling_ms: Lag,
     launches_compiling: usize,
 }
@@ -73,14 +74,14 @@ struct LoadReport {
 struct Starts {
     /// With an empty folder.
     empty: f64,
-    /// With packages that were never compiled here.
+    /// With packages that are not in the cache.
     cold: f64,
-    /// With the same once more.
+    /// With packages that are in the cache.
     warm: f64,
 }
 
 impl Load {
-    pub(super) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
         let component = match &self.component {
             Some(path) => std::fs::read(path)
                 .map_err(|error| Failure::refused(format!("{}: {error}", path.display())))?,
@@ -89,28 +90,28 @@ impl Load {
         let dir = tempfile::tempdir().map_err(failed)?;
         let start_ms = starts(config, dir.path(), self.packages).await?;
         let mut config = config.clone();
-        // What is cold here is so in every run, and nothing of it stays.
+        // An own cache is cold in every run, and is deleted after it.
         config.sandbox.cache_dir = Some(dir.path().join("cache"));
 
-        let tower = Tower::raise(&config, Mode::Auto).await?;
+        let host = BenchHost::start(&config, Mode::Auto).await?;
         let mut drops = Vec::new();
         for n in 0..DROPS {
-            let bytes = version(SMALL, &tower.clock);
-            drops.push(tower.drop_in(&format!("small-{n}"), &bytes).await?);
+            let bytes = version(SMALL, &host.clock);
+            drops.push(host.add_package(&format!("small-{n}"), &bytes).await?);
         }
-        ring(&tower).await?;
-        let alone = Window::of(&tower.clock, async {
+        add_measured_schedules(&host).await?;
+        let alone = Window::of(&host.clock, async {
             tokio::time::sleep(Duration::from_secs(self.seconds)).await;
             Ok(())
         });
         let (alone, ()) = alone.await?;
-        let dropped = Window::of(&tower.clock, tower.drop_in("large", &component));
+        let dropped = Window::of(&host.clock, host.add_package("large", &component));
         let (compiling, (dropped_at, live_at)) = dropped.await?;
-        // Those of the last moment are given time to start.
+        // The last launches need time to start.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let (lag_alone, _) = tower.lag_in(&alone).await?;
-        let (lag_compiling, launches_compiling) = tower.lag_in(&compiling).await?;
-        tower.raze().await?;
+        let (lag_alone, _) = host.lag_in(&alone).await?;
+        let (lag_compiling, launches_compiling) = host.lag_in(&compiling).await?;
+        host.stop().await?;
 
         let report = LoadReport {
             backend: config.database.backend(),
@@ -125,47 +126,37 @@ impl Load {
             lag_compiling_ms: lag_compiling,
             launches_compiling,
         };
-        report.print(common)?;
+        output::show(&report, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl LoadReport {
-    fn print(&self, common: &Common) -> Result<(), Failure> {
-        if common.json {
-            return output::json_out(self);
-        }
-        let starts = &self.start_ms;
-        let lag = |lag: &Lag| format!("p50 {:.1}  p99 {:.1}  max {:.1}", lag.p50, lag.p99, lag.max);
-        for line in [
+impl Record for LoadReport {
+    fn fields() -> Vec<Field<LoadReport>> {
+        let starts = |LoadReport { start_ms, .. }: &LoadReport| {
             format!(
-                "start ms          {:.0} with {} packages, {:.0} when they were never compiled, {:.0} with none ({})",
-                starts.warm, self.packages, starts.cold, starts.empty, self.backend
-            ),
-            format!(
-                "drop to live ms   {}   ({} bytes, after {:.0} ms of debounce)",
-                lag(&self.drop_ms),
-                SMALL.len(),
-                self.debounce_ms
-            ),
-            format!(
-                "large component   {} bytes: {:.0} ms, out of the cache {:.0} ms",
-                self.component_bytes, self.component_ms, self.component_cached_ms
-            ),
-            format!("lag ms alone      {}", lag(&self.lag_alone_ms)),
-            format!(
-                "  while compiling {}   ({} launches)",
-                lag(&self.lag_compiling_ms),
-                self.launches_compiling
-            ),
-        ] {
-            output::line(&line)?;
-        }
-        Ok(())
+                "empty {:.0}, cold {:.0}, warm {:.0}",
+                start_ms.empty, start_ms.cold, start_ms.warm
+            )
+        };
+        vec![
+            Field::new("backend"),
+            Field::new("packages"),
+            Field::new("start_ms").text(starts),
+            Field::new("drop_ms").text(|report: &LoadReport| lag_text(&report.drop_ms)),
+            Field::new("debounce_ms"),
+            Field::new("component_bytes"),
+            Field::new("component_ms"),
+            Field::new("component_cached_ms"),
+            Field::new("lag_alone_ms").text(|report: &LoadReport| lag_text(&report.lag_alone_ms)),
+            Field::new("lag_compiling_ms")
+                .text(|report: &LoadReport| lag_text(&report.lag_compiling_ms)),
+            Field::new("launches_compiling"),
+        ]
     }
 }
 
-/// A span of time in which something went on.
+/// A time span in which something was measured.
 struct Window {
     from: Timestamp,
     until: Timestamp,
@@ -183,28 +174,32 @@ impl Window {
     }
 }
 
-impl Tower {
-    /// Let a file appear; gives when it was to be taken up, all waits for it to hold still over, and when it was live.
-    async fn drop_in(&self, name: &str, bytes: &[u8]) -> Result<(Timestamp, Timestamp), Failure> {
-        let beside = self.folder.path().join(format!("{name}.part"));
-        std::fs::write(&beside, bytes).map_err(failed)?;
+impl BenchHost {
+    /// Add a file to the folder; return when its debounce ended, and when its package was active.
+    async fn add_package(
+        &self,
+        name: &str,
+        bytes: &[u8],
+    ) -> Result<(Timestamp, Timestamp), Failure> {
+        let partial = self.folder.path().join(format!("{name}.part"));
+        std::fs::write(&partial, bytes).map_err(failed)?;
         let digest = ArtifactDigest::of(bytes);
-        std::fs::rename(&beside, self.folder.path().join(format!("{name}.wasm")))
+        std::fs::rename(&partial, self.folder.path().join(format!("{name}.wasm")))
             .map_err(failed)?;
         let dropped_at = self.clock.now().plus(QUIET + SETTLE);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while Instant::now() < deadline {
-            if is_in_force(&self.db, name, &digest).await? {
+            if is_active(&self.db, name, &digest).await? {
                 return Ok((dropped_at, self.clock.now()));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Err(Failure::failed(format!(
-            "the package `{name}` was not taken"
+            "the package `{name}` was not loaded"
         )))
     }
 
-    /// How late the launches of the slots in `window` were, and how many there are.
+    /// Return the lag of the launches of the slots in `window`, and their number.
     async fn lag_in(&self, window: &Window) -> Result<(Lag, usize), Failure> {
         let mut tx = self.db.read().await?;
         let rows = launches::list(&mut tx, None, i64::MAX).await?;
@@ -219,19 +214,19 @@ impl Tower {
 }
 
 /// Add the schedules whose launches are measured.
-async fn ring(tower: &Tower) -> Result<(), Failure> {
-    let now = tower.clock.now();
-    for bell in 0..BELLS {
+async fn add_measured_schedules(host: &BenchHost) -> Result<(), Failure> {
+    let now = host.clock.now();
+    for number in 0..SCHEDULES {
         let rule = RuleText {
-            anchor: Some(now.plus(Duration::from_secs(1) * bell / BELLS)),
+            anchor: Some(now.plus(Duration::from_secs(1) * number / SCHEDULES)),
             ..RuleText::new(RuleKind::Every, "1s", "UTC")
         };
-        add_schedules(&tower.db, bell..bell + 1, &rule, now).await?;
+        add_schedules(&host.db, number..number + 1, &rule, now).await?;
     }
     Ok(())
 }
 
-/// How long a host takes to start: with no package, with packages nobody has compiled, and with the same again.
+/// Measure how long a host takes to start: without packages, with new ones, and with cached ones.
 async fn starts(config: &Config, dir: &Path, packages: u32) -> Result<Starts, Failure> {
     let clock = Clock::system();
     let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
@@ -254,7 +249,7 @@ async fn starts_on(
     let versions: Vec<Vec<u8>> = (0..packages).map(|_| version(SMALL, clock)).collect();
     let measure = move || {
         let start = || start(&file, &plugins, &url).map(millis);
-        // The first one makes the host known.
+        // The first start records the host.
         start()?;
         let empty = median(start)?;
         for (n, bytes) in versions.iter().enumerate() {
@@ -267,7 +262,7 @@ async fn starts_on(
     tokio::task::spawn_blocking(measure).await.map_err(failed)?
 }
 
-/// Start a host as a process of its own, wait until it serves, and stop it; gives how long it took to serve.
+/// Start a host as a process, wait until it serves, and stop it; return how long it took to serve.
 fn start(file: &Path, plugins: &Path, url: &DatabaseUrl) -> Result<Duration, Failure> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
@@ -309,7 +304,7 @@ fn median(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     Ok(measured[STARTS / 2])
 }
 
-/// Load a component that is in the cache, in a sandbox that does not know it.
+/// Measure how long a new sandbox takes to load a component from the cache.
 async fn load_again(config: &Config, component: Vec<u8>) -> Result<Duration, Failure> {
     let sandbox: Arc<_> = sandbox(config, &Clock::system())?;
     let load = move || {
@@ -321,7 +316,7 @@ async fn load_again(config: &Config, component: Vec<u8>) -> Result<Duration, Fai
     tokio::task::spawn_blocking(load).await.map_err(failed)?
 }
 
-/// `bytes` as they never were before: a custom section changes the file and not the code.
+/// Return a new version of a file: a custom section changes the bytes and not the code.
 fn version(bytes: &[u8], clock: &Clock) -> Vec<u8> {
     let mut version = bytes.to_vec();
     version.extend_from_slice(&[0, 20, 3]);

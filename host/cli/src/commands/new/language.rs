@@ -1,20 +1,20 @@
-//! The languages that a project can be in, and how each is built.
+//! The languages of projects, and how each is built.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use super::template::{self, File};
 
-/// The language of a project, and in Rust the way.
+/// The language of a project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Language {
+pub(crate) enum Language {
     /// A typed component, with campanile-sdk
     #[default]
     Rust,
     /// A program with a `main`
     RustMain,
-    /// A typed component, with bindings instead of the SDK
+    /// A typed component, with generated bindings instead of the SDK
     RustWit,
     /// A typed component, by componentize-py
     Python,
@@ -33,7 +33,7 @@ pub(super) enum Language {
 }
 
 impl Language {
-    /// The files of a project that is called `name`.
+    /// Return the files of a project.
     pub fn files(self, name: &str) -> Vec<File> {
         match self {
             Language::Rust => template::RUST.files(name),
@@ -49,10 +49,10 @@ impl Language {
         }
     }
 
-    /// What tests the task and builds it, typed in the folder of a project that is called `name`.
+    /// Return the commands that test and build a project, to run in its folder.
     pub fn build_steps(self, name: &str) -> Vec<String> {
         const TARGET: &str = "rustup target add wasm32-wasip2";
-        const BUILD: &str = "./build  # tests it first";
+        const BUILD: &str = "./build  # runs the tests first";
         let steps: &[&str] = match self {
             Language::Rust => &[
                 TARGET,
@@ -68,7 +68,7 @@ impl Language {
         steps.iter().map(|step| (*step).to_owned()).collect()
     }
 
-    /// What the steps of the build make of a project that is called `name`, if there are any.
+    /// Return the path of the built package; none when the project has no build.
     pub fn built(self, name: &str) -> Option<String> {
         match self {
             Language::Go => None,
@@ -76,7 +76,7 @@ impl Language {
         }
     }
 
-    /// A context that the task understands.
+    /// Return a context for the task.
     pub fn context(self) -> &'static str {
         match self {
             Language::Rust => r#"{"text": "to be or not"}"#,

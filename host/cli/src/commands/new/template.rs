@@ -1,34 +1,43 @@
-//! The files of a project: those of the examples, word for word but for the name and what leads out of the folder.
+//! The files of a project: copies of an example, with the project's name and without paths outside its folder.
 
 /// One file of a project.
-pub(super) struct File {
-    /// Below the project's folder, with `/`.
+pub(crate) struct File {
+    /// The path in the project's folder, with `/`.
     pub path: String,
     pub text: String,
 }
 
 impl File {
-    /// Whether it is there to be run.
+    /// Return whether the file is executable.
     pub fn is_script(&self) -> bool {
         self.text.starts_with("#!")
     }
 }
 
-/// Files of one folder, each with its text.
+/// The files of one folder: path and text.
 type Files = &'static [(&'static str, &'static str)];
 
-/// An example, as it is in this repository.
-pub(super) struct Example {
-    /// The folder's name, which stands in the files where a project has its own.
+/// An example of this repository.
+pub(crate) struct Example {
+    /// The folder's name. The project's name replaces it in the files.
     name: &'static str,
     files: Files,
-    /// What the folder has as links, by the names they have there.
+    /// The folders that the example has as links.
     linked: &'static [(&'static str, Files)],
 }
 
+/// Include files of a folder of `assets`, which has links to the files of this repository.
+///
+/// The link to a `Cargo.toml` has another name: cargo leaves a folder with its own `Cargo.toml` out of a package.
 macro_rules! files {
-    ($folder:literal: $($path:literal)*) => {
-        &[$(($path, include_str!(concat!("../../../../../", $folder, "/", $path)))),*]
+    (@text $folder:literal $path:literal) => {
+        include_str!(concat!("../../../assets/", $folder, "/", $path))
+    };
+    (@text $folder:literal $path:literal $link:literal) => {
+        files!(@text $folder $link)
+    };
+    ($folder:literal: $($path:literal $(= $link:literal)?)*) => {
+        &[$(($path, files!(@text $folder $path $($link)?))),*]
     };
 }
 
@@ -38,12 +47,12 @@ const CONFIG: Files = files!("wit/deps/config": "store.wit" "world.wit");
 const KEYVALUE: Files =
     files!("wit/deps/keyvalue": "atomics.wit" "batch.wit" "store.wit" "world.wit");
 const LOGGING: Files = files!("wit/deps/logging": "logging.wit");
-const CLOCKS: Files = files!("examples/wasi/clocks": "clocks.wit");
-const FILESYSTEM: Files = files!("examples/wasi/filesystem": "filesystem.wit");
-const HTTP: Files = files!("examples/wasi/http": "http.wit");
-const IO: Files = files!("examples/wasi/io": "io.wit");
+const CLOCKS: Files = files!("wasi/clocks": "clocks.wit");
+const FILESYSTEM: Files = files!("wasi/filesystem": "filesystem.wit");
+const HTTP: Files = files!("wasi/http": "http.wit");
+const IO: Files = files!("wasi/io": "io.wit");
 
-/// What a world of its own with files imports.
+/// The WIT packages of a world that imports files.
 const WITH_FILES: &[(&str, Files)] = &[
     ("wit/deps/campanile-task", CAMPANILE),
     ("wit/deps/clocks", CLOCKS),
@@ -54,7 +63,7 @@ const WITH_FILES: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// What a world of its own with requests imports.
+/// The WIT packages of a world that imports HTTP.
 const WITH_HTTP: &[(&str, Files)] = &[
     ("wit/deps/campanile-task", CAMPANILE),
     ("wit/deps/clocks", CLOCKS),
@@ -65,7 +74,7 @@ const WITH_HTTP: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// Campanile's own world.
+/// The WIT packages of Campanile's world.
 const WORLD: &[(&str, Files)] = &[
     ("wit", CAMPANILE),
     ("wit/deps/config", CONFIG),
@@ -73,28 +82,28 @@ const WORLD: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-pub(super) const RUST: Example = Example {
+pub(crate) const RUST: Example = Example {
     name: "rust-task",
-    files: files!("examples/rust-task": "Cargo.lock" "Cargo.toml" "README.md" "src/lib.rs"),
+    files: files!("examples/rust-task": "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs"),
     linked: &[],
 };
 
-pub(super) const RUST_MAIN: Example = Example {
+pub(crate) const RUST_MAIN: Example = Example {
     name: "rust-main-task",
     files: files!("examples/rust-main-task":
-        "Cargo.lock" "Cargo.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
+        "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
     linked: &[],
 };
 
-pub(super) const RUST_WIT: Example = Example {
+pub(crate) const RUST_WIT: Example = Example {
     name: "rust-wit-task",
     files: files!("examples/rust-wit-task":
-        "Cargo.lock" "Cargo.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
+        "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
         "src/webhook.rs"),
     linked: WORLD,
 };
 
-pub(super) const PYTHON: Example = Example {
+pub(crate) const PYTHON: Example = Example {
     name: "python-task",
     files: files!("examples/python-task":
         "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
@@ -102,7 +111,7 @@ pub(super) const PYTHON: Example = Example {
     linked: WITH_HTTP,
 };
 
-pub(super) const JAVASCRIPT: Example = Example {
+pub(crate) const JAVASCRIPT: Example = Example {
     name: "javascript-task",
     files: files!("examples/javascript-task":
         "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
@@ -110,7 +119,7 @@ pub(super) const JAVASCRIPT: Example = Example {
     linked: WITH_FILES,
 };
 
-pub(super) const TYPESCRIPT: Example = Example {
+pub(crate) const TYPESCRIPT: Example = Example {
     name: "typescript-task",
     files: files!("examples/typescript-task":
         "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
@@ -118,7 +127,7 @@ pub(super) const TYPESCRIPT: Example = Example {
     linked: WITH_FILES,
 };
 
-pub(super) const C: Example = Example {
+pub(crate) const C: Example = Example {
     name: "c-task",
     files: files!("examples/c-task":
         "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
@@ -126,7 +135,7 @@ pub(super) const C: Example = Example {
     linked: &[],
 };
 
-pub(super) const CPP: Example = Example {
+pub(crate) const CPP: Example = Example {
     name: "cpp-task",
     files: files!("examples/cpp-task":
         "README.md" "build" "requirements.txt" "src/json.hpp" "src/main.cpp" "src/primes.cpp"
@@ -134,17 +143,17 @@ pub(super) const CPP: Example = Example {
     linked: &[],
 };
 
-pub(super) const ZIG: Example = Example {
+pub(crate) const ZIG: Example = Example {
     name: "zig-task",
     files: files!("examples/zig-task":
         "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig"),
     linked: &[],
 };
 
-/// The line by which the example has the SDK of this repository.
+/// The dependency of the example on the SDK of this repository.
 const SDK_HERE: &str = "campanile-sdk = { path = \"../../guest-sdk\" }\n";
 
-/// The same for a project that is somewhere else.
+/// The dependency of a project on the SDK.
 const SDK: &str = concat!(
     "# Not on crates.io yet: give it the path of the SDK in a copy of Campanile's repository, as README.md says.\n",
     "campanile-sdk = \"",
@@ -154,14 +163,14 @@ const SDK: &str = concat!(
     "\"\n"
 );
 
-/// The step that lets a project have the SDK, as long as it is not on crates.io.
-pub(super) const GET_SDK: &str =
+/// The command that adds the SDK, which is not on crates.io yet.
+pub(crate) const GET_SDK: &str =
     "cargo add --path CAMPANILE_REPOSITORY/guest-sdk  # campanile-sdk is not on crates.io yet";
 
-/// What an example's README says of the SDK.
+/// The text about the SDK in the example's README.
 const SDK_IN_README: &str = "The SDK is the one of this repository.\n";
 
-/// What that of a project says.
+/// The text about the SDK in the project's README.
 const GET_SDK_IN_README: &str = concat!(
     "`campanile-sdk` is not on crates.io yet. Have a copy of [Campanile's repository](",
     env!("CARGO_PKG_REPOSITORY"),
@@ -169,24 +178,24 @@ const GET_SDK_IN_README: &str = concat!(
      ```console\n$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n```\n"
 );
 
-/// The step that gives what Rust has made of a library the project's own name.
-pub(super) fn rename_module(name: &str) -> String {
+/// Return the command that copies the built library to the package's name.
+pub(crate) fn rename_module(name: &str) -> String {
     let module = as_identifier(name);
     format!("cp target/wasm32-wasip2/release/{module}.wasm target/{name}.wasm")
 }
 
-/// The heading in an example's README under which stands how to make a project of it.
+/// The heading of the README section that a project does not need.
 const OWN_PROJECT: &str = "\n## A project of your own\n";
 
-/// What the examples' builds leave, which this repository ignores for all of them.
+/// The `.gitignore` of a project.
 const IGNORED: &str = "target/\n__pycache__/\n";
 
 impl Example {
-    /// The files of a project that is called `name`.
+    /// Return the files of a project.
     pub fn files(&self, name: &str) -> Vec<File> {
         let own = self.files.iter().map(|&(path, text)| File {
             path: path.to_owned(),
-            text: self.of_a_project(path, text, name),
+            text: self.adapt(path, text, name),
         });
         let linked = self.linked.iter().flat_map(|&(folder, files)| {
             files.iter().map(move |&(path, text)| File {
@@ -201,7 +210,7 @@ impl Example {
         own.chain(linked).chain([ignored]).collect()
     }
 
-    fn of_a_project(&self, path: &str, text: &str, name: &str) -> String {
+    fn adapt(&self, path: &str, text: &str, name: &str) -> String {
         let text = match path {
             "README.md" => text.split(OWN_PROJECT).next().unwrap_or(text),
             _ => text,
@@ -209,7 +218,7 @@ impl Example {
         let text = text
             .replace(SDK_HERE, SDK)
             .replace(SDK_IN_README, GET_SDK_IN_README);
-        // npm wants no capitals.
+        // npm refuses capital letters.
         let name = match path {
             "package.json" | "package-lock.json" => name.to_ascii_lowercase(),
             _ => name.to_owned(),
@@ -219,16 +228,16 @@ impl Example {
     }
 }
 
-/// The one file of a project in Go.
-pub(super) fn go(name: &str) -> File {
+/// Return the only file of a Go project.
+pub(crate) fn go(name: &str) -> File {
     File {
         path: "README.md".to_owned(),
         text: include_str!("go.md").replace("go-task", name),
     }
 }
 
-/// `name` as Rust calls a crate in its code, and the file that it makes of a library.
-pub(super) fn as_identifier(name: &str) -> String {
+/// Return `name` as a Rust identifier, which also names the built library.
+pub(crate) fn as_identifier(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -247,7 +256,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
     }
 
-    /// Whether a project has no use for it: what a build leaves, and what stands behind a link besides interfaces.
+    /// Return whether a project does not need the file: build output, or a linked file that is not WIT.
     fn is_left_out(path: &str) -> bool {
         let mut parts = path.split('/');
         let made = parts.any(|part| ["target", "__pycache__", "node_modules"].contains(&part));
@@ -255,7 +264,7 @@ mod tests {
         made || interfaces && (!path.ends_with(".wit") || path.matches("deps/").count() > 1)
     }
 
-    /// The files below `folder`, also those behind links.
+    /// Return the files below `folder`, following links.
     fn walk(folder: &Path) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut folders = vec![folder.to_owned()];
@@ -283,7 +292,7 @@ mod tests {
         for example in ALL {
             let mut expected = walk(&examples().join(example.name));
             expected.insert(".gitignore".to_owned());
-            let files = example.files("tower");
+            let files = example.files("other");
             let listed: BTreeSet<String> = files.into_iter().map(|file| file.path).collect();
             assert_eq!(listed, expected, "{}", example.name);
         }
@@ -318,9 +327,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_project_leads_out_of_it() {
+    fn a_project_has_no_path_outside_its_folder() {
         for example in ALL {
-            for file in example.files("tower") {
+            for file in example.files("other") {
                 for outside in [
                     "../",
                     "examples/",
@@ -335,27 +344,25 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_written_as_each_file_wants_it() {
+    fn the_name_is_valid_in_each_file() {
         let text = |example: Example, path: &str| {
-            let files = example.files("Bell-Tower");
+            let files = example.files("My-Task");
             files
                 .into_iter()
                 .find(|file| file.path == path)
                 .unwrap()
                 .text
         };
-        assert!(text(RUST, "Cargo.toml").contains("name = \"Bell-Tower\"\n"));
+        assert!(text(RUST, "Cargo.toml").contains("name = \"My-Task\"\n"));
         assert!(text(RUST, "Cargo.toml").contains("\ncampanile-sdk = \"0."));
         let readme = text(RUST, "README.md");
-        assert!(readme.contains(&format!("$ {}\n", rename_module("Bell-Tower"))));
+        assert!(readme.contains(&format!("$ {}\n", rename_module("My-Task"))));
         assert!(readme.contains("$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n"));
         assert!(!readme.contains(SDK_IN_README));
-        assert!(
-            text(RUST_WIT, "build").contains("/release/Bell_Tower.wasm\" \"$out/Bell-Tower.wasm\"")
-        );
-        assert!(text(PYTHON, "app.py").contains("\"name\": \"Bell-Tower\""));
-        assert!(text(TYPESCRIPT, "src/task.ts").contains("name: \"Bell-Tower\""));
-        assert!(text(TYPESCRIPT, "package.json").contains("\"name\": \"bell-tower\""));
-        assert!(go("Bell-Tower").text.contains("Bell-Tower.wasm"));
+        assert!(text(RUST_WIT, "build").contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\""));
+        assert!(text(PYTHON, "app.py").contains("\"name\": \"My-Task\""));
+        assert!(text(TYPESCRIPT, "src/task.ts").contains("name: \"My-Task\""));
+        assert!(text(TYPESCRIPT, "package.json").contains("\"name\": \"my-task\""));
+        assert!(go("My-Task").text.contains("My-Task.wasm"));
     }
 }

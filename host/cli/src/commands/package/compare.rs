@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
 
 use super::find;
 use crate::Common;
@@ -11,7 +11,7 @@ use crate::output::{self, Failure};
 use campanile_engine::approval::diff::{Changes, Diff, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
 use campanile_engine::schedule_admin::difference_lines;
-use campanile_model::text::{printable, printable_line};
+use campanile_model::text::printable_line;
 use campanile_package::{Manifest, grant_record};
 use campanile_store::Tx;
 use campanile_store::package_versions::{self, Version};
@@ -19,16 +19,24 @@ use campanile_store::packages::{self, PackageRow};
 
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// The package's name: that of its file without .wasm
+    /// The package's name: its file name without .wasm
     name: String,
-    /// The first digits of a version's digest [default: the version in force]
+    /// The first digits of a version's digest [default: the active version]
     from: Option<String>,
-    /// The same of another [default: the version that is kept out, or with FROM the one in force]
+    /// The first digits of another version's digest [default: the pending version, or with FROM the active one]
     to: Option<String>,
 }
 
+/// The differences between two versions of a package.
+#[derive(Serialize)]
+pub(crate) struct DiffReport {
+    package: String,
+    #[serde(flatten)]
+    diff: Diff,
+}
+
 impl Compare {
-    pub(super) async fn run(self, common: &Common) -> Result<(), Failure> {
+    pub(crate) async fn run(self, common: &Common) -> Result<(), Failure> {
         let db = common.open().await?;
         let mut tx = db.read().await?;
         let row = find(&mut tx, &self.name).await?;
@@ -42,13 +50,14 @@ impl Compare {
             imports: &imports[place],
         };
         let grants = grant_record::read(&row.grants);
-        let found = diff(&row.name, &side(from, 0), &side(to, 1), &grants);
-        if common.json {
-            let mut value = json!(found);
-            value["package"] = json!(row.name);
-            return output::json_out(&value);
+        let report = DiffReport {
+            diff: diff(&row.name, &side(from, 0), &side(to, 1), &grants),
+            package: row.name.clone(),
+        };
+        match common.json {
+            true => output::json_out(&report),
+            false => print(&row, &report.diff),
         }
-        print(&row, &found)
     }
 
     fn versions<'v>(
@@ -57,7 +66,7 @@ impl Compare {
         versions: &'v [Version],
     ) -> Result<(&'v Version, &'v Version), PackageError> {
         let of = |wanted: &str| version(&row.name, versions, wanted);
-        let Some(in_force) = &row.digest else {
+        let Some(active) = &row.digest else {
             return Err(PackageError::NoActiveVersion {
                 name: row.name.clone(),
                 why: row.rejection.clone(),
@@ -66,10 +75,10 @@ impl Compare {
         let nothing = || PackageError::NothingPending(row.name.clone());
         match (&self.from, &self.to) {
             (None, _) => {
-                let held = row.pending_digest.as_ref().ok_or_else(nothing)?;
-                Ok((of(in_force.as_str())?, of(held.as_str())?))
+                let pending = row.pending_digest.as_ref().ok_or_else(nothing)?;
+                Ok((of(active.as_str())?, of(pending.as_str())?))
             }
-            (Some(from), None) => Ok((of(from)?, of(in_force.as_str())?)),
+            (Some(from), None) => Ok((of(from)?, of(active.as_str())?)),
             (Some(from), Some(to)) => Ok((of(from)?, of(to)?)),
         }
     }
@@ -77,7 +86,7 @@ impl Compare {
 
 async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>, Failure> {
     let bytes = packages::artifact(tx, &version.digest).await?;
-    // What was taken once can be read; what cannot says nothing.
+    // The file could be read when it was accepted. If this version cannot, it shows no imports.
     let read = bytes.and_then(|bytes| campanile_sandbox::imports_of(&bytes).ok());
     Ok(read.unwrap_or_default())
 }
@@ -118,18 +127,18 @@ fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
         }
     }
     if lines.len() == 1 {
-        lines.push("  nothing differs but the bytes".to_owned());
+        lines.push("  only the bytes differ".to_owned());
     }
     for line in &lines {
-        // An author's word must not look like a line of ours.
+        // Text of an author must not look like a line of Campanile.
         output::line(&printable_line(line))?;
     }
     output::lines_to_add(&row.name, missing)?;
     if row.pending_digest.as_ref() == Some(&diff.to) {
-        output::talk(&printable(&format!(
-            "hint: `{}` puts it in force, with what is granted",
+        output::talk(&format!(
+            "hint: `{}` activates it with the grants that it has",
             approve_command(&row.name, &diff.to)
-        )));
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Starts over time, as blocks on a terminal without colours.
+//! A chart of starts over time, made of block characters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// A time in which nothing begins.
+/// A span in which nothing starts.
 const NOTHING: char = '·';
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How much time one block and one line stand for.
+/// The spans that one block and one line show.
 struct Scale {
     block: Duration,
     per_line: u32,
     word: &'static str,
-    /// For spans up to this.
+    /// The longest forecast for which this scale is chosen.
     most: Duration,
 }
 
@@ -43,9 +43,10 @@ const SCALES: [Scale; 3] = [
     },
 ];
 
-/// The starts of each minute from `from` on and before `to`, as lines; no line is longer than 100 characters.
-pub(super) fn lines(
-    starts: &BTreeMap<Timestamp, u64>,
+/// Return the lines of a chart of `starts`, the number of starts by minute, from `from` and before `to`.
+/// No line is longer than 100 characters.
+pub(crate) fn lines(
+    starts: impl IntoIterator<Item = (Timestamp, u64)>,
     from: Timestamp,
     to: Timestamp,
 ) -> Vec<String> {
@@ -56,7 +57,7 @@ pub(super) fn lines(
         .find(|scale| span <= scale.most);
     let scale = scale.unwrap_or(days);
     let mut counts: BTreeMap<Timestamp, u64> = BTreeMap::new();
-    for (&minute, starts) in starts {
+    for (minute, starts) in starts {
         *counts.entry(floor(minute, scale.block)).or_default() += starts;
     }
     let most = counts.values().copied().max().unwrap_or_default();
@@ -65,7 +66,7 @@ pub(super) fn lines(
         scale.word
     )];
     let line = scale.block * scale.per_line;
-    // Lines of days begin with the first day, others with a whole hour or day.
+    // A chart of days starts at the first day, the others at a whole hour or day.
     let mut begin = floor(from, line.min(DAY));
     while begin < to {
         let (text, sum) = scale.line(&counts, begin, (from, to), most);
@@ -78,7 +79,7 @@ pub(super) fn lines(
 }
 
 impl Scale {
-    /// The blocks of one line, and how many starts they stand for.
+    /// Return the blocks of one line, and the number of starts that they show.
     fn line(
         &self,
         counts: &BTreeMap<Timestamp, u64>,
@@ -99,7 +100,7 @@ impl Scale {
     }
 }
 
-/// The block for `count`, of `most` at the highest.
+/// Return the block for `count`; `most` has the full block.
 fn block(count: u64, most: u64) -> char {
     if count == 0 {
         return NOTHING;
@@ -109,7 +110,7 @@ fn block(count: u64, most: u64) -> char {
     BLOCKS[height.clamp(1, BLOCKS.len()) - 1]
 }
 
-/// The last whole `step` since the epoch up to `at`.
+/// Return the last multiple of `step` since the epoch that is not after `at`.
 fn floor(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
@@ -125,7 +126,7 @@ mod tests {
 
     fn shown(starts: &[(&str, u64)], from: &str, to: &str) -> Vec<String> {
         let starts = starts.iter().map(|&(at, count)| (time(at), count));
-        lines(&starts.collect(), time(from), time(to))
+        lines(starts, time(from), time(to))
     }
 
     #[test]

@@ -1,14 +1,15 @@
-//! `campanile schedule backfill`: launch the slots of a time that is past.
+//! `campanile schedule backfill`: launch the slots of a past time span.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{By, read_context};
 use crate::Common;
-use crate::commands::backfill::{begun, follow};
+use crate::commands::backfill::{follow, print_started};
 use crate::output::{self, Failure};
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
 use campanile_engine::schedule_admin;
@@ -16,10 +17,10 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text;
 
-/// So many slots nobody fills back by mistake.
-const SLOTS_UNASKED: u64 = 100_000;
+/// More slots than this need `--yes`: they may be a mistake.
+const SLOTS_UNCONFIRMED_MAX: u64 = 100_000;
 
-/// Bounds of `--spread`: it is kept in milliseconds.
+/// The least and the greatest `--spread`. It is stored in milliseconds.
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
 
 #[derive(Args)]
@@ -32,25 +33,25 @@ pub(crate) struct Request {
     /// The last time that may be a slot
     #[arg(long, value_name = "TIME")]
     to: Timestamp,
-    /// Its id, of your choice: asking for the same again launches nothing twice [default: a new one]
+    /// An id of your choice: the same request again launches nothing twice [default: a new id]
     #[arg(long, value_name = "UUID")]
     id: Option<BackfillId>,
-    /// From one launch to the next at least, such as 10s
+    /// The least time between two launches, such as 10s
     #[arg(long, value_name = "DURATION", value_parser = spread)]
     spread: Option<Duration>,
-    /// Launch also the slots that succeeded, are not over, or were skipped by a person
+    /// Also launch the slots that succeeded, have an unfinished launch, or were skipped by a person
     #[arg(long)]
     force: bool,
-    /// Context laid over the schedule's: a JSON object, or @FILE
+    /// Context merged over the schedule's: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
-    /// Only say what it comes to
+    /// Only count the slots
     #[arg(long)]
     dry_run: bool,
-    /// Go on although there are more than 100,000 slots
+    /// Confirm a backfill of more than 100,000 slots
     #[arg(long)]
     yes: bool,
-    /// Do not wait for its end
+    /// Do not wait for the end
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
@@ -59,6 +60,17 @@ pub(crate) struct Request {
 
 fn spread(text: &str) -> Result<Duration, String> {
     text::duration_within(text, SPREAD.0, SPREAD.1)
+}
+
+/// The result of `schedule backfill --dry-run`.
+#[derive(Serialize)]
+pub(crate) struct SurveyReport<'a> {
+    schedule: &'a str,
+    slots: u64,
+    /// Slots that are not launched again.
+    slots_skipped: u64,
+    first: Timestamp,
+    last: Timestamp,
 }
 
 impl Request {
@@ -77,7 +89,7 @@ impl Request {
             Some(before) => {
                 drop(tx);
                 output::talk(&format!(
-                    "backfill {} was asked for before, and is {}",
+                    "backfill {} was requested before, and is {}",
                     before.id, before.status
                 ));
                 before
@@ -86,29 +98,30 @@ impl Request {
                 let survey = backfill::preview(&mut tx, name, &asked, now).await?;
                 drop(tx);
                 if self.dry_run {
-                    self.tell(&survey, common.json)?;
+                    self.print_survey(&survey, common.json)?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 self.refuse_too_many(&survey)?;
-                let begun = schedule_admin::change(&db, async |tx| {
-                    match backfill::find_earlier(tx, name, &asked).await? {
-                        Some(before) => Ok(before),
-                        None => backfill::begin(tx, &survey, &asked, now).await,
-                    }
-                })
-                .await?;
+                let started =
+                    schedule_admin::change(&db, async |tx| {
+                        match backfill::find_earlier(tx, name, &asked).await? {
+                            Some(before) => Ok(before),
+                            None => backfill::begin(tx, &survey, &asked, now).await,
+                        }
+                    })
+                    .await?;
                 if !common.json {
-                    let id = begun.id;
+                    let id = started.id;
                     output::line(&format!("backfill {id}: {}", summary(&survey)))?;
                 }
-                begun
+                started
             }
         };
         if self.to > now {
-            output::talk("slots after now are the schedule's own, and no part of the backfill");
+            output::talk("the backfill has no slots after now: the schedule launches those");
         }
         if self.detach {
-            begun(&db, backfill.id, common.json).await?;
+            print_started(&db, backfill.id, common.json).await?;
             return Ok(ExitCode::SUCCESS);
         }
         follow(&db, &clock, backfill.id, common.json).await
@@ -131,36 +144,33 @@ impl Request {
     }
 
     fn refuse_too_many(&self, survey: &BackfillPreview) -> Result<(), Failure> {
-        if survey.slots <= SLOTS_UNASKED || self.yes {
+        if survey.slots <= SLOTS_UNCONFIRMED_MAX || self.yes {
             return Ok(());
         }
-        let told = format!(
-            "`{}` has {} slots from {} to {}, more than {SLOTS_UNASKED}",
+        Err(Failure::refused(format!(
+            "`{}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
             self.name, survey.slots, survey.first, survey.last
-        );
-        Err(Failure::refused(told)
-            .hint("ask for a shorter span, or add `--yes` if all of them are meant"))
+        ))
+        .hint("choose a shorter span, or confirm with `--yes`"))
     }
 
-    fn tell(&self, survey: &BackfillPreview, as_json: bool) -> Result<(), Failure> {
-        if as_json {
-            return output::json_out(&json!({
-                "schedule": self.name,
-                "slots": survey.slots,
-                "slots_skipped": survey.slots_skipped,
-                "first": survey.first,
-                "last": survey.last,
-            }));
-        }
-        output::line(&summary(survey))?;
-        if survey.slots > SLOTS_UNASKED && !self.yes {
-            output::talk(&format!("more than {SLOTS_UNASKED} need `--yes`"));
+    fn print_survey(&self, survey: &BackfillPreview, as_json: bool) -> Result<(), Failure> {
+        let report = SurveyReport {
+            schedule: &self.name,
+            slots: survey.slots,
+            slots_skipped: survey.slots_skipped,
+            first: survey.first,
+            last: survey.last,
+        };
+        output::report(&report, &summary(survey), as_json)?;
+        if !as_json && survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes {
+            output::talk(&format!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`"));
         }
         Ok(())
     }
 }
 
-/// `3 slots from … to …, 1 of which is left alone: …`.
+/// Return a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.
 fn summary(survey: &BackfillPreview) -> String {
     let slots = match survey.slots {
         1 => "1 slot".to_owned(),
@@ -169,13 +179,10 @@ fn summary(survey: &BackfillPreview) -> String {
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
     match survey.slots_skipped {
         0 => {}
-        1 => {
-            text +=
-                ", 1 of which is left alone: it succeeded, is not over, or was skipped by a person"
-        }
+        1 => text += "; 1 is left alone: it succeeded, is unfinished, or was skipped by a person",
         n => {
             text += &format!(
-                ", {n} of which are left alone: they succeeded, are not over, or were skipped by a person"
+                "; {n} are left alone: they succeeded, are unfinished, or were skipped by a person"
             )
         }
     }

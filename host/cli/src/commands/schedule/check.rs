@@ -4,71 +4,102 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{Diff, Wanted, difference_lines};
+use campanile_engine::schedule_admin::{Diff, Difference, Wanted, difference_lines};
 use campanile_engine::schedules_file::{Refusal, rehearse};
-use campanile_model::text::printable;
 use campanile_package::{files, schedule_reader};
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// The schedules file [default: that of the configuration]
+    /// The schedules file [default: the configured one]
     file: Option<PathBuf>,
 }
 
+/// The changes that a schedules file would make.
+#[derive(Serialize)]
+pub(crate) struct FileReport<'a> {
+    /// Names of schedules.
+    added: Vec<&'a str>,
+    changed: Vec<ChangedSchedule<'a>>,
+    /// Names of schedules.
+    removed: Vec<&'a str>,
+    refused: Vec<RefusedSchedule>,
+}
+
+#[derive(Serialize)]
+struct ChangedSchedule<'a> {
+    schedule: &'a str,
+    differences: &'a [Difference],
+}
+
+/// A schedule that Campanile would refuse, and why.
+#[derive(Serialize)]
+pub(crate) struct RefusedSchedule {
+    pub schedule: String,
+    pub error: String,
+}
+
+impl From<Refusal> for RefusedSchedule {
+    fn from((schedule, error): Refusal) -> RefusedSchedule {
+        RefusedSchedule { schedule, error }
+    }
+}
+
 impl Check {
-    pub(super) async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let file = match self.file {
             Some(file) => file,
             None => common.config()?.schedules,
         };
         let wanted = read(&file)?;
         let (db, clock) = common.open_with_clock().await?;
-        // Not committed: it is a rehearsal.
+        // The transaction is not committed, so nothing changes.
         let mut tx = db.write().await?;
         let (diff, refusals) = rehearse(&mut tx, &wanted, clock.now()).await?;
         drop(tx);
         match common.json {
-            true => output::json_out(&value(&diff, &refusals))?,
+            true => output::json_out(&report(&diff, &refusals))?,
             false => print(&diff, &refusals)?,
         }
-        Ok(ExitCode::from(u8::from(!refusals.is_empty())))
+        Ok(output::exit_code(refusals.is_empty()))
     }
 }
 
-/// The schedules that the file orders.
+/// Read the schedules that a file defines.
 pub(crate) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
-    let shown = file.display().to_string();
+    let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
-        Ok(None) => return Err(Failure::refused(format!("{shown}: it is not there"))),
-        Err(why) => return Err(Failure::refused(format!("{shown}: {why}"))),
+        Ok(None) => return Err(Failure::refused(format!("{path}: the file does not exist"))),
+        Err(why) => return Err(Failure::refused(format!("{path}: {why}"))),
     };
-    let read = schedule_reader::read_file(&shown, &text);
+    let read = schedule_reader::read_file(&path, &text);
     let schedules = read.map_err(|error| Failure::refused(error.to_string()))?;
     Ok(schedules.into_iter().map(Wanted::from).collect())
 }
 
-fn value(diff: &Diff, refusals: &[Refusal]) -> Value {
-    let added = diff.added.iter().map(|wanted| &wanted.name);
-    let changed = diff.changed.iter().map(
-        |changed| json!({ "schedule": changed.wanted.name, "differences": changed.differences }),
-    );
-    let removed = diff
-        .removed
-        .iter()
-        .map(|schedule| &schedule.definition.name);
-    let refused = refusals.iter();
-    let refused = refused.map(|(name, why)| json!({ "schedule": name, "error": why }));
-    json!({
-        "added": added.collect::<Vec<_>>(),
-        "changed": changed.collect::<Vec<_>>(),
-        "removed": removed.collect::<Vec<_>>(),
-        "refused": refused.collect::<Vec<_>>(),
-    })
+fn report<'a>(diff: &'a Diff, refusals: &'a [Refusal]) -> FileReport<'a> {
+    let added = diff.added.iter().map(|wanted| wanted.name.as_str());
+    let changed = diff.changed.iter().map(|changed| ChangedSchedule {
+        schedule: &changed.wanted.name,
+        differences: &changed.differences,
+    });
+    let removed = diff.removed.iter();
+    FileReport {
+        added: added.collect(),
+        changed: changed.collect(),
+        removed: removed
+            .map(|schedule| schedule.definition.name.as_str())
+            .collect(),
+        refused: refusals
+            .iter()
+            .cloned()
+            .map(RefusedSchedule::from)
+            .collect(),
+    }
 }
 
 fn print(diff: &Diff, refusals: &[Refusal]) -> Result<(), Failure> {
@@ -92,13 +123,15 @@ fn print(diff: &Diff, refusals: &[Refusal]) -> Result<(), Failure> {
         lines.push(format!("refused {name}: {why}"));
     }
     for line in &lines {
-        output::line(&printable(line))?;
+        output::line(line)?;
     }
     if lines.is_empty() {
-        output::talk("it would change nothing");
+        output::talk("the file would change nothing");
     }
     if !refusals.is_empty() {
-        output::talk("while a schedule is refused, the others are taken over and none is removed");
+        output::talk(
+            "while one schedule is refused, the others are added and changed, and none is removed",
+        );
     }
     Ok(())
 }

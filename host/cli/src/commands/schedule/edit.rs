@@ -1,13 +1,15 @@
-//! `campanile schedule edit`, `rename` and `skip`: change a schedule that is there.
+//! `campanile schedule edit`, `rename` and `skip`: change an existing schedule.
 
 use clap::{ArgGroup, Args};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::{By, read_context, shown};
+use super::record::ScheduleRecord;
+use super::{By, read_context};
 use crate::Common;
-use crate::commands::policy::{Given, PolicyOptions};
+use crate::commands::policy::{GivenPolicies, PolicyOptions};
 use crate::commands::rule::RuleOptions;
-use crate::output::{self, Failure, cell};
+use crate::output::{self, Failure};
 use campanile_engine::schedule_admin::{self, Skip as Order, Wanted};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
@@ -19,24 +21,24 @@ use campanile_schedule::rule::RuleKind;
 pub(crate) struct Edit {
     /// The schedule's name
     name: String,
-    /// The package to launch: the name of its file without .wasm
+    /// The package to launch: its file name without .wasm
     #[arg(long)]
     package: Option<String>,
-    /// One task with those it depends on
+    /// Run only this task and the tasks it depends on
     #[arg(long)]
     task: Option<String>,
-    /// Five fields, minute hour day-of-month month day-of-week, or six with seconds first, or @daily and the like
+    /// Five fields (minute hour day-of-month month day-of-week), six with seconds first, or @daily etc.
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
     #[command(flatten)]
     rule: RuleOptions,
-    /// Context for the tasks, in place of that before: a JSON object, or @FILE
+    /// The new context of the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
-    /// Say nothing of this any more: a policy by its key, such as jitter, or task, anchor, exclude, context
-    #[arg(long, value_name = "KEY", value_parser = Cleared::read)]
-    clear: Vec<Cleared>,
-    /// Refuse if the schedule is not at this revision any more
+    /// Clear a policy by its key, such as jitter, or task, anchor, exclude or context
+    #[arg(long, value_name = "KEY", value_parser = Clearable::read)]
+    clear: Vec<Clearable>,
+    /// Refuse if the schedule is at another revision
     #[arg(long, value_name = "N")]
     revision: Option<i64>,
     #[command(flatten)]
@@ -47,7 +49,7 @@ pub(crate) struct Edit {
 pub(crate) struct Rename {
     /// The schedule's name
     old: String,
-    /// Its name from now on
+    /// The new name
     new: String,
 }
 
@@ -55,16 +57,16 @@ pub(crate) struct Rename {
 pub(crate) struct Skip {
     /// The schedule's name
     name: String,
-    /// A slot to come, as `schedule next` shows it, such as 2027-01-31T08:00:00Z
+    /// A future slot, as `schedule next` shows it, such as 2027-01-31T08:00:00Z
     slot: Timestamp,
-    /// Put it back
+    /// Restore the slot
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
     by: By,
 }
 
-/// What can be cleared besides policies.
+/// A part of a schedule that can be cleared, besides policies.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Task,
@@ -73,7 +75,6 @@ enum Part {
     Context,
 }
 
-/// Each with its key.
 const PARTS: [(&str, Part); 4] = [
     ("task", Part::Task),
     ("anchor", Part::Anchor),
@@ -81,39 +82,58 @@ const PARTS: [(&str, Part); 4] = [
     ("context", Part::Context),
 ];
 
-/// What a schedule is to say nothing of.
+/// A key of `--clear`.
 #[derive(Clone, Copy, PartialEq)]
-enum Cleared {
+enum Clearable {
     Policy(Policy),
     Part(Part),
 }
 
-impl Cleared {
-    fn all() -> impl Iterator<Item = (&'static str, Cleared)> {
+impl Clearable {
+    fn all() -> impl Iterator<Item = (&'static str, Clearable)> {
         let policies = Policy::ALL.iter();
-        let policies = policies.map(|&policy| (policy.as_str(), Cleared::Policy(policy)));
-        policies.chain(PARTS.map(|(key, part)| (key, Cleared::Part(part))))
+        let policies = policies.map(|&policy| (policy.as_str(), Clearable::Policy(policy)));
+        policies.chain(PARTS.map(|(key, part)| (key, Clearable::Part(part))))
     }
 
-    /// Read a key, also as the flag of that name is written.
-    fn read(text: &str) -> Result<Cleared, String> {
+    /// Parse a key; `-` is accepted for `_`, as in the flag of that name.
+    fn read(text: &str) -> Result<Clearable, String> {
         let key = text.replace('-', "_");
-        if let Some((_, cleared)) = Cleared::all().find(|(known, _)| *known == key) {
+        if let Some((_, cleared)) = Clearable::all().find(|(known, _)| *known == key) {
             return Ok(cleared);
         }
-        let keys: Vec<&str> = Cleared::all().map(|(key, _)| key).collect();
+        let keys: Vec<&str> = Clearable::all().map(|(key, _)| key).collect();
         Err(match nearest(&key, keys.iter().copied()) {
-            Some(near) => format!("there is no such key; did you mean `{near}`?"),
-            None => format!("there is no such key; choose one of {}", keys.join(", ")),
+            Some(near) => format!("unknown key; did you mean `{near}`?"),
+            None => format!("unknown key; choose one of {}", keys.join(", ")),
         })
     }
 }
 
-/// All that an edit changes, read and checked as far as it can be without the schedule.
+/// The result of `schedule rename`.
+#[derive(Serialize)]
+pub(crate) struct RenameReport<'a> {
+    schedule: &'a str,
+    was: &'a str,
+    revision: i64,
+    /// `renamed`.
+    done: &'static str,
+}
+
+/// The result of `schedule skip`.
+#[derive(Serialize)]
+pub(crate) struct SkipReport<'a> {
+    schedule: &'a str,
+    scheduled_time: Timestamp,
+    /// `skipped` or `restored`.
+    done: &'static str,
+}
+
+/// The parsed options of an edit.
 struct Changes {
     edit: Edit,
     expression: Option<(RuleKind, String)>,
-    policies: Given,
+    policies: GivenPolicies,
     context: Option<Map<String, Value>>,
 }
 
@@ -122,12 +142,12 @@ impl Edit {
         let cron = self.cron.take();
         let changes = Changes {
             expression: self.rule.expression(cron)?,
-            policies: self.policies.read()?,
+            policies: self.policies.parse()?,
             context: read_context(self.context.as_deref())?,
             edit: self,
         };
-        for (key, cleared) in Cleared::all() {
-            if changes.edit.clear.contains(&cleared) && changes.gives(cleared) {
+        for (key, part) in Clearable::all() {
+            if changes.edit.clear.contains(&part) && changes.sets(part) {
                 let flag = key.replace('_', "-");
                 let both = format!("--clear {key} and --{flag} contradict each other");
                 return Err(Failure::refused(both).hint("keep one of them"));
@@ -138,31 +158,31 @@ impl Edit {
 }
 
 impl Changes {
-    /// Whether that is given which could be cleared.
-    fn gives(&self, cleared: Cleared) -> bool {
-        match cleared {
-            Cleared::Policy(policy) => self.policies.which.contains(&policy),
-            Cleared::Part(Part::Task) => self.edit.task.is_some(),
-            Cleared::Part(Part::Anchor) => self.edit.rule.has_anchor(),
-            Cleared::Part(Part::Exclude) => self.edit.rule.has_exclusions(),
-            Cleared::Part(Part::Context) => self.context.is_some(),
+    /// Return whether the edit sets `part`.
+    fn sets(&self, part: Clearable) -> bool {
+        match part {
+            Clearable::Policy(policy) => self.policies.given.contains(&policy),
+            Clearable::Part(Part::Task) => self.edit.task.is_some(),
+            Clearable::Part(Part::Anchor) => self.edit.rule.has_anchor(),
+            Clearable::Part(Part::Exclude) => self.edit.rule.has_exclusions(),
+            Clearable::Part(Part::Context) => self.context.is_some(),
         }
     }
 
-    fn over(&self, wanted: &mut Wanted) {
+    fn apply_to(&self, wanted: &mut Wanted) {
         if let Some(package) = &self.edit.package {
             wanted.package.clone_from(package);
         }
         if self.edit.task.is_some() {
             wanted.task.clone_from(&self.edit.task);
         }
-        for cleared in &self.edit.clear {
-            match *cleared {
-                Cleared::Policy(policy) => wanted.policies.clear(policy),
-                Cleared::Part(Part::Task) => wanted.task = None,
-                Cleared::Part(Part::Anchor) => wanted.rule.anchor = None,
-                Cleared::Part(Part::Exclude) => wanted.rule.exclude.clear(),
-                Cleared::Part(Part::Context) => wanted.context.clear(),
+        for part in &self.edit.clear {
+            match *part {
+                Clearable::Policy(policy) => wanted.policies.clear(policy),
+                Clearable::Part(Part::Task) => wanted.task = None,
+                Clearable::Part(Part::Anchor) => wanted.rule.anchor = None,
+                Clearable::Part(Part::Exclude) => wanted.rule.exclude.clear(),
+                Clearable::Part(Part::Context) => wanted.context.clear(),
             }
         }
         if let Some((kind, expression)) = &self.expression {
@@ -172,65 +192,66 @@ impl Changes {
             wanted.rule.kind = *kind;
             wanted.rule.expression.clone_from(expression);
         }
-        self.edit.rule.rest_over(&mut wanted.rule);
-        self.policies.over(&mut wanted.policies);
+        self.edit.rule.apply_to(&mut wanted.rule);
+        self.policies.apply_to(&mut wanted.policies);
         if let Some(context) = &self.context {
             wanted.context.clone_from(context);
         }
     }
 
-    /// Whether there is anything to change at all.
+    /// Return whether nothing was given to change.
     fn is_empty(&self) -> bool {
         self.edit.package.is_none()
             && self.edit.clear.is_empty()
             && self.expression.is_none()
-            && !self.edit.rule.has_rest()
-            && !Cleared::all().any(|(_, cleared)| self.gives(cleared))
+            && !self.edit.rule.has_choices()
+            && !Clearable::all().any(|(_, part)| self.sets(part))
     }
 }
 
-pub(super) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
+pub(crate) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
     let changes = edit.changes()?;
     if changes.is_empty() {
         return Err(Failure::refused("nothing was given to change")
-            .hint("give what the schedule shall say, such as --jitter 30s, or --clear jitter"));
+            .hint("give a new value, such as --jitter 30s, or clear one, such as --clear jitter"));
     }
     let name = &changes.edit.name;
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
     let expected = changes.edit.revision;
-    let change = |wanted: &mut Wanted| changes.over(wanted);
+    let change = |wanted: &mut Wanted| changes.apply_to(wanted);
     let revision = schedule_admin::change(&db, async |tx| {
         schedule_admin::edit(tx, name, expected, change, now).await
     })
     .await?;
-    let mut tx = db.read().await?;
-    let row = schedule_admin::find(&mut tx, name).await?;
-    if common.json {
-        return output::json_out(&shown::value(&row));
-    }
-    output::line(&format!(
-        "{name} is at revision {revision}: {}, next at {}",
-        shown::rule_text(&row),
-        cell(&row.state.next_slot)
-    ))
+    let row = schedule_admin::find(&mut db.read().await?, name).await?;
+    let schedule = ScheduleRecord::new(&row);
+    let text = format!(
+        "{name} is at revision {revision}: {}, {}",
+        schedule.rule_text,
+        schedule.next_text()
+    );
+    output::report(&schedule, &text, common.json)
 }
 
-pub(super) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result<(), Failure> {
+pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
     let revision = schedule_admin::change(&db, async |tx| {
         schedule_admin::rename(tx, old, new, now).await
     })
     .await?;
-    if common.json {
-        let done = json!({ "schedule": new, "was": old, "revision": revision, "done": "renamed" });
-        return output::json_out(&done);
-    }
-    output::line(&format!("renamed {old} to {new}, at revision {revision}"))
+    let report = RenameReport {
+        schedule: new,
+        was: old,
+        revision,
+        done: "renamed",
+    };
+    let text = format!("renamed {old} to {new}, at revision {revision}");
+    output::report(&report, &text, common.json)
 }
 
-pub(super) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
+pub(crate) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
     let Skip {
         name,
         slot,
@@ -248,14 +269,11 @@ pub(super) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
         schedule_admin::skip(tx, name, order, now).await
     })
     .await?;
-    let done = if *undo { "restored" } else { "skipped" };
-    if common.json {
-        return output::json_out(
-            &json!({ "schedule": name, "scheduled_time": slot, "done": done }),
-        );
-    }
-    output::line(&match undo {
-        true => format!("put back the slot {slot} of {name}"),
-        false => format!("took out the slot {slot} of {name}"),
-    })
+    let report = SkipReport {
+        schedule: name,
+        scheduled_time: *slot,
+        done: if *undo { "restored" } else { "skipped" },
+    };
+    let text = format!("{} the slot {slot} of {name}", report.done);
+    output::report(&report, &text, common.json)
 }

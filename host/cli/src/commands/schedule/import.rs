@@ -1,6 +1,6 @@
-//! `campanile schedule import`: schedules out of a crontab, with a report of every line.
+//! `campanile schedule import`: add the schedules of a crontab, and report every line.
 
-mod told;
+mod report;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -20,14 +20,14 @@ use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Db, Origin, Tx};
-use told::{Became, Told};
+use report::{ImportReport, LineReport, LineResult};
 
-/// No crontab may be larger: it is carried over in one transaction.
+/// The size limit of a crontab: it is imported in one transaction.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 #[derive(Subcommand)]
 pub(crate) enum Import {
-    /// The entries of a crontab; exit code 1 when one of them could not be carried over
+    /// Import the entries of a crontab; exit code 1 when one of them could not be imported
     Crontab(Crontab),
 }
 
@@ -35,16 +35,16 @@ pub(crate) enum Import {
 pub(crate) struct Crontab {
     /// The crontab, or - for standard input
     file: PathBuf,
-    /// The package to launch [default: the one named like the program of the entry]
+    /// The package to launch [default: the name of the program in the entry]
     #[arg(long)]
     package: Option<String>,
-    /// It has a user before each command, as /etc/crontab
+    /// The crontab has a user before each command, as /etc/crontab
     #[arg(long)]
     system: bool,
-    /// The time zone of entries without a CRON_TZ line before them [default: UTC]
+    /// The time zone of entries without a CRON_TZ line above them [default: UTC]
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
-    /// Report what would be done, and do nothing
+    /// Report what would be imported, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -65,18 +65,20 @@ impl Crontab {
         let lines = crontab::read(&text, self.system);
         let is_entry = |line: &&Line| matches!(line.says, Says::Entry(_) | Says::Fault { .. });
         if lines.iter().find(is_entry).is_none() {
-            return Err(Failure::refused(format!("{file}: there is no entry in it"))
+            return Err(Failure::refused(format!("{file}: the file has no entry"))
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
         }
         if let Some(zone) = &self.tz {
-            // What is wrong in a crontab is told line by line; this is not in it.
+            // Faults in the crontab are reported line by line. This one is not in the crontab.
             check_zone(zone)?;
         }
         let (db, clock) = common.open_with_clock().await?;
-        let told = self.carry_over(&db, &lines, clock.now()).await?;
-        self.report(&told, common.json)?;
-        let refused = told.iter().any(|told| told.became == Became::Refused);
-        Ok(ExitCode::from(u8::from(refused)))
+        let report = self.import(&db, &lines, clock.now()).await?;
+        match common.json {
+            true => output::json_out(&report)?,
+            false => self.print(&report)?,
+        }
+        Ok(output::exit_code(report.refused == 0))
     }
 
     fn read(&self) -> io::Result<String> {
@@ -87,8 +89,9 @@ impl Crontab {
         let mut bytes = Vec::new();
         input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
-            let most = format!("it has more than {FILE_BYTES_MAX} bytes; import it in parts");
-            return Err(io::Error::other(most));
+            let fault =
+                format!("the file has more than {FILE_BYTES_MAX} bytes; import it in parts");
+            return Err(io::Error::other(fault));
         }
         String::from_utf8(bytes).map_err(|error| {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -99,18 +102,27 @@ impl Crontab {
         })
     }
 
-    /// Make schedules of the entries, in one transaction; in a dry run, it is not committed.
-    async fn carry_over(
+    /// Import the lines in one transaction, which a dry run does not commit.
+    async fn import(
         &self,
         db: &Db,
         lines: &[Line],
         now: Timestamp,
-    ) -> Result<Vec<Told>, ScheduleError> {
-        if self.dry_run {
-            let mut tx = db.write().await?;
-            return self.lines(&mut tx, lines, now).await;
-        }
-        schedule_admin::change(db, async |tx| self.lines(tx, lines, now).await).await
+    ) -> Result<ImportReport, ScheduleError> {
+        let lines = match self.dry_run {
+            true => self.lines(&mut db.write().await?, lines, now).await?,
+            false => {
+                schedule_admin::change(db, async |tx| self.lines(tx, lines, now).await).await?
+            }
+        };
+        let count = |result| lines.iter().filter(|line| line.result == result).count();
+        Ok(ImportReport {
+            dry_run: self.dry_run,
+            added: count(LineResult::Added),
+            exist: count(LineResult::Exists),
+            refused: count(LineResult::Refused),
+            lines,
+        })
     }
 
     async fn lines(
@@ -118,7 +130,7 @@ impl Crontab {
         tx: &mut Tx,
         lines: &[Line],
         now: Timestamp,
-    ) -> Result<Vec<Told>, ScheduleError> {
+    ) -> Result<Vec<LineReport>, ScheduleError> {
         if let Some(package) = &self.package {
             schedule_admin::known_package(tx, package).await?;
         }
@@ -128,40 +140,40 @@ impl Crontab {
             rows,
             now,
         };
-        let mut all = Vec::with_capacity(lines.len());
+        let mut reports = Vec::with_capacity(lines.len());
         for line in lines {
-            let told = match &line.says {
+            let report = match &line.says {
                 Says::Entry(entry) => self.entry(tx, &mut target, entry).await?,
                 Says::Zone(zone) => self.zone(zone.as_deref()),
-                Says::Variable(name) => Told::variable(name),
-                Says::Fault { message, hint } => Told {
+                Says::Variable(name) => LineReport::variable(name),
+                Says::Fault { message, hint } => LineReport {
                     error: Some((*message).to_owned()),
                     hint: Some((*hint).to_owned()),
-                    ..Told::default()
+                    ..LineReport::default()
                 },
             };
-            all.push(Told {
+            reports.push(LineReport {
                 line: line.number,
-                ..told
+                ..report
             });
         }
-        Ok(all)
+        Ok(reports)
     }
 
-    fn zone<'a>(&'a self, zone: Option<&'a str>) -> Told {
+    fn zone<'a>(&'a self, zone: Option<&'a str>) -> LineReport {
         let zone = self.zone_or_default(zone);
-        let told = Told {
-            became: Became::Zone,
+        let report = LineReport {
+            result: LineResult::Zone,
             timezone: Some(zone.to_owned()),
-            ..Told::default()
+            ..LineReport::default()
         };
         match check_zone(zone) {
-            Ok(()) => told,
-            Err(error) => Told {
-                became: Became::Refused,
+            Ok(()) => report,
+            Err(error) => LineReport {
+                result: LineResult::Refused,
                 error: Some(error.to_string()),
                 hint: Some(error.hint().to_owned()),
-                ..told
+                ..report
             },
         }
     }
@@ -175,15 +187,15 @@ impl Crontab {
         tx: &mut Tx,
         target: &mut Target,
         entry: &Entry,
-    ) -> Result<Told, ScheduleError> {
+    ) -> Result<LineReport, ScheduleError> {
         let zone = self.zone_or_default(entry.zone.as_deref());
         let rule = RuleText::new(RuleKind::Cron, &entry.expression, zone);
-        let told = Told {
+        let report = LineReport {
             expression: Some(entry.expression.clone()),
             timezone: Some(zone.to_owned()),
             command: Some(entry.command.clone()),
             notes: self.notes(entry),
-            ..Told::default()
+            ..LineReport::default()
         };
         let package = match &self.package {
             Some(package) => package.clone(),
@@ -199,87 +211,77 @@ impl Crontab {
             context,
         };
         match target.put(tx, wanted).await {
-            Ok(put) => Ok(Told {
-                became: put.became,
+            Ok(put) => Ok(LineReport {
+                result: put.result,
                 schedule: Some(put.name),
                 package: Some(put.package),
                 next_slot: put.next_slot,
-                notes: told.notes.into_iter().chain(put.notes).collect(),
-                ..told
+                notes: report.notes.into_iter().chain(put.notes).collect(),
+                ..report
             }),
             Err(ScheduleError::Db(error)) => Err(error.into()),
-            Err(error) => Ok(Told {
+            Err(error) => Ok(LineReport {
                 hint: hint(&error),
                 error: Some(error.to_string()),
-                ..told
+                ..report
             }),
         }
     }
 
-    /// What of an entry is not carried over.
+    /// Return notes about the parts of an entry that are not imported.
     fn notes(&self, entry: &Entry) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(user) = &entry.user {
-            notes.push(format!("the user {user} is left out: tasks have none"));
+            notes.push(format!("the user {user} is ignored: tasks have no user"));
         }
         if !self.system && entry.command.split_ascii_whitespace().next() == Some("root") {
             notes.push("if `root` is the user, import it with --system".to_owned());
         }
         if entry.has_input {
-            notes.push("what follows `%`, standard input for the command, is left out".to_owned());
+            notes.push("the text after `%`, standard input for the command, is ignored".to_owned());
         }
         if entry.unlogged {
-            notes.push("the `-` before it is left out: every launch is on the record".to_owned());
+            notes.push("the `-` before the entry is ignored: every launch is recorded".to_owned());
         }
         notes
     }
 
-    fn report(&self, told: &[Told], as_json: bool) -> Result<(), Failure> {
-        let count = |became| told.iter().filter(|told| told.became == became).count();
-        let (added, exist) = (count(Became::Added), count(Became::Exists));
-        let refused = count(Became::Refused);
-        if as_json {
-            return output::json_out(&json!({
-                "dry_run": self.dry_run,
-                "added": added,
-                "exist": exist,
-                "refused": refused,
-                "lines": told,
-            }));
+    fn print(&self, report: &ImportReport) -> Result<(), Failure> {
+        for line in &report.lines {
+            let text = printable_line(&line.text(self.dry_run));
+            output::line(&format!("line {}: {text}", line.line))?;
         }
-        for told in told {
-            let text = printable_line(&told.text(self.dry_run));
-            output::line(&format!("line {}: {text}", told.line))?;
-        }
+        let ImportReport {
+            added,
+            exist,
+            refused,
+            ..
+        } = report;
         let would = if self.dry_run { "would be " } else { "" };
         output::talk(&format!(
-            "{added} {would}added, {exist} there already, {refused} not carried over"
+            "{added} {would}added, {exist} exist already, {refused} not imported"
         ));
-        self.talk_of_zones(told);
-        Ok(())
-    }
-
-    /// That cron reads times in a zone which the file does not name.
-    fn talk_of_zones(&self, told: &[Told]) {
-        let unnamed = told
+        let has_default_zone = report
+            .lines
             .iter()
-            .take_while(|told| told.became != Became::Zone)
-            .any(|told| matches!(told.became, Became::Added | Became::Exists));
-        if self.tz.is_none() && unnamed {
+            .take_while(|line| line.result != LineResult::Zone)
+            .any(|line| matches!(line.result, LineResult::Added | LineResult::Exists));
+        if self.tz.is_none() && has_default_zone {
             output::talk(
-                "times are read in UTC, where cron has the zone of its machine; choose with --tz",
+                "times without a CRON_TZ line are read in UTC; cron reads them in its machine's zone; choose with --tz",
             );
         }
+        Ok(())
     }
 }
 
-/// What to do about an entry that could not be carried over.
-/// Refuse a time zone that is none, by way of any rule in it.
+/// Refuse an unknown time zone; any rule in it shows whether it is known.
 fn check_zone(zone: &str) -> Result<(), RuleError> {
     let daily = RuleText::new(RuleKind::Cron, "@daily", zone);
     Rule::parse(&daily, HashKey::NONE).map(drop)
 }
 
+/// Return what the operator can do about an entry that could not be imported.
 fn hint(error: &ScheduleError) -> Option<String> {
     match error {
         ScheduleError::Rule(error) => Some(error.hint().to_owned()),
@@ -292,17 +294,17 @@ fn hint(error: &ScheduleError) -> Option<String> {
     .filter(|hint| !hint.is_empty())
 }
 
-/// The schedules that are there.
+/// The existing schedules.
 struct Target {
-    /// Those from before, without those that an entry was found to be.
+    /// The schedules that no entry has matched yet.
     rows: Vec<Schedule>,
     taken: BTreeSet<String>,
     now: Timestamp,
 }
 
-/// A schedule that an entry became.
+/// The schedule of an entry.
 struct Put {
-    became: Became,
+    result: LineResult,
     name: String,
     package: String,
     next_slot: Option<Timestamp>,
@@ -310,14 +312,14 @@ struct Put {
 }
 
 impl Target {
-    /// Add the schedule, under its name or that with a number, unless it is there.
+    /// Add the schedule unless it exists; add a number to its name when the name is taken.
     async fn put(&mut self, tx: &mut Tx, wanted: Wanted) -> Result<Put, ScheduleError> {
         let rule = Rule::parse(&wanted.rule, HashKey::NONE)?;
         let notes = rule.notes().to_vec();
-        if let Some(place) = self.rows.iter().position(|row| is(row, &wanted)) {
+        if let Some(place) = self.rows.iter().position(|row| is_same(row, &wanted)) {
             let row = self.rows.swap_remove(place);
             return Ok(Put {
-                became: Became::Exists,
+                result: LineResult::Exists,
                 name: row.definition.name,
                 package: row.definition.package,
                 next_slot: row.state.next_slot,
@@ -332,7 +334,7 @@ impl Target {
         self.taken.insert(wanted.name.clone());
         let row = schedule_admin::find(tx, &wanted.name).await?;
         Ok(Put {
-            became: Became::Added,
+            result: LineResult::Added,
             name: wanted.name,
             package: wanted.package,
             next_slot: row.state.next_slot,
@@ -349,8 +351,8 @@ impl Target {
     }
 }
 
-/// Whether a schedule says what is wanted, whatever its name is.
-fn is(row: &Schedule, wanted: &Wanted) -> bool {
+/// Return whether a schedule has the wanted definition, whatever its name is.
+fn is_same(row: &Schedule, wanted: &Wanted) -> bool {
     let context = || serde_json::from_str::<Value>(&row.definition.context).ok();
     row.definition.rule == wanted.rule
         && row.definition.package == wanted.package

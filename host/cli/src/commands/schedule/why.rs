@@ -1,25 +1,24 @@
-//! Why a schedule did what it did, as a chain of lines.
+//! `campanile schedule why`: the history of a slot, one line for each finding.
 
 use clap::Args;
 
-use super::output::{self, Failure};
 use crate::Common;
+use crate::output::{self, Failure, optional};
 use campanile_engine::why::{self, Answer, Finding, When};
 use campanile_model::text::printable;
 
 #[derive(Args)]
 pub(crate) struct Why {
-    /// The schedule's name, also one that it had before, or that of a removed schedule
+    /// The schedule's name, an earlier name, or the name of a removed schedule
     name: String,
-    /// The slot, or any moment: 2026-11-21T08:00:00Z, or what the clock of its zone shows, "2026-03-08 02:30" [default:
-    /// what was decided last, and what comes next]
+    /// A slot or any other time: 2026-11-21T08:00:00Z, or a local time in the schedule's zone, "2026-03-08 02:30"
+    /// [default: the last decision, and the next slot]
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
 }
 
 impl Why {
-    /// Tell the whole chain.
-    pub(super) async fn run(&self, common: &Common) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: &Common) -> Result<(), Failure> {
         let when = self.at.as_deref().map(str::parse::<When>).transpose();
         let when =
             when.map_err(|error| Failure::refused(format!("--at: {error}")).hint(error.hint()))?;
@@ -33,31 +32,21 @@ impl Why {
     }
 }
 
-/// One line for each finding, each with its time in UTC and in the schedule's zone.
+/// Print one line for each finding, with its time in UTC and in the schedule's zone.
 fn print(answer: &Answer) -> Result<(), Failure> {
     output::line(&format!("{} ({})", answer.schedule, answer.timezone))?;
-    let columns: Vec<[String; 3]> = answer.findings.iter().map(columns).collect();
-    let mut widths = [0; 3];
-    for row in &columns {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for (finding, row) in answer.findings.iter().zip(&columns) {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
+    let cells: Vec<Vec<String>> = answer.findings.iter().map(cells).collect();
+    for (finding, cells) in answer.findings.iter().zip(output::columns(&cells)) {
         let text = printable(&finding.text).replace(['\n', '\t'], " ");
-        output::line(&format!("  {}  {text}", cells.join("  ")))?;
+        output::line(&format!("  {cells}  {text}"))?;
     }
     Ok(())
 }
 
-/// What it is about, when in UTC, and when on the clock of the zone.
-fn columns(finding: &Finding) -> [String; 3] {
-    let at = finding.at.map_or_else(String::new, |at| at.to_string());
+/// Return the kind of a finding, its time in UTC, and its time in the schedule's zone.
+fn cells(finding: &Finding) -> Vec<String> {
+    let at = optional(&finding.at);
     let mut local = finding.local.clone().unwrap_or_default();
     local.truncate(local.find('[').unwrap_or(local.len()));
-    [finding.kind.as_str().replace('_', " "), at, local]
+    vec![finding.kind.as_str().replace('_', " "), at, local]
 }

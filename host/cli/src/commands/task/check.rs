@@ -1,4 +1,4 @@
-//! `campanile task check`: what a file imports, asks for and is granted, and whether its task may be run twice.
+//! `campanile task check`: what a package imports, requests and is granted, and whether its task is idempotent.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,49 +6,131 @@ use std::slice;
 use std::sync::Arc;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::replies::Script;
-use super::{Given, Opened, io_failure, of, print_refused, tell_unanswered};
+use super::{Opened, PackageInfo, TaskArgs, io_failure, print_refused, print_unanswered};
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure};
-use campanile_model::text::printable;
+use crate::output::{self, Failure, optional};
 use campanile_package::grant_record::{self, GrantRecord};
 use campanile_package::requests::{Request, denial};
-use campanile_trial::{self, EFFECTS_CRASHED, Idempotence, Stage};
+use campanile_sandbox::{self, Outcome};
+use campanile_trial::{self, Difference, EFFECTS_CRASHED, Idempotence, Moment, Stage, Unreached};
 
 #[derive(Args)]
 pub(crate) struct Check {
     #[command(flatten)]
-    given: Given,
-    /// What granted HTTP requests are answered: a JSON file with a list of
-    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: 200 and nothing]
+    task: TaskArgs,
+    /// A JSON file with the replies to granted HTTP requests: a list of
+    /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: an empty reply with
+    /// status 200]
     #[arg(long, value_name = "FILE")]
     replies: Option<PathBuf>,
-    /// At how many effects the task is crashed: each costs four calls
+    /// Crash the task at so many effects; each costs four calls
     #[arg(long, value_name = "N", default_value_t = EFFECTS_CRASHED, value_parser = effects)]
     effects: usize,
-    /// Only tell, and do not call the task
+    /// Do not call the task
     #[arg(long, conflicts_with = "idempotent")]
     no_call: bool,
-    /// Only crash the task, and tell where it is not idempotent
+    /// Report only whether the task is idempotent
     #[arg(long)]
     idempotent: bool,
 }
 
+/// What a package imports, requests and is granted, and whether its task is idempotent.
+#[derive(Serialize)]
+pub(crate) struct CheckReport {
+    package: PackageInfo,
+    imports: Vec<String>,
+    /// What the sidecar grants.
+    granted: Vec<String>,
+    /// What the package requests and is not granted.
+    #[serde(rename = "missing")]
+    denials: Vec<String>,
+    #[serde(skip)]
+    missing: Vec<Request>,
+    /// The requests without a reply.
+    unanswered: Vec<String>,
+    /// Null when the task was not called.
+    idempotence: Option<IdempotenceReport>,
+    /// Whether the task should be called.
+    #[serde(skip)]
+    is_called: bool,
+}
+
+/// The result of crashing a task at its effects and running it again.
+#[derive(Serialize)]
+struct IdempotenceReport {
+    /// Whether the task is idempotent, as far as it was tried.
+    holds: bool,
+    /// The number of effects at which the task was crashed.
+    tried: usize,
+    /// The number of crashes.
+    crashes: usize,
+    /// The effects of a call without a crash, in order.
+    effects: Vec<String>,
+    /// The outcome of a call without a crash.
+    outcome: Outcome,
+    failure: Option<campanile_sandbox::Failure>,
+    /// The differences between two calls without a crash. If there are any, the check is inconclusive.
+    unlike: Vec<Difference>,
+    /// The crashes after which a second run did not restore the expected result.
+    broken: Vec<BrokenCrash>,
+    /// The crashes that did not happen, because the run had other effects.
+    unreached: Vec<Unreached>,
+    #[serde(skip)]
+    text: String,
+}
+
+/// A crash after which a second run did not restore the expected result.
+#[derive(Serialize)]
+struct BrokenCrash {
+    effect: String,
+    /// The number of the effect, from 1.
+    number: usize,
+    moment: Moment,
+    /// The outcome of the second run.
+    outcome: Outcome,
+    differences: Vec<Difference>,
+}
+
+impl From<Idempotence> for IdempotenceReport {
+    fn from(found: Idempotence) -> IdempotenceReport {
+        let broken = found.broken.iter().map(|crashed| BrokenCrash {
+            effect: crashed.effect.clone(),
+            number: crashed.number,
+            moment: crashed.moment,
+            outcome: crashed.report.outcome,
+            differences: crashed.differences.clone(),
+        });
+        IdempotenceReport {
+            holds: found.holds(),
+            broken: broken.collect(),
+            text: found.to_string(),
+            tried: found.tried,
+            crashes: found.crashes,
+            effects: found.undisturbed.effects,
+            outcome: found.undisturbed.report.outcome,
+            failure: found.undisturbed.report.failure,
+            unlike: found.undisturbed.unlike,
+            unreached: found.unreached,
+        }
+    }
+}
+
 impl Check {
-    pub(super) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
         let replies = match &self.replies {
             Some(path) => Script::read(path)?,
             None => Script::default(),
         };
         let replies = Arc::new(replies);
-        let opened = match self.given.open(config).await? {
+        let opened = match self.task.open(config).await? {
             Ok(opened) => opened,
-            Err(refused) => return print_refused(common, &self.given.file, refused),
+            Err(refused) => return print_refused(common, &self.task.file, refused),
         };
-        let stage = match self.given.stage(&opened.package, config).await? {
+        let stage = match self.task.stage(&opened.package, config).await? {
             Ok(stage) => Stage {
                 replies: Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>),
                 ..stage
@@ -57,7 +139,7 @@ impl Check {
         };
         let subject = opened.subject();
         let missing = subject.missing(&stage);
-        let imports = imports(&self.given.file)?;
+        let imports = imports(&self.task.file)?;
         let found = match self.no_call || !missing.is_empty() {
             true => None,
             false => {
@@ -66,27 +148,32 @@ impl Check {
                 Some(check.await.map_err(io_failure)?)
             }
         };
-        let told = Told {
-            opened: &opened,
-            imports: &imports,
-            missing: &missing,
-            found: found.as_ref(),
-            unanswered: &replies.unanswered(&stage.secrets),
+        let package = &opened.package;
+        let name = package.name.as_str();
+        let granted = GrantRecord::of(&package.sidecar.grants);
+        let denials = missing.iter().map(|one| denial(name, slice::from_ref(one)));
+        let report = CheckReport {
+            package: PackageInfo::from(package),
+            imports,
+            granted: granted.text.lines().map(grant_record::shown).collect(),
+            denials: denials.collect(),
+            missing,
+            unanswered: replies.unanswered(&stage.secrets),
+            idempotence: found.map(IdempotenceReport::from),
             is_called: !self.no_call,
         };
         match (common.json, self.idempotent) {
-            (true, _) => output::json_out(&told.value())?,
-            (false, true) => told.crashes()?,
+            (true, _) => output::json_out(&report)?,
+            (false, true) => report.print_idempotence()?,
             (false, false) => {
-                told.surface()?;
-                told.crashes()?;
+                report.print_grants()?;
+                report.print_idempotence()?;
             }
         }
-        let holds = found.as_ref().is_none_or(Idempotence::holds);
-        Ok(match holds && (missing.is_empty() || self.no_call) {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        })
+        let holds = report.idempotence.as_ref().is_none_or(|found| found.holds);
+        Ok(output::exit_code(
+            holds && (report.missing.is_empty() || self.no_call),
+        ))
     }
 }
 
@@ -97,131 +184,57 @@ fn effects(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The interfaces that the file imports.
+/// Return the interfaces that the file imports.
 fn imports(file: &Path) -> Result<Vec<String>, Failure> {
-    let unread = |error: String| Failure::failed(format!("{}: {error}", file.display()));
-    let bytes = std::fs::read(file).map_err(|error| unread(error.to_string()))?;
+    let failed = |error: String| Failure::failed(format!("{}: {error}", file.display()));
+    let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
     let imports =
-        campanile_sandbox::imports_of(&bytes).map_err(|refusal| unread(refusal.to_string()))?;
+        campanile_sandbox::imports_of(&bytes).map_err(|refusal| failed(refusal.to_string()))?;
     Ok(imports.into_iter().collect())
 }
 
-/// Everything that is told of a package.
-struct Told<'a> {
-    opened: &'a Opened,
-    imports: &'a [String],
-    missing: &'a [Request],
-    found: Option<&'a Idempotence>,
-    /// The requests that no reply was for.
-    unanswered: &'a [String],
-    is_called: bool,
-}
-
-impl Told<'_> {
-    fn value(&self) -> Value {
-        let package = &self.opened.package;
-        json!({
-            "package": of(package),
-            "imports": self.imports,
-            "granted": self.granted(),
-            "missing": self.missing.iter().map(|one| denial(&package.name, slice::from_ref(one))).collect::<Vec<_>>(),
-            "unanswered": self.unanswered,
-            "idempotence": self.found.map(found_value),
-        })
-    }
-
-    fn surface(&self) -> Result<(), Failure> {
-        let package = &self.opened.package;
-        let form = package.artifact.form;
-        output::line(&format!(
-            "package   {} {} ({form})",
-            package.name,
-            package.digest.short()
-        ))?;
-        section("imports", self.imports)?;
-        section("granted", &self.granted())?;
+impl CheckReport {
+    fn print_grants(&self) -> Result<(), Failure> {
+        let PackageInfo { name, form, .. } = &self.package;
+        let digest = self.package.short_digest();
+        output::line(&format!("package   {name} {digest} ({})", optional(form)))?;
+        print_section("imports", &self.imports)?;
+        print_section("granted", &self.granted)?;
         let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
-        section("missing", &needs)?;
-        output::lines_to_add(&package.name, self.missing)
+        print_section("missing", &needs)?;
+        output::lines_to_add(name, &self.missing)
     }
 
-    /// What the sidecar grants, one line each.
-    fn granted(&self) -> Vec<String> {
-        let grant_record = GrantRecord::of(&self.opened.package.sidecar.grants);
-        grant_record.text.lines().map(grant_record::shown).collect()
-    }
-
-    fn crashes(&self) -> Result<(), Failure> {
-        tell_unanswered(self.unanswered);
-        match self.found {
+    fn print_idempotence(&self) -> Result<(), Failure> {
+        print_unanswered(&self.unanswered);
+        match &self.idempotence {
             Some(found) => {
-                if (1..found.undisturbed.effects.len()).contains(&found.tried) {
-                    let all = found.undisturbed.effects.len();
+                let all = found.effects.len();
+                if (1..all).contains(&found.tried) {
                     output::talk(&format!(
-                        "not crashed at {} effects; `--effects {all}` crashes it at all of them",
+                        "the task was not crashed at {} effects; `--effects {all}` crashes it at all of them",
                         all - found.tried
                     ));
                 }
-                output::line(&printable(&found.to_string()))
+                output::line(&found.text)
             }
             None if !self.is_called => Ok(()),
             None => {
-                output::talk("the task was not called: it would be denied for what is missing");
+                output::talk("the task was not called: it would be denied what is missing");
                 Ok(())
             }
         }
     }
 }
 
-fn section(name: &str, lines: &[String]) -> Result<(), Failure> {
+fn print_section(name: &str, lines: &[String]) -> Result<(), Failure> {
     if lines.is_empty() {
         return output::line(&format!("{name:9} nothing"));
     }
     for (place, line) in lines.iter().enumerate() {
         let name = if place == 0 { name } else { "" };
-        let line = printable(line).replace('\n', "\n          ");
+        let line = line.replace('\n', "\n          ");
         output::line(&format!("{name:9} {line}"))?;
     }
     Ok(())
-}
-
-fn found_value(found: &Idempotence) -> Value {
-    let differences = |differences: &[campanile_trial::Difference]| -> Vec<Value> {
-        let one = |difference: &campanile_trial::Difference| {
-            json!({
-                "what": difference.what,
-                "undisturbed": difference.undisturbed,
-                "recovered": difference.recovered,
-            })
-        };
-        differences.iter().map(one).collect()
-    };
-    let broken = found.broken.iter().map(|crashed| {
-        json!({
-            "effect": crashed.effect,
-            "number": crashed.number,
-            "moment": crashed.moment,
-            "outcome": crashed.report.outcome,
-            "differences": differences(&crashed.differences),
-        })
-    });
-    let unreached = found.unreached.iter().map(|unreached| {
-        json!({
-            "effect": unreached.effect,
-            "number": unreached.number,
-            "moment": unreached.moment,
-        })
-    });
-    let undisturbed = &found.undisturbed;
-    json!({
-        "holds": found.holds(),
-        "tried": found.tried,
-        "crashes": found.crashes,
-        "effects": undisturbed.effects,
-        "outcome": undisturbed.report.outcome,
-        "failure": undisturbed.report.failure,
-        "unlike": differences(&undisturbed.unlike),
-        "broken": broken.collect::<Vec<_>>(),
-        "unreached": unreached.collect::<Vec<_>>(),
-    })
 }

@@ -1,4 +1,4 @@
-//! `--replies FILE`: what granted requests are answered in place of the network.
+//! `--replies FILE`: the replies to granted requests, in place of the network.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,26 +9,26 @@ use crate::output::Failure;
 use campanile_model::text;
 use campanile_sandbox::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
 
-/// Of a file of replies.
+/// The size limit of a file of replies.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Of requests without a reply that are named.
+/// The most requests without a reply that are reported.
 const UNANSWERED_MAX: usize = 100;
 
 const KEYS: [&str; 4] = ["request", "status", "headers", "body"];
 
-/// Who answers, and whom nobody had a reply for.
+/// The replies, and the requests without one.
 #[derive(Default)]
-pub(super) struct Script {
-    /// None answers everything with 200 and nothing.
+pub(crate) struct Script {
+    /// Without routes, every reply is empty and has status 200.
     routes: Option<Vec<Route>>,
-    /// Each once, in the order they came.
+    /// The requests without a reply: each once, in order.
     unanswered: Mutex<Vec<String>>,
 }
 
-/// One entry of the file.
+/// An entry of the file.
 #[derive(Debug, PartialEq)]
 struct Route {
-    /// The method and the beginning of the address.
+    /// The method and the start of the URL.
     request: String,
     status: u16,
     headers: Vec<(String, String)>,
@@ -36,12 +36,14 @@ struct Route {
 }
 
 impl Script {
-    /// Read a file: a list, empty when no request has a reply.
-    pub(super) fn read(path: &Path) -> Result<Script, Failure> {
+    /// Read a file of replies.
+    pub(crate) fn read(path: &Path) -> Result<Script, Failure> {
         let wrong = |why: String| Failure::refused(format!("--replies {}: {why}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
         if size.len() > FILE_BYTES_MAX {
-            return Err(wrong(format!("it has more than {FILE_BYTES_MAX} bytes")));
+            return Err(wrong(format!(
+                "the file has more than {FILE_BYTES_MAX} bytes"
+            )));
         }
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         Ok(Script {
@@ -50,8 +52,8 @@ impl Script {
         })
     }
 
-    /// The requests that no reply was for, without the values of secrets.
-    pub(super) fn unanswered(&self, secrets: &Secrets) -> Vec<String> {
+    /// Return the requests without a reply; the values of secrets are redacted.
+    pub(crate) fn unanswered(&self, secrets: &Secrets) -> Vec<String> {
         let redaction = Redaction::of(secrets);
         let mut unanswered = self
             .unanswered
@@ -76,7 +78,7 @@ impl Script {
 }
 
 impl Replies for Script {
-    /// The reply to the longest beginning that fits.
+    /// Return the reply whose URL is the longest prefix of the request's.
     fn reply(&self, request: HttpRequest) -> HttpReply {
         let Some(routes) = &self.routes else {
             return HttpReply::Response {
@@ -95,7 +97,7 @@ impl Replies for Script {
                 headers: route.headers.clone(),
                 body: route.body.clone(),
             },
-            // Who says what is answered says all of it.
+            // A file must list every reply.
             None => {
                 self.note(asked);
                 HttpReply::Refused
@@ -104,12 +106,12 @@ impl Replies for Script {
     }
 }
 
-/// The entries of a file; the error says which of them is wrong, and where in it.
+/// Parse the entries of a file; the error names the wrong entry and its key.
 fn routes(text: &str) -> Result<Vec<Route>, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let Value::Array(entries) = value else {
         return Err(
-            "it must be a list, such as [{\"request\": \"GET https://api.example.com/\", \"status\": 200}]"
+            "the file must be a list, such as [{\"request\": \"GET https://api.example.com/\", \"status\": 200}]"
                 .to_owned(),
         );
     };
@@ -119,7 +121,7 @@ fn routes(text: &str) -> Result<Vec<Route>, String> {
         .collect()
 }
 
-/// One entry; the error reads after its place in the list.
+/// Parse one entry; the error is the text that follows the entry's place in the list.
 fn route(entry: &Value) -> Result<Route, String> {
     let Value::Object(entry) = entry else {
         return Err(format!(" must be an object, not {entry}"));
@@ -127,9 +129,9 @@ fn route(entry: &Value) -> Result<Route, String> {
     if let Some(unknown) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
         let hint = match text::nearest(unknown, KEYS) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the keys known here are {}", KEYS.join(", ")),
+            None => format!("the known keys are {}", KEYS.join(", ")),
         };
-        return Err(format!(".{unknown} is no key of a reply: {hint}"));
+        return Err(format!(".{unknown} is not a key of a reply: {hint}"));
     }
     Ok(Route {
         request: request(entry)?,
@@ -146,23 +148,23 @@ fn route(entry: &Value) -> Result<Route, String> {
 fn request(entry: &Map<String, Value>) -> Result<String, String> {
     let wrong = |why: &str| {
         Err(format!(
-            ".request must be a method and the beginning of an address, such as \"GET https://api.example.com/v1\"{why}"
+            ".request must be a method and the start of a URL, such as \"GET https://api.example.com/v1\"{why}"
         ))
     };
     let given = match entry.get("request") {
-        None => return wrong(", and is not there"),
+        None => return wrong(", and is missing"),
         Some(given) => given,
     };
-    let Some((method, address)) = given.as_str().and_then(|text| text.split_once(' ')) else {
+    let Some((method, url)) = given.as_str().and_then(|text| text.split_once(' ')) else {
         return wrong(&format!(", not {given}"));
     };
     if let Some(fault) = method_fault(method) {
-        return Err(format!(".request begins with {method:?}, {fault}"));
+        return Err(format!(".request starts with {method:?}, {fault}"));
     }
-    if !address.starts_with("http://") && !address.starts_with("https://") {
+    if !url.starts_with("http://") && !url.starts_with("https://") {
         return wrong(&format!(", not {given}"));
     }
-    Ok(format!("{method} {address}"))
+    Ok(format!("{method} {url}"))
 }
 
 fn status(entry: &Map<String, Value>) -> Result<u16, String> {
@@ -196,7 +198,9 @@ fn headers(entry: &Map<String, Value>) -> Result<Vec<(String, String)>, String> 
         };
         match hyper::header::HeaderValue::from_str(&text) {
             Ok(_) => Ok((name.clone(), text)),
-            Err(_) => wrong(&format!("is {text:?}, which no HTTP header can hold")),
+            Err(_) => wrong(&format!(
+                "is {text:?}, which is not valid in an HTTP header"
+            )),
         }
     };
     headers.iter().map(one).collect()
@@ -209,17 +213,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn an_error_names_the_entry_and_the_key() {
         let fine = json!({"request": "GET https://a.example/"});
-        for (entry, says) in [
+        for (entry, expected) in [
             (json!(7), "[1] must be an object, not 7"),
             (
                 json!({"request": "GET https://a.example/", "stauts": 200}),
-                "[1].stauts is no key of a reply: did you mean `status`?",
+                "[1].stauts is not a key of a reply: did you mean `status`?",
             ),
             (
                 json!({"status": 200}),
-                "[1].request must be a method and the beginning",
+                "[1].request must be a method and the start",
             ),
             (
                 json!({"request": "https://a.example/"}),
@@ -228,7 +232,7 @@ mod tests {
             (json!({"request": "GET a.example"}), "not \"GET a.example\""),
             (
                 json!({"request": "get https://a.example/"}),
-                "[1].request begins with \"get\", but the case of a method counts: write \"GET\"",
+                "[1].request starts with \"get\", but the case of a method counts: write \"GET\"",
             ),
             (
                 json!({"request": "GET https://a.example/", "status": "ok"}),
@@ -244,11 +248,11 @@ mod tests {
             ),
             (
                 json!({"request": "GET https://a.example/", "headers": {"a": "b\n"}}),
-                "[1].headers.a is \"b\\n\", which no HTTP header can hold",
+                "[1].headers.a is \"b\\n\", which is not valid in an HTTP header",
             ),
         ] {
             let error = routes(&json!([fine, entry]).to_string()).unwrap_err();
-            assert!(error.contains(says), "{entry}: {error}");
+            assert!(error.contains(expected), "{entry}: {error}");
         }
         assert!(routes("{}").unwrap_err().contains("must be a list"));
         assert_eq!(routes("[]"), Ok(Vec::new()));
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_answers_and_what_has_no_reply_is_named_once() {
+    fn the_longest_prefix_wins_and_a_request_without_a_reply_is_reported_once() {
         let list = json!([
             {"request": "GET https://a.example/", "status": 201},
             {"request": "GET https://a.example/b", "status": 202, "headers": {"n": 1}},

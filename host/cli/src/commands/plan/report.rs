@@ -1,0 +1,457 @@
+//! The answer of `campanile plan`, for people and as JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Answer, Before, ROWS_MAX, chart};
+use crate::commands::schedule::check::RefusedSchedule;
+use crate::output::{self, Failure, Field, Record, optional};
+use campanile_engine::forecast::{Changes, Outage, Row, ScheduleSnapshot, Totals, compare};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::duration_text;
+
+/// A forecast of launches.
+#[derive(Serialize)]
+pub(crate) struct PlanReport {
+    /// The differences from the present schedules. Null without `--diff`.
+    changes: Option<Vec<ScheduleChanges>>,
+    /// The schedules of the `--diff` file that would be refused.
+    pub refused: Vec<RefusedSchedule>,
+    from: Timestamp,
+    to: Timestamp,
+    outages: Vec<Outage>,
+    /// The most runs at one time, on all hosts.
+    places: usize,
+    launches: u64,
+    /// The number of slots that are not launched, by reason.
+    skipped: BTreeMap<&'static str, u64>,
+    peak: Peak,
+    lag_ms_max: u64,
+    /// The slot of the launch that waits longest.
+    #[serde(skip)]
+    lag_of: Option<Timestamp>,
+    /// The number of launches that an outage interrupts and that run again after it.
+    recovered: u64,
+    /// Where the forecast stops because it has too many decisions.
+    cut_at: Option<Timestamp>,
+    schedules: Vec<ScheduleForecast>,
+    /// Schedules without a forecast.
+    left_out: Vec<LeftOutSchedule>,
+    /// The number of launches that start in each minute.
+    starts: Vec<Starts>,
+    rows: Vec<PlannedLaunch>,
+}
+
+/// The most runs at one time, and when.
+#[derive(Serialize)]
+struct Peak {
+    running: usize,
+    at: Option<Timestamp>,
+}
+
+/// The number of launches that start in one minute.
+#[derive(Serialize)]
+struct Starts {
+    at: Timestamp,
+    count: u64,
+}
+
+/// A schedule without a forecast, and why.
+#[derive(Serialize)]
+struct LeftOutSchedule {
+    schedule: String,
+    reason: String,
+}
+
+/// The forecast of one schedule.
+#[derive(Serialize)]
+struct ScheduleForecast {
+    schedule: String,
+    launches: u64,
+    /// The number of slots that are not launched, by reason.
+    skipped: BTreeMap<&'static str, u64>,
+    /// The first slot that is launched.
+    first: Option<Timestamp>,
+    /// The next slot after the forecast.
+    next_slot: Option<Timestamp>,
+    duration_ms: u64,
+    /// The number of launches from which the duration is learned. It is a guess when this is 0.
+    duration_from: usize,
+    /// The most runs at one time.
+    peak: usize,
+    lag_ms_max: u64,
+}
+
+/// A decision of the forecast.
+#[derive(Serialize)]
+struct PlannedLaunch {
+    schedule: String,
+    #[serde(flatten)]
+    row: Row,
+    /// How long the launch waits.
+    lag_ms: Option<u64>,
+}
+
+/// How the launches of a schedule differ from those of the present schedules.
+#[derive(Serialize)]
+struct ScheduleChanges {
+    schedule: String,
+    /// Slots that are launched only with the file.
+    added: Vec<Timestamp>,
+    /// Slots that are launched only without the file.
+    removed: Vec<Timestamp>,
+    moved: Vec<MovedLaunch>,
+    /// The first slot that differs.
+    #[serde(skip)]
+    first: Option<Timestamp>,
+    #[serde(skip)]
+    launches: Vec<ChangedLaunch>,
+}
+
+/// A slot whose launch starts at another time.
+#[derive(Serialize)]
+struct MovedLaunch {
+    scheduled_time: Timestamp,
+    before: Option<Timestamp>,
+    after: Option<Timestamp>,
+}
+
+/// A launch that is added, removed or moved: a row for people.
+#[derive(Serialize)]
+struct ChangedLaunch {
+    change: &'static str,
+    scheduled_time: Timestamp,
+    schedule: String,
+    start_before: Option<Timestamp>,
+    start_after: Option<Timestamp>,
+}
+
+/// The skipped slots of a schedule with one reason: a row for people.
+#[derive(Serialize)]
+struct SkippedSlots {
+    skipped: String,
+    reason: &'static str,
+    slots: u64,
+    first: Timestamp,
+}
+
+impl Record for ScheduleForecast {
+    fn fields() -> Vec<Field<ScheduleForecast>> {
+        let skipped =
+            |forecast: &ScheduleForecast| forecast.skipped.values().sum::<u64>().to_string();
+        let duration = |forecast: &ScheduleForecast| {
+            let guess = if forecast.duration_from == 0 { "~" } else { "" };
+            format!("{guess}{}", span_text(forecast.duration_ms))
+        };
+        vec![
+            Field::new("schedule"),
+            Field::new("launches"),
+            Field::new("skipped").text(skipped),
+            Field::new("first"),
+            Field::new("next_slot"),
+            Field::new("duration").text(duration),
+            Field::new("peak"),
+            Field::new("lag").text(|forecast: &ScheduleForecast| span_text(forecast.lag_ms_max)),
+        ]
+    }
+}
+
+impl Record for PlannedLaunch {
+    fn fields() -> Vec<Field<PlannedLaunch>> {
+        let slots = |PlannedLaunch { row, .. }: &PlannedLaunch| match row.slot_count {
+            1 => row.scheduled_time.to_string(),
+            _ => format!("{} … {}", row.scheduled_time, row.last_scheduled_time),
+        };
+        let reason = |PlannedLaunch { row, .. }: &PlannedLaunch| {
+            let is_skipped_at_once = row.finished_at == Some(row.decided_at);
+            optional(&row.reason.filter(|_| is_skipped_at_once))
+        };
+        let fire_time = |PlannedLaunch { row, .. }: &PlannedLaunch| {
+            let is_launched = row.decision.as_str() != "skipped";
+            optional(&is_launched.then_some(row.fire_time))
+        };
+        vec![
+            Field::new("scheduled_time").text(slots),
+            Field::new("schedule"),
+            Field::new("kind"),
+            Field::new("decision"),
+            Field::new("reason").text(reason),
+            Field::new("fire_time").text(fire_time),
+            Field::new("slot_count"),
+        ]
+    }
+}
+
+impl Record for ScheduleChanges {
+    fn fields() -> Vec<Field<ScheduleChanges>> {
+        vec![
+            Field::new("schedule"),
+            Field::new("added").text(|changes: &ScheduleChanges| changes.added.len().to_string()),
+            Field::new("removed")
+                .text(|changes: &ScheduleChanges| changes.removed.len().to_string()),
+            Field::new("moved").text(|changes: &ScheduleChanges| changes.moved.len().to_string()),
+            Field::new("first").text(|changes: &ScheduleChanges| optional(&changes.first)),
+        ]
+    }
+}
+
+impl Record for ChangedLaunch {
+    fn fields() -> Vec<Field<ChangedLaunch>> {
+        let keys = [
+            "change",
+            "scheduled_time",
+            "schedule",
+            "start_before",
+            "start_after",
+        ];
+        keys.map(Field::new).into()
+    }
+}
+
+impl Record for SkippedSlots {
+    fn fields() -> Vec<Field<SkippedSlots>> {
+        ["skipped", "reason", "slots", "first"]
+            .map(Field::new)
+            .into()
+    }
+}
+
+impl PlanReport {
+    pub fn new(answer: Answer) -> PlanReport {
+        let Answer {
+            snapshot,
+            left_out,
+            question,
+            forecast,
+            name,
+            before,
+        } = answer;
+        let is_requested = |schedule: &str| name.as_deref().is_none_or(|name| name == schedule);
+        let changes = before.as_ref().map(
+            |Before {
+                 snapshot: present,
+                 forecast: old,
+                 ..
+             }| {
+                let changes = compare((present, old), (&snapshot, &forecast)).into_iter();
+                let changes = changes.filter(|changes| is_requested(changes.schedule));
+                changes.map(ScheduleChanges::from).collect()
+            },
+        );
+        let schedules = snapshot.schedules.iter().zip(&forecast.schedules);
+        let schedules: Vec<(&ScheduleSnapshot, &Totals)> = schedules
+            .filter(|(scheduled, _)| match &name {
+                Some(name) => scheduled.name == *name,
+                None => scheduled.enabled,
+            })
+            .collect();
+        // A schedule that is left out has no totals.
+        let none = Totals::default();
+        let totals = match name {
+            Some(_) => schedules.first().map_or(&none, |(_, totals)| totals),
+            None => &forecast.all,
+        };
+        let rows = forecast.rows.into_iter().map(|row| PlannedLaunch {
+            schedule: snapshot.schedules[row.schedule].name.clone(),
+            lag_ms: row.lag().map(millis),
+            row,
+        });
+        PlanReport {
+            changes,
+            refused: before.map_or_else(Vec::new, |before| before.refused),
+            from: question.from,
+            to: question.to,
+            outages: question.outages,
+            places: snapshot.capacity,
+            launches: totals.launches,
+            skipped: totals.skipped.clone(),
+            peak: Peak {
+                running: totals.peak,
+                at: totals.peak_at,
+            },
+            lag_ms_max: millis(totals.lag),
+            lag_of: totals.lag_of,
+            recovered: forecast.recovered,
+            cut_at: forecast.cut_at,
+            schedules: schedules.iter().map(ScheduleForecast::from).collect(),
+            left_out: left_out
+                .into_iter()
+                .filter(|left_out| is_requested(&left_out.name))
+                .map(|left_out| LeftOutSchedule {
+                    schedule: left_out.name,
+                    reason: left_out.why,
+                })
+                .collect(),
+            starts: totals
+                .starts
+                .iter()
+                .map(|(&at, &count)| Starts { at, count })
+                .collect(),
+            rows: rows.filter(|row| is_requested(&row.schedule)).collect(),
+        }
+    }
+
+    /// Print the report for people, with all decisions if `with_rows`.
+    pub fn print(&self, with_rows: bool) -> Result<(), Failure> {
+        if let Some(changes) = &self.changes {
+            output::table(changes)?;
+            output::line("")?;
+            if with_rows {
+                output::table(changes.iter().flat_map(|changes| &changes.launches))?;
+                output::line("")?;
+            }
+        }
+        for back_at in self.outages.iter().map(|outage| outage.to) {
+            output::line(&format!("decisions when a host starts at {back_at}:"))?;
+            output::table(self.rows.iter().filter(|row| row.row.decided_at == back_at))?;
+            output::line("")?;
+        }
+        if with_rows && self.outages.is_empty() && self.changes.is_none() {
+            output::table(&self.rows)?;
+            output::line("")?;
+        }
+        output::table(&self.schedules)?;
+        self.print_skips()?;
+        self.print_starts()?;
+        self.print_notes();
+        Ok(())
+    }
+
+    /// Print the skipped slots by schedule and reason.
+    fn print_skips(&self) -> Result<(), Failure> {
+        let mut skips: BTreeMap<(&str, &'static str), SkippedSlots> = BTreeMap::new();
+        for PlannedLaunch { schedule, row, .. } in &self.rows {
+            let Some(reason) = row.reason.filter(|_| row.status.as_str() == "skipped") else {
+                continue;
+            };
+            let skip = skips
+                .entry((schedule, reason))
+                .or_insert_with(|| SkippedSlots {
+                    skipped: schedule.clone(),
+                    reason,
+                    slots: 0,
+                    first: row.scheduled_time,
+                });
+            skip.slots += u64::try_from(row.slot_count).unwrap_or_default();
+        }
+        if skips.is_empty() {
+            return Ok(());
+        }
+        output::line("")?;
+        output::table(skips.values())
+    }
+
+    /// Print the chart of starts, the peak and the longest wait.
+    fn print_starts(&self) -> Result<(), Failure> {
+        let to = self.cut_at.unwrap_or(self.to);
+        output::line("")?;
+        let starts = self.starts.iter().map(|starts| (starts.at, starts.count));
+        for line in chart::lines(starts, self.from, to) {
+            output::line(line.trim_end())?;
+        }
+        let first = self.peak.at;
+        let first = first.map_or_else(String::new, |at| format!(", first at {at}"));
+        output::line(&format!(
+            "\nat most {} of {} possible runs at one time{first}",
+            self.peak.running, self.places
+        ))?;
+        let slot = self.lag_of;
+        let slot = slot.map_or_else(String::new, |slot| format!(", the slot {slot}"));
+        output::line(&format!(
+            "a launch waits at most {}{slot}",
+            span_text(self.lag_ms_max)
+        ))
+    }
+
+    fn print_notes(&self) {
+        for LeftOutSchedule { schedule, reason } in &self.left_out {
+            output::talk(&format!("`{schedule}` is left out: {reason}"));
+        }
+        for RefusedSchedule { schedule, error } in &self.refused {
+            output::talk(&format!("`{schedule}` would be refused: {error}"));
+        }
+        let is_guess =
+            |forecast: &ScheduleForecast| forecast.duration_from == 0 && forecast.launches > 0;
+        if self.schedules.iter().any(is_guess) {
+            output::talk(
+                "~ marks a guessed duration: no launch of that schedule has succeeded yet",
+            );
+        }
+        if self.recovered > 0 {
+            output::talk(&format!(
+                "an outage interrupts {} launches, which run again after it",
+                self.recovered
+            ));
+        }
+        if let Some(cut_at) = self.cut_at {
+            output::talk(&format!(
+                "the forecast stops at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
+            ));
+        }
+    }
+}
+
+impl From<&(&ScheduleSnapshot, &Totals)> for ScheduleForecast {
+    fn from((scheduled, totals): &(&ScheduleSnapshot, &Totals)) -> ScheduleForecast {
+        ScheduleForecast {
+            schedule: scheduled.name.clone(),
+            launches: totals.launches,
+            skipped: totals.skipped.clone(),
+            first: totals.first,
+            next_slot: totals.next,
+            duration_ms: millis(scheduled.duration_estimate.duration),
+            duration_from: scheduled.duration_estimate.samples,
+            peak: totals.peak,
+            lag_ms_max: millis(totals.lag),
+        }
+    }
+}
+
+impl From<Changes<'_>> for ScheduleChanges {
+    fn from(changes: Changes<'_>) -> ScheduleChanges {
+        let times = |rows: &[&Row]| rows.iter().map(|row| row.scheduled_time).collect();
+        let launch = |change, before: Option<&Row>, after: Option<&Row>| {
+            let row = before.or(after)?;
+            Some(ChangedLaunch {
+                change,
+                scheduled_time: row.scheduled_time,
+                schedule: changes.schedule.to_owned(),
+                start_before: before.and_then(|row| row.started_at),
+                start_after: after.and_then(|row| row.started_at),
+            })
+        };
+        let (added, removed) = (changes.added.iter(), changes.removed.iter());
+        let launches = added
+            .map(|row| launch("added", None, Some(row)))
+            .chain(removed.map(|row| launch("removed", Some(row), None)))
+            .chain(
+                changes
+                    .moved
+                    .iter()
+                    .map(|(before, after)| launch("moved", Some(before), Some(after))),
+            );
+        let moved = changes.moved.iter().map(|(before, after)| MovedLaunch {
+            scheduled_time: before.scheduled_time,
+            before: before.started_at,
+            after: after.started_at,
+        });
+        ScheduleChanges {
+            schedule: changes.schedule.to_owned(),
+            added: times(&changes.added),
+            removed: times(&changes.removed),
+            moved: moved.collect(),
+            first: changes.first(),
+            launches: launches.flatten().collect(),
+        }
+    }
+}
+
+fn span_text(ms: u64) -> String {
+    duration_text(Duration::from_millis(ms))
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

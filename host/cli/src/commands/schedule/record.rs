@@ -1,0 +1,347 @@
+//! A schedule as a record, and what commands compute from its row.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::commands::rule::is_hashed;
+use crate::output::{self, Failure, Field, Record};
+use campanile_engine::schedule_admin::ScheduleError;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::text::duration_text;
+use campanile_schedule::policy::{Catchup, Defaults, Overlap, Policies, Policy};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
+use campanile_schedule::rule::{Warning, WarningKind};
+use campanile_store::launches::LaunchRow;
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{DbError, Origin, Tx};
+
+/// The number of other schedules in the minute of its next slot from which a new schedule is warned.
+const HERD_MIN: i64 = 10;
+
+const MINUTE_US: i64 = 60_000_000;
+
+/// A schedule.
+#[derive(Serialize)]
+pub(crate) struct ScheduleRecord {
+    id: ScheduleId,
+    name: String,
+    package: String,
+    /// The one task to run, with those it depends on. Null for the whole package.
+    task: Option<String>,
+    #[serde(flatten)]
+    rule: RuleText,
+    /// The rule with hashed values resolved. Null when this version cannot read the rule.
+    resolved: Option<String>,
+    /// The policies that are set. Null when this version cannot read them.
+    policies: Option<Policies>,
+    context: Value,
+    origin: Origin,
+    enabled: bool,
+    /// `enabled`, `paused` or `ended`.
+    state: &'static str,
+    paused_at: Option<Timestamp>,
+    paused_by: Option<String>,
+    pause_note: Option<String>,
+    /// When the schedule resumes by itself.
+    paused_until: Option<Timestamp>,
+    revision: i64,
+    next_slot: Option<Timestamp>,
+    /// The future slots that `schedule skip` skips.
+    skips: BTreeSet<Timestamp>,
+    launches_made: i64,
+    /// Up to where slots are decided.
+    cursor: Timestamp,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    /// The rule as written, and its hashed values.
+    #[serde(skip)]
+    pub rule_text: String,
+}
+
+/// A schedule that was just added.
+#[derive(Serialize)]
+pub(crate) struct NewSchedule {
+    #[serde(flatten)]
+    pub schedule: ScheduleRecord,
+    /// How the rule is read where that may surprise.
+    pub notes: Vec<String>,
+    pub warnings: Vec<Warning>,
+}
+
+/// A schedule with its explanation and its newest launches.
+#[derive(Serialize)]
+pub(crate) struct ScheduleDetail {
+    #[serde(flatten)]
+    pub schedule: ScheduleRecord,
+    /// The rule in plain English. Null when this version cannot read the rule.
+    pub explanation: Option<String>,
+    /// How the rule is read where that may surprise.
+    pub notes: Vec<String>,
+    pub warnings: Vec<Warning>,
+    /// Every policy with its value, set or default. Null where it has no effect or no bound.
+    pub effective_policies: Option<Map<String, Value>>,
+    pub launches: Vec<LaunchRow>,
+}
+
+impl Record for ScheduleRecord {
+    fn fields() -> Vec<Field<ScheduleRecord>> {
+        type Text = fn(&ScheduleRecord) -> String;
+        // Choices about the rule are shown only when they differ from the default.
+        let choices: [(&str, Text); 3] = [
+            ("day_match", |schedule| {
+                unless_default(schedule.rule.day_match, DayMatch::default())
+            }),
+            ("dst_gap", |schedule| {
+                unless_default(schedule.rule.dst_gap, DstGap::default())
+            }),
+            ("dst_fold", |schedule| {
+                unless_default(schedule.rule.dst_fold, DstFold::default())
+            }),
+        ];
+        let choices = choices.map(|(key, text)| Field::new(key).text(text).only_detail());
+        let policies = Policy::ALL.iter().map(|&policy| {
+            let text = move |schedule: &ScheduleRecord| {
+                let policies = schedule.policies.iter().flat_map(Policies::said);
+                let mut texts = policies.filter(|(set, _)| *set == policy);
+                texts.next().map_or_else(String::new, |(_, text)| text)
+            };
+            Field::new(policy.as_str()).text(text).only_detail()
+        });
+        let unreadable = |schedule: &ScheduleRecord| match schedule.policies {
+            Some(_) => String::new(),
+            None => "this version cannot read them".to_owned(),
+        };
+        let mut fields = vec![
+            Field::new("name"),
+            Field::new("id").only_detail(),
+            Field::new("package"),
+            Field::new("task"),
+            Field::new("rule").text(|schedule: &ScheduleRecord| schedule.rule_text.clone()),
+            Field::new("anchor").only_detail(),
+            Field::new("timezone"),
+        ];
+        fields.extend(choices);
+        fields.push(
+            Field::new("exclude")
+                .text(|schedule: &ScheduleRecord| schedule.rule.exclude.join("\n"))
+                .only_detail(),
+        );
+        fields.extend(policies);
+        fields.extend([
+            Field::new("policies").text(unreadable).only_detail(),
+            Field::new("context").only_detail(),
+            Field::new("origin"),
+            Field::new("state"),
+            Field::new("paused")
+                .text(ScheduleRecord::pause_text)
+                .only_detail(),
+            Field::new("revision").only_detail(),
+            Field::new("next_slot"),
+            Field::new("cursor").only_detail(),
+            Field::new("launches_made").only_detail(),
+            Field::new("skips").only_detail(),
+        ]);
+        fields
+    }
+}
+
+impl Record for ScheduleDetail {
+    fn fields() -> Vec<Field<ScheduleDetail>> {
+        let schedule = ScheduleRecord::fields().into_iter();
+        schedule
+            .map(|field| field.of(|detail: &ScheduleDetail| &detail.schedule))
+            .chain([Field::new("notes").text(|detail: &ScheduleDetail| detail.notes.join("\n"))])
+            .collect()
+    }
+
+    fn print_details(&self) -> Result<(), Failure> {
+        output::line("")?;
+        output::table(&self.launches)
+    }
+}
+
+impl ScheduleRecord {
+    pub fn new(row: &Schedule) -> ScheduleRecord {
+        let rule = rule(row).ok();
+        let written = format!(
+            "{} {}",
+            row.definition.rule.kind, row.definition.rule.expression
+        );
+        let state = &row.state;
+        ScheduleRecord {
+            id: state.id,
+            name: row.definition.name.clone(),
+            package: row.definition.package.clone(),
+            task: row.definition.task.clone(),
+            resolved: rule.as_ref().map(Rule::resolved_form),
+            rule_text: match rule.filter(is_hashed) {
+                Some(rule) => format!("{written} = {}", rule.resolved_form()),
+                None => written,
+            },
+            rule: row.definition.rule.clone(),
+            policies: policies(row).ok(),
+            context: serde_json::from_str(&row.definition.context).unwrap_or_default(),
+            origin: state.origin,
+            enabled: state.enabled,
+            state: self::state(row),
+            paused_at: state.paused_at,
+            paused_by: state.paused_by.clone(),
+            pause_note: state.pause_note.clone(),
+            paused_until: state.paused_until,
+            revision: state.revision,
+            next_slot: state.next_slot,
+            skips: skips(row),
+            launches_made: state.history.launches,
+            cursor: state.cursor_at,
+            created_at: state.created_at,
+            updated_at: state.updated_at,
+        }
+    }
+
+    /// Return the next slot as the end of a sentence.
+    pub fn next_text(&self) -> String {
+        match self.next_slot {
+            Some(slot) => format!("next slot {slot}"),
+            None => "no next slot".to_owned(),
+        }
+    }
+
+    /// Return since when, by whom, until when and why the schedule is paused; empty when it is not.
+    fn pause_text(&self) -> String {
+        let Some(paused_at) = self.paused_at else {
+            return String::new();
+        };
+        let mut text = paused_at.to_string();
+        if let Some(by) = &self.paused_by {
+            text += &format!(" by {by}");
+        }
+        if let Some(until) = self.paused_until {
+            text += &format!(", until {until}");
+        }
+        if let Some(note) = &self.pause_note {
+            text += &format!(": {note}");
+        }
+        text
+    }
+}
+
+fn unless_default<T: PartialEq + ToString>(value: T, default: T) -> String {
+    match value == default {
+        true => String::new(),
+        false => value.to_string(),
+    }
+}
+
+/// Parse the rule of a schedule.
+pub(crate) fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
+    Ok(Rule::parse(
+        &row.definition.rule,
+        HashKey::of(row.state.id),
+    )?)
+}
+
+/// Parse the policies of a schedule.
+pub(crate) fn policies(row: &Schedule) -> Result<Policies, serde_json::Error> {
+    serde_json::from_str(&row.definition.policies)
+}
+
+/// Return every policy with the value that applies: null where it has no effect or no bound.
+pub(crate) fn effective_policies(policies: &Policies, defaults: &Defaults) -> Map<String, Value> {
+    let span = |span: Option<Duration>, default| duration_text(span.unwrap_or(default));
+    let catches_up = policies.catchup != Catchup::None;
+    let with = |overlap| policies.overlap == overlap;
+    let set = serde_json::to_value(policies).unwrap_or_default();
+    let value = |policy: Policy| match policy {
+        Policy::Catchup => json!(policies.catchup),
+        Policy::CatchupWindow => {
+            json!(catches_up.then(|| span(policies.catchup_window, defaults.catchup_window)))
+        }
+        Policy::CatchupMax => {
+            json!((policies.catchup == Catchup::All).then(|| policies.catchup_max()))
+        }
+        Policy::MisfireGrace => json!(span(policies.misfire_grace, defaults.misfire_grace)),
+        Policy::Overlap => json!(policies.overlap),
+        Policy::MaxBuffered => {
+            json!(with(Overlap::BufferAll).then(|| policies.max_buffered()))
+        }
+        Policy::Keep => json!(with(Overlap::BufferOne).then(|| policies.keep())),
+        Policy::CancelGrace => {
+            json!(with(Overlap::CancelOther).then(|| duration_text(policies.cancel_grace())))
+        }
+        Policy::Delivery => json!(policies.delivery),
+        other => set[other.as_str()].clone(),
+    };
+    let all = Policy::ALL.iter();
+    all.map(|&policy| (policy.to_string(), value(policy)))
+        .collect()
+}
+
+/// Return the future slots of a schedule that `schedule skip` skips.
+pub(crate) fn skips(row: &Schedule) -> BTreeSet<Timestamp> {
+    let mut skips = row.state.history.skipped_slots();
+    skips.retain(|slot| *slot > row.state.cursor_at);
+    skips
+}
+
+/// Return the slots of a schedule after `after`, skipped ones included.
+pub(crate) fn slots<'a>(
+    row: &'a Schedule,
+    rule: &'a Rule,
+    policies: &'a Policies,
+    after: Timestamp,
+) -> impl Iterator<Item = Timestamp> + 'a {
+    let skips = skips(row);
+    let mut made = u64::try_from(row.state.history.launches).unwrap_or_default();
+    let mut after = after;
+    std::iter::from_fn(move || {
+        after = policies.next_slot(rule, after, made)?;
+        made += u64::from(!skips.contains(&after));
+        Some(after)
+    })
+}
+
+/// Return `paused`, `ended` or `enabled`.
+fn state(row: &Schedule) -> &'static str {
+    let state = &row.state;
+    match (state.enabled, state.next_slot) {
+        (false, _) => "paused",
+        (true, Some(_)) => "enabled",
+        (true, None) if waits_for_event(row) => "enabled",
+        (true, None) => "ended",
+    }
+}
+
+/// Return whether a schedule without a next slot waits for a host's start or for the end of a launch.
+fn waits_for_event(row: &Schedule) -> bool {
+    // Another version may be able to read what this one cannot.
+    let (Ok(rule), Ok(policies)) = (rule(row), policies(row)) else {
+        return true;
+    };
+    let made = u64::try_from(row.state.history.launches).unwrap_or_default();
+    let may_launch = || policies.allowed_from(row.state.cursor_at, made).is_some();
+    rule.at_host_start() || (rule.delay_after_completion().is_some() && may_launch())
+}
+
+/// Return a warning when many other schedules have their next slot in the same minute.
+pub(crate) async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<Warning>, DbError> {
+    let Some(slot) = row.state.next_slot else {
+        return Ok(None);
+    };
+    let minute = slot.micros() - slot.micros().rem_euclid(MINUTE_US);
+    let [from, until] = [minute, minute + MINUTE_US].map(Timestamp::from_micros);
+    let others = schedules::waiting(tx, from, until, row.state.id).await?;
+    let hint = match row.definition.rule.kind {
+        RuleKind::Cron => "write `H` for the minute, or choose another minute",
+        RuleKind::Every => "give an --anchor in another minute",
+        _ => "choose another minute",
+    };
+    Ok((others >= HERD_MIN).then(|| Warning {
+        kind: WarningKind::Herd,
+        message: format!("{others} other schedules have their next slot in the same minute"),
+        hint: hint.to_owned(),
+    }))
+}
