@@ -12,6 +12,8 @@ mod commands;
 mod config;
 mod crontab;
 mod output;
+#[cfg(test)]
+mod reference;
 mod telemetry;
 
 use std::cell::OnceCell;

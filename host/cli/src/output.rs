@@ -128,8 +128,8 @@ impl From<StartError> for Failure {
 }
 
 /// The JSON that a command prints on stdout when it fails.
-#[derive(Serialize)]
-struct ErrorReport<'a> {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ErrorReport<'a> {
     error: &'a str,
     /// What the operator can do next.
     hint: Option<&'a str>,
@@ -156,6 +156,14 @@ pub(crate) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
 pub(crate) trait Record: Serialize + Sized + 'static {
     /// Return the fields that people see, in order.
     fn fields() -> Vec<Field<Self>>;
+
+    /// Return the keys that the fields read from the JSON.
+    #[cfg(test)]
+    fn json_keys() -> Vec<&'static str> {
+        let fields = Self::fields().into_iter();
+        let fields = fields.filter(|field| field.text.is_none());
+        fields.map(|field| field.key).collect()
+    }
 
     /// Print what follows the fields in a detail view.
     fn print_details(&self) -> Result<(), Failure> {

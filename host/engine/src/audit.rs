@@ -28,7 +28,7 @@ pub(super) const SKEW_REPORTED_US: i64 = 1_000_000;
 const LAGS_MAX: i64 = 10_000;
 
 /// Numbers about a span of time up to now.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Statistics {
     pub since: Timestamp,
     #[serde(flatten)]
@@ -40,7 +40,7 @@ pub struct Statistics {
 }
 
 /// How late things were, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Lag {
     pub p50: f64,
     pub p99: f64,
@@ -68,7 +68,7 @@ impl Lag {
 }
 
 /// Whether the tower is well, and if not, why.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Health {
     pub healthy: bool,
     /// One sentence each.

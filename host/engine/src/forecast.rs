@@ -106,7 +106,7 @@ pub struct ForecastRequest {
 }
 
 /// A time in which no host lives, from its first instant on and before its last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Outage {
     pub from: Timestamp,
     pub to: Timestamp,
@@ -128,7 +128,7 @@ pub struct Forecast {
 }
 
 /// A decision: the row that goes on the record for it, and what becomes of that.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Row {
     /// Which of the snapshot's schedules.
     #[serde(skip)]

@@ -59,7 +59,7 @@ words! {
 
 /// A rule as a person wrote it. Stored as it is and read by
 /// [`Rule::parse`](super::Rule::parse).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleText {
     /// How to read the expression.
     pub kind: RuleKind,

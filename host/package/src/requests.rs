@@ -16,8 +16,9 @@ pub struct Requested {
 }
 
 /// One request, and whether it is granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Request {
+    #[schemars(with = "String")]
     pub kind: &'static GrantKind,
     /// The requested thing, such as `write /snapshots`. It identifies a request among those of its kind.
     pub what: String,

@@ -114,7 +114,7 @@ words! {
 }
 
 /// Why a call did not succeed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Failure {
     /// Never [`Outcome::Succeeded`].
     pub kind: Outcome,
@@ -134,7 +134,7 @@ pub struct Failure {
 }
 
 /// One line that the task logged through `wasi:logging`, or a progress report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LogLine {
     pub at: Timestamp,
     /// `trace`, `debug`, `info`, `warn`, `error` or `critical`.
@@ -145,7 +145,7 @@ pub struct LogLine {
 }
 
 /// Everything a call left behind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Report {
     pub outcome: Outcome,
     /// The task's result, when it succeeded and gave one.

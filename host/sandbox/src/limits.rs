@@ -113,7 +113,7 @@ impl Resource {
 }
 
 /// How much of a resource a call used, and how much it may; in the unit of [`Resource`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Share {
     pub resource: Resource,
     pub used: u64,
@@ -128,7 +128,7 @@ impl Share {
 }
 
 /// What a call used.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Usage {
     /// From the start of instantiation to the end of the call, in milliseconds.
     pub wall_ms: f64,

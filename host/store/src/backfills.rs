@@ -60,7 +60,7 @@ pub struct BackfillStep {
 }
 
 /// What has become of the launches of a backfill.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct LaunchTotals {
     pub succeeded: i64,
     /// Failed for good, abandoned, or ended without anybody knowing how.

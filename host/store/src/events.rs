@@ -11,7 +11,7 @@ use campanile_model::ids::uuid_at;
 pub use campanile_model::status::EventKind;
 
 /// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Event {
     pub at: Timestamp,
     pub kind: EventKind,

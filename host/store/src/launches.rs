@@ -43,7 +43,7 @@ pub struct NewLaunch {
 }
 
 /// A launch as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct LaunchRow {
     pub id: LaunchId,
     pub schedule: String,

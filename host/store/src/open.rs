@@ -35,7 +35,7 @@ const ACQUIRE_SECONDS: u64 = 5;
 const BUSY_SECONDS: u64 = 10;
 
 /// One step of the schema.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct MigrationState {
     pub version: i64,
     pub name: String,

@@ -10,7 +10,7 @@ use campanile_model::ids::ArtifactDigest;
 pub use campanile_model::status::VersionDecision;
 
 /// One version of one package.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Version {
     pub digest: ArtifactDigest,
     /// `typed_component` or `core_module_with_wit`.

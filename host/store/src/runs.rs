@@ -144,7 +144,7 @@ impl RunEnd {
 }
 
 /// A run as people see it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct RunRow {
     pub id: RunId,
     pub launch_id: LaunchId,

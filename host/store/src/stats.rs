@@ -10,7 +10,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
 /// Counts of launches decided at or after a given time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Counts {
     /// Decisions to launch.
     pub launches: i64,
@@ -34,7 +34,7 @@ pub struct Counts {
 }
 
 /// What health is judged by, at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct HealthSigns {
     /// Enabled schedules whose next slot is overdue: nobody decides.
     pub overdue_schedules: i64,

@@ -37,7 +37,7 @@ pub enum Entry {
 }
 
 /// One thing that is not the same in two worlds.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Difference {
     /// `bucket "default": count` and the like.
     pub what: String,

@@ -49,7 +49,7 @@ pub struct Crashed {
 /// A crash that did not come: the run ended without getting so far, other than the undisturbed one.
 ///
 /// Nothing is known then of what such a crash would leave.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Unreached {
     /// Of the effect, from 1.
     pub number: usize,
@@ -59,7 +59,7 @@ pub struct Unreached {
 }
 
 /// On which side of an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
     Before,

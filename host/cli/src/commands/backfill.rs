@@ -72,7 +72,7 @@ impl BackfillCommand {
 }
 
 /// A backfill, with the number of its launches in each status.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct BackfillRecord {
     id: BackfillId,
     schedule: String,

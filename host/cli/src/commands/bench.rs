@@ -36,7 +36,7 @@ use campanile_store::task_runs::TaskRun;
 use campanile_store::{Db, LaunchStatus, Origin, packages, schedules, stats};
 
 mod big;
-mod load;
+pub(crate) mod load;
 
 /// The launched task reads its context, logs a line and returns a small result.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
@@ -80,7 +80,7 @@ pub(crate) struct Burst {
 }
 
 /// The result of `bench launches`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct LaunchesReport {
     backend: &'static str,
     launches: u32,
@@ -100,7 +100,7 @@ pub(crate) struct LaunchesReport {
 }
 
 /// The result of `bench burst`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct BurstReport {
     backend: &'static str,
     schedules: u32,

@@ -37,7 +37,7 @@ struct Calendar {
 }
 
 /// A day that has slots.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct Day {
     /// Such as `2026-11-21`, in the rule's zone.
     date: String,

@@ -20,7 +20,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// A configuration.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ConfigReport {
     /// The file that was read. Null when there is none.
     file: Option<PathBuf>,

@@ -18,7 +18,7 @@ pub(crate) enum DbCommand {
 }
 
 /// The migrations of a database.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct DbStatus {
     /// The URL without its password.
     database: String,

@@ -17,7 +17,7 @@ use campanile_schedule::rule::{
 const TOUCHED_SHOWN: usize = 20;
 
 /// A rule, explained.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct Explanation {
     kind: RuleKind,
     expression: String,
@@ -37,14 +37,14 @@ pub(crate) struct Explanation {
 }
 
 /// An instant in UTC and in the rule's zone.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Instant {
     utc: Timestamp,
     local: String,
 }
 
 /// A local time, or a range of them, that a clock change affects.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct TouchedTime {
     /// When the clock changes.
     change: Timestamp,

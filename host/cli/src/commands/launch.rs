@@ -32,7 +32,7 @@ pub(crate) enum Launch {
 }
 
 /// One launch with its runs.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct LaunchDetail {
     #[serde(flatten)]
     launch: LaunchRow,

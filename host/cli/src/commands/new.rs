@@ -32,7 +32,7 @@ pub(crate) struct New {
 }
 
 /// The result of `new`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct NewReport {
     name: String,
     language: Language,

@@ -2,8 +2,8 @@
 //!
 //! The commands change the database directly; a host that serves it follows within a second.
 
-mod compare;
-mod record;
+pub(crate) mod compare;
+pub(crate) mod record;
 
 use std::process::ExitCode;
 
@@ -78,7 +78,7 @@ impl Note {
 }
 
 /// The result of a decision about a version.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct DecisionReport {
     package: String,
     /// `approved`, `rejected` or `rolled_back`.

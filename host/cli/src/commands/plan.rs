@@ -1,7 +1,7 @@
 //! `campanile plan`: a forecast of launches.
 
 mod chart;
-mod report;
+pub(crate) mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

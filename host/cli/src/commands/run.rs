@@ -43,7 +43,7 @@ pub(crate) enum Run {
 }
 
 /// One run with its calls.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct RunDetail {
     #[serde(flatten)]
     run: RunRow,
@@ -51,7 +51,7 @@ pub(crate) struct RunDetail {
 }
 
 /// One call of a task.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskCall {
     task: String,
     attempt: i64,
@@ -73,7 +73,7 @@ pub(crate) struct TaskCall {
 }
 
 /// What one call of a task logged and printed.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskLogs {
     task: String,
     attempt: i64,

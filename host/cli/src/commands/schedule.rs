@@ -2,11 +2,11 @@
 //!
 //! The commands change the database directly; a host that serves it notices within a second.
 
-mod backfill;
+pub(crate) mod backfill;
 pub(crate) mod check;
-mod edit;
-mod import;
-mod record;
+pub(crate) mod edit;
+pub(crate) mod import;
+pub(crate) mod record;
 mod why;
 
 use std::path::Path;
@@ -159,7 +159,7 @@ pub(crate) struct Add {
 }
 
 /// The result of a command that changes a schedule.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ChangeReport<'a> {
     schedule: &'a str,
     /// `paused`, `resumed` or `removed`.
@@ -167,7 +167,7 @@ pub(crate) struct ChangeReport<'a> {
 }
 
 /// The result of `schedule trigger`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TriggerReport<'a> {
     schedule: &'a str,
     launch: LaunchId,

@@ -25,7 +25,7 @@ use campanile_package::{self, Manifest, OpenError, Package};
 use campanile_sandbox::{Form, Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 
-mod check;
+pub(crate) mod check;
 mod replies;
 
 pub(crate) use check::Check;
@@ -264,7 +264,7 @@ impl TaskArgs {
 }
 
 /// The package of a report.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct PackageInfo {
     name: String,
     digest: Option<ArtifactDigest>,
@@ -291,7 +291,7 @@ impl PackageInfo {
 }
 
 /// The report of one call of a task.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskReport {
     #[serde(flatten)]
     report: Report,

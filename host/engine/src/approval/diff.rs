@@ -20,7 +20,7 @@ pub struct Side<'a> {
 }
 
 /// What changes from one version to another.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Diff {
     pub from: ArtifactDigest,
     pub to: ArtifactDigest,
@@ -35,7 +35,7 @@ pub struct Diff {
 }
 
 /// Named things of which some are new, some are gone and some say something else.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Changes {
     pub added: Vec<String>,
     pub removed: Vec<String>,
@@ -43,14 +43,14 @@ pub struct Changes {
 }
 
 /// One thing that says something else.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Changed {
     pub name: String,
     pub differences: Vec<Difference>,
 }
 
 /// A capability that one version or both ask for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RequestChange {
     #[serde(flatten)]
     pub request: Request,

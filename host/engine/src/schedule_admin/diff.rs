@@ -12,7 +12,7 @@ use campanile_store::Origin;
 use campanile_store::schedules::{Revision, Schedule};
 
 /// One line in which two versions of a schedule differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
     /// What it is about: a key of the schedules file.
     pub key: &'static str,

@@ -103,7 +103,7 @@ words! {
 }
 
 /// One link of the chain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     pub kind: FindingKind,
     /// When that was, or will be.
@@ -133,7 +133,7 @@ impl Finding {
 }
 
 /// The whole chain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Answer {
     /// What the schedule is called, or was at last.
     pub schedule: String,

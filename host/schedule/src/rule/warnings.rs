@@ -34,7 +34,7 @@ words! {
 }
 
 /// Something that is allowed, and perhaps not meant.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Warning {
     /// What it is about.
     pub kind: WarningKind,

@@ -48,7 +48,7 @@ pub(crate) struct Load {
 }
 
 /// The result of `bench load`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct LoadReport {
     backend: &'static str,
     packages: u32,
@@ -70,7 +70,7 @@ pub(crate) struct LoadReport {
     launches_compiling: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Starts {
     /// With an empty folder.
     empty: f64,

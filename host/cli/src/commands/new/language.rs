@@ -6,7 +6,9 @@ use serde::Serialize;
 use super::template::{self, File};
 
 /// The language of a project.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Language {
     /// A typed component, with campanile-sdk

@@ -28,7 +28,7 @@ pub(crate) struct Compare {
 }
 
 /// The differences between two versions of a package.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct DiffReport {
     package: String,
     #[serde(flatten)]

@@ -15,7 +15,7 @@ use campanile_store::packages::{PackageRow, PackageState};
 use campanile_store::{Tx, schedules};
 
 /// A package.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct PackageRecord {
     name: String,
     state: PackageState,
@@ -37,7 +37,7 @@ pub(crate) struct PackageRecord {
 }
 
 /// A package with its manifest, schedules, grants and versions.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct PackageDetail {
     #[serde(flatten)]
     package: PackageRecord,
@@ -52,8 +52,8 @@ pub(crate) struct PackageDetail {
 }
 
 /// A version of a package.
-#[derive(Serialize)]
-struct VersionRecord {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct VersionRecord {
     #[serde(flatten)]
     version: Version,
     /// `active`, `pending_approval`, `rejected`, `replaced`, `former` or `rolled_back`.

@@ -13,7 +13,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
 
 /// A forecast of launches.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct PlanReport {
     /// The differences from the present schedules. Null without `--diff`.
     changes: Option<Vec<ScheduleChanges>>,
@@ -45,29 +45,29 @@ pub(crate) struct PlanReport {
 }
 
 /// The most runs at one time, and when.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Peak {
     running: usize,
     at: Option<Timestamp>,
 }
 
 /// The number of launches that start in one minute.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct Starts {
     at: Timestamp,
     count: u64,
 }
 
 /// A schedule without a forecast, and why.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct LeftOutSchedule {
     schedule: String,
     reason: String,
 }
 
 /// The forecast of one schedule.
-#[derive(Serialize)]
-struct ScheduleForecast {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ScheduleForecast {
     schedule: String,
     launches: u64,
     /// The number of slots that are not launched, by reason.
@@ -85,8 +85,8 @@ struct ScheduleForecast {
 }
 
 /// A decision of the forecast.
-#[derive(Serialize)]
-struct PlannedLaunch {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct PlannedLaunch {
     schedule: String,
     #[serde(flatten)]
     row: Row,
@@ -95,8 +95,8 @@ struct PlannedLaunch {
 }
 
 /// How the launches of a schedule differ from those of the present schedules.
-#[derive(Serialize)]
-struct ScheduleChanges {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ScheduleChanges {
     schedule: String,
     /// Slots that are launched only with the file.
     added: Vec<Timestamp>,
@@ -111,7 +111,7 @@ struct ScheduleChanges {
 }
 
 /// A slot whose launch starts at another time.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct MovedLaunch {
     scheduled_time: Timestamp,
     before: Option<Timestamp>,
@@ -119,8 +119,8 @@ struct MovedLaunch {
 }
 
 /// A launch that is added, removed or moved: a row for people.
-#[derive(Serialize)]
-struct ChangedLaunch {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ChangedLaunch {
     change: &'static str,
     scheduled_time: Timestamp,
     schedule: String,
@@ -129,8 +129,8 @@ struct ChangedLaunch {
 }
 
 /// The skipped slots of a schedule with one reason: a row for people.
-#[derive(Serialize)]
-struct SkippedSlots {
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct SkippedSlots {
     skipped: String,
     reason: &'static str,
     slots: u64,

@@ -63,7 +63,7 @@ fn spread(text: &str) -> Result<Duration, String> {
 }
 
 /// The result of `schedule backfill --dry-run`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct SurveyReport<'a> {
     schedule: &'a str,
     slots: u64,

@@ -19,7 +19,7 @@ pub(crate) struct Check {
 }
 
 /// The changes that a schedules file would make.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct FileReport<'a> {
     /// Names of schedules.
     added: Vec<&'a str>,
@@ -29,14 +29,14 @@ pub(crate) struct FileReport<'a> {
     refused: Vec<RefusedSchedule>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct ChangedSchedule<'a> {
     schedule: &'a str,
     differences: &'a [Difference],
 }
 
 /// A schedule that Campanile would refuse, and why.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct RefusedSchedule {
     pub schedule: String,
     pub error: String,

@@ -111,7 +111,7 @@ impl Clearable {
 }
 
 /// The result of `schedule rename`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct RenameReport<'a> {
     schedule: &'a str,
     was: &'a str,
@@ -121,7 +121,7 @@ pub(crate) struct RenameReport<'a> {
 }
 
 /// The result of `schedule skip`.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct SkipReport<'a> {
     schedule: &'a str,
     scheduled_time: Timestamp,

@@ -1,6 +1,6 @@
 //! `campanile schedule import`: add the schedules of a crontab, and report every line.
 
-mod report;
+pub(crate) mod report;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};

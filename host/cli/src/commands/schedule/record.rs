@@ -25,7 +25,7 @@ const HERD_MIN: i64 = 10;
 const MINUTE_US: i64 = 60_000_000;
 
 /// A schedule.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ScheduleRecord {
     id: ScheduleId,
     name: String,
@@ -37,6 +37,7 @@ pub(crate) struct ScheduleRecord {
     /// The rule with hashed values resolved. Null when this version cannot read the rule.
     resolved: Option<String>,
     /// The policies that are set. Null when this version cannot read them.
+    #[schemars(with = "Option<Map<String, Value>>")]
     policies: Option<Policies>,
     context: Value,
     origin: Origin,
@@ -63,7 +64,7 @@ pub(crate) struct ScheduleRecord {
 }
 
 /// A schedule that was just added.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct NewSchedule {
     #[serde(flatten)]
     pub schedule: ScheduleRecord,
@@ -73,7 +74,7 @@ pub(crate) struct NewSchedule {
 }
 
 /// A schedule with its explanation and its newest launches.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ScheduleDetail {
     #[serde(flatten)]
     pub schedule: ScheduleRecord,

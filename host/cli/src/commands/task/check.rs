@@ -39,7 +39,7 @@ pub(crate) struct Check {
 }
 
 /// What a package imports, requests and is granted, and whether its task is idempotent.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct CheckReport {
     package: PackageInfo,
     imports: Vec<String>,
@@ -60,7 +60,7 @@ pub(crate) struct CheckReport {
 }
 
 /// The result of crashing a task at its effects and running it again.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct IdempotenceReport {
     /// Whether the task is idempotent, as far as it was tried.
     holds: bool,
@@ -84,7 +84,7 @@ struct IdempotenceReport {
 }
 
 /// A crash after which a second run did not restore the expected result.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct BrokenCrash {
     effect: String,
     /// The number of the effect, from 1.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use campanile_model::clock::Timestamp;
 
 /// The result of a line.
-#[derive(Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LineResult {
     /// A new schedule.
@@ -22,7 +22,7 @@ pub(crate) enum LineResult {
 }
 
 /// The result of an import.
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ImportReport {
     pub dry_run: bool,
     /// The number of new schedules.
@@ -35,7 +35,7 @@ pub(crate) struct ImportReport {
 }
 
 /// One line of the crontab and its result.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, schemars::JsonSchema)]
 pub(crate) struct LineReport {
     pub line: usize,
     #[serde(rename = "became")]
