@@ -1,64 +1,61 @@
-//! Reading a crontab: which lines it has, and what each says. Pure.
+//! The parser of crontabs. It is pure.
 //!
-//! The format is that of Vixie's cron and its heirs. Expressions are cut out and not read: that
-//! is for [`Rule::parse`](campanile_schedule::rule::Rule::parse), whose dialect may be stricter.
+//! The format is that of Vixie cron and its successors. Expressions are not parsed here: that is for
+//! [`Rule::parse`](campanile_schedule::rule::Rule::parse), whose dialect may be stricter.
 
-/// Between fields, as cron has it.
+/// The characters that separate fields.
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// The longest name made of a command, in bytes. Leaves room for a number.
+/// The longest name of an entry, in bytes. It leaves space for a number.
 const NAME_BYTES_MAX: usize = 100;
 
-/// The name of a command that none can be made of.
+/// The name of an entry whose command has no usable name.
 const NAME_DEFAULT: &str = "job";
 
-/// A line that says something.
+/// A line that is not blank and not a comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Counted from 1.
+    /// The number of the line, from 1.
     pub number: usize,
-    /// What it says.
-    pub says: Says,
+    pub kind: LineKind,
 }
 
-/// What a line says.
+/// The kind of a line, with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Says {
-    /// When to run a command.
+pub enum LineKind {
+    /// A command and when to run it.
     Entry(Entry),
-    /// `CRON_TZ=Europe/Rome`: the zone of the entries after it; none when it ends the one before.
+    /// `CRON_TZ=Europe/Rome`: the time zone of the entries below; `None` for an empty value.
     Zone(Option<String>),
-    /// A variable for the environment of the commands after it.
+    /// An environment variable of the commands below.
     Variable(String),
-    /// Nothing that cron would understand.
+    /// A line that cron would not accept.
     Fault {
-        /// One lower-case sentence.
+        /// What is wrong, in lower case.
         message: &'static str,
         /// What to write instead.
         hint: &'static str,
     },
 }
 
-/// A command and when it is run.
+/// A command and when to run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Five fields or a macro, with single blanks between.
+    /// Five fields or a macro, separated by single spaces.
     pub expression: String,
-    /// The zone that a line before it set.
+    /// The zone of the last `CRON_TZ` line above.
     pub zone: Option<String>,
-    /// Who runs it, in a system crontab.
+    /// The user, in a system crontab.
     pub user: Option<String>,
     /// The command line, up to the first `%` that is not escaped.
     pub command: String,
-    /// Whether a `%` hands the command something on its standard input.
+    /// Whether a `%` gives the command standard input.
     pub has_input: bool,
-    /// Whether a `-` before the entry keeps it out of cron's log.
+    /// Whether a `-` before the entry hides it from cron's log.
     pub unlogged: bool,
 }
 
-/// Read a crontab; `system` is for one with a user before each command, as `/etc/crontab`.
-///
-/// Blank lines and comments are left out.
+/// Parse a crontab. A `system` crontab has a user before each command, as `/etc/crontab`.
 pub fn read(text: &str, system: bool) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut zone = None;
@@ -68,23 +65,23 @@ pub fn read(text: &str, system: bool) -> Vec<Line> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let says = match variable(line) {
+        let kind = match variable(line) {
             Some(("CRON_TZ", value)) => {
                 zone = Some(value.to_owned()).filter(|zone| !zone.is_empty());
-                Says::Zone(zone.clone())
+                LineKind::Zone(zone.clone())
             }
-            Some((name, _)) => Says::Variable(name.to_owned()),
+            Some((name, _)) => LineKind::Variable(name.to_owned()),
             None => entry(line, zone.clone(), system),
         };
         lines.push(Line {
             number: index + 1,
-            says,
+            kind,
         });
     }
     lines
 }
 
-/// The name and the value of `NAME = "value"`.
+/// Return the name and the value of `NAME = "value"`.
 fn variable(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once('=')?;
     let name = unquoted(name.trim_matches(BLANKS));
@@ -93,19 +90,19 @@ fn variable(line: &str) -> Option<(&str, &str)> {
         .then(|| (name, unquoted(value.trim_matches(BLANKS))))
 }
 
-/// `text` without the quotes around it, if there are two of a kind.
+/// Return `text` without the pair of quotes around it.
 fn unquoted(text: &str) -> &str {
     let inner = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
 }
 
-fn entry(line: &str, zone: Option<String>, system: bool) -> Says {
+fn entry(line: &str, zone: Option<String>, system: bool) -> LineKind {
     let (rest, unlogged) = match line.strip_prefix('-') {
         Some(rest) => (rest, true),
         None => (line, false),
     };
     let fields = match first_word(rest).0 {
-        // The only macro of two words is ours.
+        // The only macro of two words is Campanile's own.
         "@every" => 2,
         word if word.starts_with('@') => 1,
         _ => 5,
@@ -119,7 +116,7 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Says {
         false => (None, rest),
     };
     if rest.is_empty() {
-        return Says::Fault {
+        return LineKind::Fault {
             message: "it has no command",
             hint: match system {
                 true => {
@@ -134,7 +131,7 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Says {
         };
     }
     let (command, has_input) = up_to_percent(rest);
-    Says::Entry(Entry {
+    LineKind::Entry(Entry {
         expression: expression.join(" "),
         zone,
         user,
@@ -144,14 +141,14 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Says {
     })
 }
 
-/// The first word of `text`, and what follows it.
+/// Return the first word of `text`, and the rest.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(BLANKS);
     let (word, rest) = text.split_at(text.find(BLANKS).unwrap_or(text.len()));
     (word, rest.trim_start_matches(BLANKS))
 }
 
-/// The first `number` words of `text`, and what follows them.
+/// Return the first `number` words of `text`, and the rest.
 fn words(text: &str, number: usize) -> (Vec<&str>, &str) {
     let mut rest = text;
     let words = (0..number).map(|_| {
@@ -162,7 +159,7 @@ fn words(text: &str, number: usize) -> (Vec<&str>, &str) {
     (words.collect(), rest)
 }
 
-/// A command line without what follows a `%`, and whether there was one. `\%` is a plain `%`.
+/// Return the command line up to an unescaped `%`, and whether there is one. `\%` is a plain `%`.
 fn up_to_percent(text: &str) -> (String, bool) {
     let mut command = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -177,8 +174,7 @@ fn up_to_percent(text: &str) -> (String, bool) {
 }
 
 impl Entry {
-    /// The name of the program that is run, made to fit the rules for names of schedules: its
-    /// file's without the extension.
+    /// Return the name of the program's file without its extension, as a valid name of a schedule.
     pub fn name(&self) -> String {
         let program = unquoted(program(&self.command));
         let file = program.rsplit('/').next().unwrap_or_default();
@@ -199,14 +195,13 @@ impl Entry {
     }
 }
 
-/// The first word of a command line that is the name of a program: after variables of its own,
-/// and after going to a directory.
+/// Return the program of a command line: the first word after assignments of variables and after `cd`.
 fn program(command: &str) -> &str {
     let mut rest = command;
     loop {
         let (word, after) = first_word(rest.trim_start_matches(['(', ' ', '\t']));
-        let gone_to = (word == "cd").then(|| after.split_once("&&").or(after.split_once(';')));
-        rest = match gone_to.flatten() {
+        let after_cd = (word == "cd").then(|| after.split_once("&&").or(after.split_once(';')));
+        rest = match after_cd.flatten() {
             Some((_, then)) => then,
             None if variable(word).is_some() && !after.is_empty() => after,
             None => return word.trim_end_matches([';', ')']),
@@ -218,16 +213,16 @@ fn program(command: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// What the only line of `text` says.
-    fn says(text: &str, system: bool) -> Says {
+    /// Return the kind of the only line of `text`.
+    fn kind(text: &str, system: bool) -> LineKind {
         let mut lines = read(text, system);
         assert_eq!(lines.len(), 1, "{text:?}: {lines:?}");
-        lines.remove(0).says
+        lines.remove(0).kind
     }
 
     fn entry_of(text: &str) -> Entry {
-        match says(text, false) {
-            Says::Entry(entry) => entry,
+        match kind(text, false) {
+            LineKind::Entry(entry) => entry,
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -275,8 +270,8 @@ mod tests {
         assert_eq!(numbers, [3, 4, 5, 6, 7, 8, 9]);
         let zones: Vec<Option<&str>> = lines
             .iter()
-            .filter_map(|line| match &line.says {
-                Says::Entry(entry) => Some(entry.zone.as_deref()),
+            .filter_map(|line| match &line.kind {
+                LineKind::Entry(entry) => Some(entry.zone.as_deref()),
                 _ => None,
             })
             .collect();
@@ -284,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_told_from_entries() {
+    fn variables_are_not_entries() {
         for (line, name) in [
             ("PATH=/bin:/usr/bin", "PATH"),
             ("  MAILTO = \"\"", "MAILTO"),
             ("'TZ' = 'Europe/Rome'", "TZ"),
             ("_A1=x y z", "_A1"),
         ] {
-            assert_eq!(says(line, false), Says::Variable(name.to_owned()));
+            assert_eq!(kind(line, false), LineKind::Variable(name.to_owned()));
         }
     }
 
@@ -304,8 +299,8 @@ mod tests {
             ..Entry::default()
         };
         let line = "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly";
-        assert_eq!(says(line, true), Says::Entry(entry));
-        assert!(matches!(says("@daily root", true), Says::Fault { .. }));
+        assert_eq!(kind(line, true), LineKind::Entry(entry));
+        assert!(matches!(kind("@daily root", true), LineKind::Fault { .. }));
     }
 
     #[test]
@@ -318,7 +313,7 @@ mod tests {
             "backup",
             "-",
         ] {
-            assert!(matches!(says(line, false), Says::Fault { .. }), "{line:?}");
+            assert!(matches!(kind(line, false), LineKind::Fault { .. }), "{line:?}");
         }
     }
 

@@ -177,7 +177,9 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// The SHA-256 of an artifact, in lower-case hexadecimal.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct ArtifactDigest(String);
 

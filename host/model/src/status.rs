@@ -96,37 +96,69 @@ words! {
 words! {
     /// What kind of thing happened.
     EventKind {
+        /// A host started.
         HostStarted => "host_started",
+        /// A host stopped in order.
         HostStopped => "host_stopped",
+        /// A host was marked as dead.
         HostDied => "host_died",
+        /// A version was loaded, or replaced another.
         PackageLoaded => "package_loaded",
+        /// A file or a sidecar cannot be used.
         PackageRejected => "package_rejected",
+        /// A package's file is gone.
         PackageMissing => "package_missing",
+        /// A new file waits for an approval.
         VersionPending => "version_pending",
+        /// A file whose version was rejected or rolled back stays inactive.
         VersionBlocked => "version_blocked",
+        /// An operator approved a version.
         VersionApproved => "version_approved",
+        /// An operator rejected a version.
         VersionRejected => "version_rejected",
+        /// An operator activated a former version.
         PackageRolledBack => "package_rolled_back",
+        /// A schedule was added.
         ScheduleAdded => "schedule_added",
+        /// A schedule was edited.
         ScheduleChanged => "schedule_changed",
+        /// A schedule was renamed.
         ScheduleRenamed => "schedule_renamed",
+        /// A schedule was paused.
         SchedulePaused => "schedule_paused",
+        /// A schedule was resumed.
         ScheduleResumed => "schedule_resumed",
+        /// A schedule was removed.
         ScheduleRemoved => "schedule_removed",
+        /// A schedule of a file, a sidecar or a package was refused.
         ScheduleRefused => "schedule_refused",
+        /// An operator skipped a slot.
         SlotSkipped => "slot_skipped",
+        /// An operator restored a skipped slot.
         SlotRestored => "slot_restored",
+        /// A changed schedules file was applied.
         SchedulesFileApplied => "schedules_file_applied",
+        /// The schedules file has an error, or is gone.
         SchedulesFileRejected => "schedules_file_rejected",
+        /// The audit corrected a next slot.
         ScheduleReconciled => "schedule_reconciled",
+        /// The zone database of a host changed.
         TzdataChanged => "tzdata_changed",
+        /// Recovery opened a launch again.
         LaunchRecovered => "launch_recovered",
+        /// Recovery gave a launch up.
         LaunchAbandoned => "launch_abandoned",
+        /// A launch was cancelled.
         LaunchCancelled => "launch_cancelled",
+        /// A launch at most once was lost.
         LaunchUnknown => "launch_unknown",
+        /// A backfill started.
         BackfillStarted => "backfill_started",
+        /// A backfill ended.
         BackfillDone => "backfill_done",
+        /// A backfill was cancelled.
         BackfillCancelled => "backfill_cancelled",
+        /// The verdict of the health check changed.
         HealthChanged => "health_changed",
     }
 }

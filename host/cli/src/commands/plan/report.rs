@@ -219,7 +219,7 @@ impl Record for SkippedSlots {
 }
 
 impl PlanReport {
-    pub fn new(answer: Answer) -> PlanReport {
+    pub(super) fn new(answer: Answer) -> PlanReport {
         let Answer {
             snapshot,
             left_out,

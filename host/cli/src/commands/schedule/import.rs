@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::Common;
-use crate::crontab::{self, Entry, Line, Says};
+use crate::crontab::{self, Entry, Line, LineKind};
 use crate::output::{self, Failure};
 use campanile_engine::schedule_admin::{self, ScheduleError, Wanted};
 use campanile_model::clock::Timestamp;
@@ -63,7 +63,7 @@ impl Crontab {
             .read()
             .map_err(|error| Failure::refused(format!("{file}: {error}")))?;
         let lines = crontab::read(&text, self.system);
-        let is_entry = |line: &&Line| matches!(line.says, Says::Entry(_) | Says::Fault { .. });
+        let is_entry = |line: &&Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
         if lines.iter().find(is_entry).is_none() {
             return Err(Failure::refused(format!("{file}: the file has no entry"))
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
@@ -142,11 +142,11 @@ impl Crontab {
         };
         let mut reports = Vec::with_capacity(lines.len());
         for line in lines {
-            let report = match &line.says {
-                Says::Entry(entry) => self.entry(tx, &mut target, entry).await?,
-                Says::Zone(zone) => self.zone(zone.as_deref()),
-                Says::Variable(name) => LineReport::variable(name),
-                Says::Fault { message, hint } => LineReport {
+            let report = match &line.kind {
+                LineKind::Entry(entry) => self.entry(tx, &mut target, entry).await?,
+                LineKind::Zone(zone) => self.zone(zone.as_deref()),
+                LineKind::Variable(name) => LineReport::variable(name),
+                LineKind::Fault { message, hint } => LineReport {
                     error: Some((*message).to_owned()),
                     hint: Some((*hint).to_owned()),
                     ..LineReport::default()
