@@ -30,14 +30,11 @@ pub mod audit;
 pub mod backfill;
 pub mod buckets;
 pub mod forecast;
-pub mod outcome;
 pub mod plan;
 pub mod schedule_admin;
 pub mod schedules_file;
 pub mod why;
-pub mod workflow;
 
-pub mod context;
 pub mod crash;
 pub mod definition;
 mod finish;
@@ -79,6 +76,7 @@ use campanile_package::Packages;
 use campanile_sandbox::{Sandbox, StopSignal};
 use campanile_schedule::policy::Defaults;
 use campanile_store::{Db, DbError};
+use campanile_workflow::{context, outcome, workflow};
 
 /// The pause after passing trouble with the database before the same is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);

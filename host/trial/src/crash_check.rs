@@ -20,9 +20,9 @@ use std::time::Duration;
 use super::final_state::FinalState;
 use super::idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 use super::{PreparedStage, Stage, Subject, facts, recovered};
-use campanile_engine::context::Facts;
 use campanile_model::clock::Clock;
 use campanile_sandbox::{Crash, EffectObserver, Redaction, Report, Sandbox, Time};
+use campanile_workflow::context::Facts;
 
 /// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
 pub const EFFECTS_CRASHED: usize = 200;

@@ -19,8 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use campanile_engine::context::{self, Facts};
-use campanile_engine::workflow;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::RunId;
 use campanile_package::Manifest;
@@ -29,6 +27,8 @@ use campanile_sandbox::{
     Artifact, Call, DirectoryGrant, EffectObserver, Grants, HttpReply, HttpRequest, Limits,
     MemoryBuckets, Network, Outcome, Replies, Report, Sandbox, Secrets, StopSignal, Time, World,
 };
+use campanile_workflow::context::{self, Facts};
+use campanile_workflow::workflow;
 
 mod crash_check;
 mod final_state;

@@ -20,7 +20,6 @@ use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Field, Record};
 use campanile_engine::audit::Lag;
-use campanile_engine::context::{self, Facts};
 use campanile_engine::schedule_admin::{self, Wanted};
 use campanile_engine::watch::{Mode, Watch};
 use campanile_engine::{Engine, EngineError, Settings};
@@ -34,6 +33,7 @@ use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunEnd;
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{Db, LaunchStatus, Origin, packages, schedules, stats};
+use campanile_workflow::context::{self, Facts};
 
 mod big;
 pub(crate) mod load;
