@@ -97,7 +97,9 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
     let words = tower.ok(["schedule", "edit", "x", "--jitter", "1m"]);
     let revision = last["revision"].as_i64().unwrap_or(0) + 1;
     assert!(
-        words.starts_with(&format!("x is at revision {revision}: every 1d, next slot ")),
+        words.starts_with(&format!(
+            "x is at revision {revision}: every 1d, next slot "
+        )),
         "{words}"
     );
 }
@@ -340,7 +342,12 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
         json!(["2090-01-01T03:00:00Z", "2092-01-01T03:00:00Z"])
     );
     let words = tower.ok(["schedule", "show", "x"]);
-    assert!(words.lines().any(|line| line.starts_with("skips ") && line.ends_with(slot)), "{words}");
+    assert!(
+        words
+            .lines()
+            .any(|line| line.starts_with("skips ") && line.ends_with(slot)),
+        "{words}"
+    );
 
     let said = skip(&[slot, "--undo", "--by", "Ada"]);
     assert_eq!(said.stdout, "restored the slot 2091-01-01T03:00:00Z of x\n");

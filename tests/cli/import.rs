@@ -220,10 +220,7 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
         lines[1].ends_with("every launch is on the record"),
         "{said:?}"
     );
-    assert_eq!(
-        said.stderr,
-        "2 added, 0 exist already, 0 not imported\n"
-    );
+    assert_eq!(said.stderr, "2 added, 0 exist already, 0 not imported\n");
     let shown = tower.json(["schedule", "show", "run-parts"]);
     let command = "cd / && run-parts --report /etc/cron.hourly";
     assert_eq!(shown["context"], json!({ "command": command }));

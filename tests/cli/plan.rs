@@ -309,7 +309,10 @@ async fn questions_without_an_answer_are_refused(place: Place) {
         ),
         (
             &["--outage", &backwards],
-            ["the outage ends before it starts", "write the earlier time first"],
+            [
+                "the outage ends before it starts",
+                "write the earlier time first",
+            ],
         ),
         (&["--outage", over], ["is in the past", "hint: "]),
         (
@@ -337,7 +340,10 @@ async fn questions_without_an_answer_are_refused(place: Place) {
             &["--schedule", "quarte"],
             ["no schedule named `quarte`", "did you mean `quarter`?"],
         ),
-        (&["--diff", "none.toml"], ["none.toml", "the file does not exist"]),
+        (
+            &["--diff", "none.toml"],
+            ["none.toml", "the file does not exist"],
+        ),
     ] {
         tower
             .run(["plan"].into_iter().chain(args.iter().copied()))

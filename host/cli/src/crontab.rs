@@ -313,7 +313,10 @@ mod tests {
             "backup",
             "-",
         ] {
-            assert!(matches!(kind(line, false), LineKind::Fault { .. }), "{line:?}");
+            assert!(
+                matches!(kind(line, false), LineKind::Fault { .. }),
+                "{line:?}"
+            );
         }
     }
 

@@ -153,91 +153,33 @@ pub(crate) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
 }
 
 /// Something that commands list or show. Its `Serialize` implementation is its JSON.
-pub(crate) trait Record: Serialize + Sized + 'static {
-    /// Return the fields that people see, in order.
-    fn fields() -> Vec<Field<Self>>;
+pub(crate) trait Record: Serialize {
+    /// The keys that a list shows, separated by spaces.
+    const LIST: &'static str = "";
+    /// The keys that a detail view shows, separated by spaces.
+    const DETAIL: &'static str = "";
 
-    /// Return the keys that the fields read from the JSON.
-    #[cfg(test)]
-    fn json_keys() -> Vec<&'static str> {
-        let fields = Self::fields().into_iter();
-        let fields = fields.filter(|field| field.text.is_none());
-        fields.map(|field| field.key).collect()
+    /// Return what people see under `key`, where that is not the JSON value; empty for no value.
+    fn text(&self, _key: &str) -> Option<String> {
+        None
     }
 
-    /// Print what follows the fields in a detail view.
+    /// Print what follows the keys in a detail view.
     fn print_details(&self) -> Result<(), Failure> {
         Ok(())
     }
 }
 
-type Text<R> = Box<dyn Fn(&R) -> String>;
-
-/// One field of a record: a column of its list, a line of its detail view.
-pub(crate) struct Field<R> {
-    key: &'static str,
-    text: Option<Text<R>>,
-    in_list: bool,
-    in_detail: bool,
+/// Return the text of each of `keys`.
+fn texts<R: Record>(record: &R, keys: &str) -> Result<Vec<String>, Failure> {
+    let json = serde_json::to_value(record).map_err(not_json)?;
+    let keys = keys.split_whitespace();
+    let texts = keys.map(|key| record.text(key).unwrap_or_else(|| plain(&json[key])));
+    Ok(texts.collect())
 }
 
-impl<R: 'static> Field<R> {
-    /// Describe the field that JSON has under `key`. The heading is the key.
-    pub fn new(key: &'static str) -> Field<R> {
-        Field {
-            key,
-            text: None,
-            in_list: true,
-            in_detail: true,
-        }
-    }
-
-    /// Show the result of `text` instead of the JSON value; an empty text means that there is no value.
-    pub fn text(self, text: impl Fn(&R) -> String + 'static) -> Field<R> {
-        Field {
-            text: Some(Box::new(text)),
-            ..self
-        }
-    }
-
-    /// Leave the field out of the detail view.
-    pub fn only_list(self) -> Field<R> {
-        Field {
-            in_detail: false,
-            ..self
-        }
-    }
-
-    /// Leave the field out of the list.
-    pub fn only_detail(self) -> Field<R> {
-        Field {
-            in_list: false,
-            ..self
-        }
-    }
-
-    /// Describe the same field of a record that contains `R`; serde flattens `R` there.
-    pub fn of<Outer: 'static>(self, inner: fn(&Outer) -> &R) -> Field<Outer> {
-        Field {
-            key: self.key,
-            text: self
-                .text
-                .map(|text| Box::new(move |outer: &Outer| text(inner(outer))) as Text<Outer>),
-            in_list: self.in_list,
-            in_detail: self.in_detail,
-        }
-    }
-
-    fn heading(&self) -> String {
-        self.key.replace('_', " ")
-    }
-
-    fn value(&self, record: &R, json: &Value) -> String {
-        match &self.text {
-            Some(text) => text(record),
-            None => plain(&json[self.key]),
-        }
-    }
+fn headings(keys: &str) -> impl Iterator<Item = String> {
+    keys.split_whitespace().map(|key| key.replace('_', " "))
 }
 
 /// Return a JSON value as people read it.
@@ -253,10 +195,6 @@ fn plain(value: &Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-fn to_json(value: &(impl Serialize + ?Sized)) -> Result<Value, Failure> {
-    serde_json::to_value(value).map_err(not_json)
 }
 
 fn not_json(error: serde_json::Error) -> Failure {
@@ -334,40 +272,32 @@ pub(crate) fn redraw(text: &str) {
     let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h").and_then(|()| stderr.flush());
 }
 
-/// Print the fields of a record, one on a line. Fields without a value are left out.
+/// Print the keys of a record, one on a line. Those without a value are left out.
 pub(crate) fn detail<R: Record>(record: &R) -> Result<(), Failure> {
-    let json = to_json(record)?;
-    let fields = R::fields();
-    let fields: Vec<(String, String)> = fields
-        .iter()
-        .filter(|field| field.in_detail)
-        .map(|field| (field.heading(), field.value(record, &json)))
-        .filter(|(_, value)| !value.is_empty())
+    let texts = texts(record, R::DETAIL)?;
+    let lines: Vec<(String, String)> = headings(R::DETAIL)
+        .zip(texts)
+        .filter(|(_, text)| !text.is_empty())
         .collect();
-    let width = fields.iter().map(|(heading, _)| heading.len()).max();
+    let width = lines.iter().map(|(heading, _)| heading.len()).max();
     let width = width.unwrap_or_default();
-    for (heading, value) in fields {
-        // Text of a guest must not begin a line that looks like a field.
-        let value = value.trim_end().replace('\n', &format!("\n{:width$} ", ""));
-        line(&format!("{heading:width$} {value}"))?;
+    for (heading, text) in lines {
+        // Text of a guest must not begin a line that looks like a key.
+        let text = text.trim_end().replace('\n', &format!("\n{:width$} ", ""));
+        line(&format!("{heading:width$} {text}"))?;
     }
     Ok(())
 }
 
 /// Print records under a header, each column as wide as its widest cell.
-pub(crate) fn table<'r, R: Record>(
+pub(crate) fn table<'r, R: Record + 'r>(
     records: impl IntoIterator<Item = &'r R>,
 ) -> Result<(), Failure> {
-    let fields: Vec<Field<R>> = R::fields()
-        .into_iter()
-        .filter(|field| field.in_list)
-        .collect();
-    let header = fields.iter().map(|field| field.heading().to_uppercase());
+    let header = headings(R::LIST).map(|heading| heading.to_uppercase());
     let mut rows: Vec<Vec<String>> = vec![header.collect()];
     for record in records {
-        let json = to_json(record)?;
-        let cells = fields.iter().map(|field| cell(&field.value(record, &json)));
-        rows.push(cells.collect());
+        let texts = texts(record, R::LIST)?;
+        rows.push(texts.iter().map(|text| cell(text)).collect());
     }
     for row in columns(&rows) {
         line(row.trim_end())?;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::types::storable;
+use super::types::{json_text, storable};
 use super::{DbError, Tx, on};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
@@ -15,13 +15,15 @@ use campanile_model::status::{BackfillStatus, LaunchStatus};
 pub const REASON: &str = "cancelled";
 
 /// A backfill.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct Backfill {
     pub id: BackfillId,
+    #[serde(skip)]
     pub schedule_id: ScheduleId,
     /// The schedule's name, also when it is deleted.
     pub schedule: String,
     /// Whose rule yields the slots.
+    #[serde(skip)]
     pub schedule_revision: i64,
     pub status: BackfillStatus,
     /// As asked for, both included.
@@ -34,10 +36,14 @@ pub struct Backfill {
     /// Whether slots are launched too that would be left alone; see [`slots_to_skip`].
     pub forced: bool,
     /// A JSON object laid over the schedule's context.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<serde_json::Value>")]
     pub context: Option<String>,
     /// Up to where slots were looked at.
+    #[serde(skip)]
     pub cursor_at: Timestamp,
     /// When the next launch may fire.
+    #[serde(skip)]
     pub next_fire: Timestamp,
     /// How many slots it has, and what became of those up to the cursor.
     pub slots: i64,

@@ -11,7 +11,7 @@ use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_model::words;
 
 /// A package as the hosts have it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct PackageRow {
     pub name: String,
     /// The version in force; none when no file of that name was ever taken.
@@ -20,15 +20,18 @@ pub struct PackageRow {
     pub form: Option<String>,
     pub size_bytes: Option<i64>,
     /// JSON.
+    #[serde(skip)]
     pub manifest: String,
     /// When a host last loaded that; none when none ever did.
     pub loaded_at: Option<Timestamp>,
     /// What the sidecar of the host that was heard last grants, one a line.
+    #[serde(skip)]
     pub grants: String,
     /// The version of the newest file, while that is kept out.
     pub pending_digest: Option<ArtifactDigest>,
     pub pending_since: Option<Timestamp>,
     /// What a person decided about that; none while it waits for approval.
+    #[serde(skip)]
     pub pending_decision: Option<VersionDecision>,
     /// Set while no live host has it.
     pub missing_since: Option<Timestamp>,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::json;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::storable;
+use super::types::{json_text, storable};
 use super::{DbError, Tx, on};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
@@ -14,34 +15,44 @@ use campanile_model::rule_text::RuleText;
 use campanile_model::status::Origin;
 
 /// What a schedule says at one revision.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct Revision {
+    #[serde(skip)]
     pub schedule_id: ScheduleId,
+    #[serde(skip)]
     pub revision: i64,
     pub name: String,
     pub package: String,
     /// One task with what it depends on; none is the whole workflow.
     pub task: Option<String>,
     #[sqlx(flatten)]
+    #[serde(flatten)]
     pub rule: RuleText,
     /// The policies as JSON.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub policies: String,
     /// A JSON object.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub context: String,
+    #[serde(skip)]
     pub since: Timestamp,
 }
 
 /// Where a schedule stands.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct ScheduleState {
     pub id: ScheduleId,
     pub origin: Origin,
     pub revision: i64,
     pub enabled: bool,
     /// The last decided slot, or the instant before which nothing is owed.
+    #[serde(rename = "cursor")]
     pub cursor_at: Timestamp,
     pub next_slot: Option<Timestamp>,
     #[sqlx(flatten)]
+    #[serde(skip)]
     pub history: History,
     /// While it is not enabled: since when, by whom and why, and until when if that is known.
     pub paused_at: Option<Timestamp>,
@@ -49,9 +60,11 @@ pub struct ScheduleState {
     pub pause_note: Option<String>,
     pub paused_until: Option<Timestamp>,
     /// When a pause was last ended.
+    #[serde(skip)]
     pub resumed_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+    #[serde(skip)]
     pub deleted_at: Option<Timestamp>,
 }
 
@@ -92,11 +105,13 @@ pub struct Pause<'a> {
 }
 
 /// A schedule: where it stands and what it says.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct Schedule {
     #[sqlx(flatten)]
+    #[serde(flatten)]
     pub state: ScheduleState,
     #[sqlx(flatten)]
+    #[serde(flatten)]
     pub definition: Revision,
 }
 

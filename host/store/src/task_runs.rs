@@ -4,14 +4,14 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::batch::{Batch, pieces};
-use super::types::storable;
+use super::types::{json_text, storable};
 use super::{DbError, Tx, on};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
 
 /// One call of one task, when it is over.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct TaskRun {
     pub task: String,
     pub attempt: i64,
@@ -20,19 +20,26 @@ pub struct TaskRun {
     pub finished_at: Timestamp,
     pub retry_at: Option<Timestamp>,
     /// JSON.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<serde_json::Value>")]
     pub output: Option<String>,
     /// JSON object.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<serde_json::Value>")]
     pub context: Option<String>,
     pub failure: Option<FailureKind>,
     pub message: Option<String>,
     pub stdout: String,
     pub stderr: String,
     /// JSON list of lines.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Vec<serde_json::Value>")]
     pub logs: String,
     pub wall_ms: f64,
     pub cpu_ms: f64,
     pub memory_peak_bytes: i64,
     /// JSON object: of each resource with a limit, how much was used and how much may be.
+    #[serde(skip)]
     pub usage: String,
 }
 

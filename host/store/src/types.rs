@@ -1,6 +1,9 @@
-//! Text as both databases can store it.
+//! Text as both databases can store it, and stored JSON.
 
 use std::borrow::Cow;
+
+use serde::{Serialize as _, Serializer};
+use serde_json::Value;
 
 /// A text as both databases can keep it: Postgres refuses a zero byte, and what a task
 /// prints must not make its end impossible to record.
@@ -10,4 +13,14 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(text)
     }
+}
+
+/// Serialize stored JSON as JSON; a text that is not JSON becomes a string.
+pub(super) fn json_text<S: Serializer>(
+    text: &(impl Clone + Into<Option<String>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let text: Option<String> = text.clone().into();
+    let json = text.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
+    json.serialize(serializer)
 }

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use serde::Serialize;
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::schedule::By;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use crate::{Common, Limit};
 use campanile_engine::backfill::{self, BackfillError};
 use campanile_engine::schedule_admin::{self, ScheduleError};
@@ -74,99 +73,55 @@ impl BackfillCommand {
 /// A backfill, with the number of its launches in each status.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct BackfillRecord {
-    id: BackfillId,
-    schedule: String,
-    status: BackfillStatus,
-    /// The first time that may be a slot.
-    from: Timestamp,
-    /// The last time that may be a slot.
-    to: Timestamp,
-    /// The least time between two launches.
-    spread_ms: i64,
-    /// Whether slots that succeeded, or have an unfinished launch, are launched again.
-    forced: bool,
-    /// The context laid over the schedule's.
-    context: Option<Value>,
-    slots: i64,
-    launched: i64,
-    /// Slots that are not launched again.
-    slots_skipped: i64,
+    #[serde(flatten)]
+    row: Backfill,
     #[serde(flatten)]
     ends: LaunchTotals,
-    created_at: Timestamp,
-    created_by: String,
-    finished_at: Option<Timestamp>,
 }
 
 impl Record for BackfillRecord {
-    fn fields() -> Vec<Field<BackfillRecord>> {
-        vec![
-            Field::new("id"),
-            Field::new("schedule"),
-            Field::new("status").only_list(),
-            Field::new("from"),
-            Field::new("to"),
-            Field::new("slots").only_list(),
-            Field::new("finished_slots")
-                .text(|record: &BackfillRecord| record.finished_slots().to_string())
-                .only_list(),
-            Field::new("failed").only_list(),
-            Field::new("created_by"),
-            Field::new("created_at").only_detail(),
-            Field::new("finished_at").only_detail(),
-            Field::new("status")
-                .text(BackfillRecord::text)
-                .only_detail(),
-        ]
+    const LIST: &'static str = "id schedule status from to slots slots_finished failed created_by";
+    const DETAIL: &'static str = "id schedule from to created_by created_at finished_at progress";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "slots_finished" => Some(self.slots_finished().to_string()),
+            "progress" => Some(self.progress()),
+            _ => None,
+        }
     }
 }
 
 impl BackfillRecord {
     async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
         let found = backfills::find(tx, id).await?;
-        let backfill = found.ok_or(BackfillError::Unknown(id))?;
-        Ok(BackfillRecord::count(tx, &backfill).await?)
+        let row = found.ok_or(BackfillError::Unknown(id))?;
+        Ok(BackfillRecord::count(tx, row).await?)
     }
 
-    async fn count(tx: &mut Tx, backfill: &Backfill) -> Result<BackfillRecord, DbError> {
-        let context = backfill.context.as_deref();
-        Ok(BackfillRecord {
-            id: backfill.id,
-            schedule: backfill.schedule.clone(),
-            status: backfill.status,
-            from: backfill.from,
-            to: backfill.to,
-            spread_ms: backfill.spread_ms,
-            forced: backfill.forced,
-            context: context.and_then(|text| serde_json::from_str(text).ok()),
-            slots: backfill.slots,
-            launched: backfill.launched,
-            slots_skipped: backfill.slots_skipped,
-            ends: backfills::launch_totals(tx, backfill.id).await?,
-            created_at: backfill.created_at,
-            created_by: backfill.created_by.clone(),
-            finished_at: backfill.finished_at,
-        })
+    async fn count(tx: &mut Tx, row: Backfill) -> Result<BackfillRecord, DbError> {
+        let ends = backfills::launch_totals(tx, row.id).await?;
+        Ok(BackfillRecord { row, ends })
     }
 
     /// Return the number of slots that are finished or left alone.
-    fn finished_slots(&self) -> i64 {
-        self.launched + self.slots_skipped - self.ends.unfinished
+    fn slots_finished(&self) -> i64 {
+        self.row.launched + self.row.slots_skipped - self.ends.unfinished
     }
 
     /// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
-    fn text(&self) -> String {
+    fn progress(&self) -> String {
         let mut text = format!(
             "{}: {} of {} slots finished",
-            self.status,
-            self.finished_slots(),
-            self.slots
+            self.row.status,
+            self.slots_finished(),
+            self.row.slots
         );
         for (count, what) in [
             (self.ends.succeeded, "succeeded"),
             (self.ends.failed, "failed"),
             (self.ends.cancelled, "cancelled"),
-            (self.slots_skipped, "left alone"),
+            (self.row.slots_skipped, "left alone"),
             (self.ends.unfinished, "unfinished"),
         ] {
             if count > 0 {
@@ -178,7 +133,7 @@ impl BackfillRecord {
 
     /// Return whether every slot was left alone or has a launch that succeeded.
     fn has_succeeded(&self) -> bool {
-        self.status == BackfillStatus::Done && self.ends.failed + self.ends.cancelled == 0
+        self.row.status == BackfillStatus::Done && self.ends.failed + self.ends.cancelled == 0
     }
 }
 
@@ -219,7 +174,7 @@ pub(crate) async fn follow(
             Failure::failed("the backfill continues without this command").hint(next_commands(id)),
         );
     };
-    output::report(&record, &record.text(), as_json)?;
+    output::report(&record, &record.progress(), as_json)?;
     Ok(output::exit_code(record.has_succeeded()))
 }
 
@@ -234,13 +189,11 @@ async fn until_finished(
     loop {
         let started = Instant::now();
         let mut tx = db.read().await?;
-        let found = backfills::find(&mut tx, id).await?;
-        let backfill = found.ok_or(ScheduleError::from(BackfillError::Unknown(id)))?;
-        let record = BackfillRecord::count(&mut tx, &backfill).await?;
-        if record.status != BackfillStatus::Running {
+        let record = BackfillRecord::read(&mut tx, id).await?;
+        if record.row.status != BackfillStatus::Running {
             return Ok(record);
         }
-        let obstacle = obstacle(&mut tx, &backfill, clock.now()).await?;
+        let obstacle = obstacle(&mut tx, &record.row, clock.now()).await?;
         drop(tx);
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
@@ -286,7 +239,7 @@ async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
     let mut tx = db.read().await?;
     let mut records = Vec::new();
     for backfill in backfills::list(&mut tx, limit).await? {
-        records.push(BackfillRecord::count(&mut tx, &backfill).await?);
+        records.push(BackfillRecord::count(&mut tx, backfill).await?);
     }
     output::list(&records, common.json)
 }

@@ -18,7 +18,7 @@ use super::serve;
 use super::stats::lag_text;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use campanile_engine::audit::Lag;
 use campanile_engine::schedule_admin::{self, Wanted};
 use campanile_engine::watch::{Mode, Watch};
@@ -117,35 +117,20 @@ pub(crate) struct BurstReport {
 }
 
 impl Record for LaunchesReport {
-    fn fields() -> Vec<Field<LaunchesReport>> {
-        vec![
-            Field::new("backend"),
-            Field::new("launches"),
-            Field::new("launches_per_s"),
-            Field::new("lag_ms").text(|report: &LaunchesReport| lag_text(&report.lag_ms)),
-            Field::new("cpu_us_per_launch"),
-            Field::new("ratio_to_sandbox"),
-            Field::new("ratio_to_database"),
-            Field::new("sandbox_cpu_us_per_call"),
-            Field::new("sandbox_calls_per_s"),
-            Field::new("database_launches_per_s"),
-        ]
+    const DETAIL: &'static str = "backend launches launches_per_s lag_ms cpu_us_per_launch ratio_to_sandbox \
+        ratio_to_database sandbox_cpu_us_per_call sandbox_calls_per_s database_launches_per_s";
+
+    fn text(&self, key: &str) -> Option<String> {
+        (key == "lag_ms").then(|| lag_text(&self.lag_ms))
     }
 }
 
 impl Record for BurstReport {
-    fn fields() -> Vec<Field<BurstReport>> {
-        vec![
-            Field::new("backend"),
-            Field::new("schedules"),
-            Field::new("seconds"),
-            Field::new("slots"),
-            Field::new("succeeded"),
-            Field::new("missed"),
-            Field::new("doubled"),
-            Field::new("lag_ms").text(|report: &BurstReport| lag_text(&report.lag_ms)),
-            Field::new("cpu_us_per_launch"),
-        ]
+    const DETAIL: &'static str =
+        "backend schedules seconds slots succeeded missed doubled lag_ms cpu_us_per_launch";
+
+    fn text(&self, key: &str) -> Option<String> {
+        (key == "lag_ms").then(|| lag_text(&self.lag_ms))
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use campanile_store::{Db, MigrationState};
 
 #[derive(Subcommand)]
@@ -28,9 +28,7 @@ pub(crate) struct DbStatus {
 }
 
 impl Record for DbStatus {
-    fn fields() -> Vec<Field<DbStatus>> {
-        ["database", "current"].map(Field::new).into()
-    }
+    const DETAIL: &'static str = "database current";
 
     fn print_details(&self) -> Result<(), Failure> {
         output::table(&self.migrations)
@@ -38,9 +36,7 @@ impl Record for DbStatus {
 }
 
 impl Record for MigrationState {
-    fn fields() -> Vec<Field<MigrationState>> {
-        ["version", "name", "applied"].map(Field::new).into()
-    }
+    const LIST: &'static str = "version name applied";
 }
 
 impl DbCommand {

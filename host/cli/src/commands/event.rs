@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use crate::{Common, Limit};
 use campanile_store::events;
 
@@ -18,9 +18,7 @@ pub(crate) enum Event {
 }
 
 impl Record for events::Event {
-    fn fields() -> Vec<Field<events::Event>> {
-        ["at", "kind", "subject", "detail"].map(Field::new).into()
-    }
+    const LIST: &'static str = "at kind subject detail";
 }
 
 impl Event {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::output::{self, Failure, Field, Record, optional};
+use crate::output::{self, Failure, Record, optional};
 use crate::{Common, Limit};
 use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
@@ -45,43 +45,24 @@ pub(crate) struct LaunchDetail {
 }
 
 impl Record for LaunchRow {
-    fn fields() -> Vec<Field<LaunchRow>> {
-        vec![
-            Field::new("id").only_detail(),
-            Field::new("scheduled_time")
-                .text(|launch: &LaunchRow| launch.slots_text(&launch.scheduled_time.to_string())),
-            Field::new("scheduled_local").only_detail(),
-            Field::new("schedule"),
-            Field::new("status"),
-            Field::new("reason").text(|launch: &LaunchRow| {
-                let failure = launch.failure.map(|kind| kind.to_string());
-                optional(&launch.reason.clone().or(failure))
-            }),
-            Field::new("kind"),
-            Field::new("decision").only_detail(),
-            Field::new("package").only_detail(),
-            Field::new("digest").only_detail(),
-            Field::new("claimed_at").only_detail(),
-            Field::new("tzdata_version").only_detail(),
-            Field::new("fire_time").only_detail(),
-            Field::new("started_at").only_detail(),
-            Field::new("finished_at").only_detail(),
-            Field::new("overlaps").only_detail(),
-            Field::new("attempts"),
-            Field::new("recoveries").only_detail(),
-            Field::new("run_id"),
-            Field::new("message"),
-        ]
+    const LIST: &'static str = "scheduled_time schedule status reason kind attempts run_id message";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "scheduled_time" => Some(self.slots_text(&self.scheduled_time.to_string())),
+            "reason" if self.reason.is_none() => Some(optional(&self.failure)),
+            _ => None,
+        }
     }
 }
 
 impl Record for LaunchDetail {
-    fn fields() -> Vec<Field<LaunchDetail>> {
-        let launch = LaunchRow::fields().into_iter();
-        launch
-            .map(|field| field.of(|detail: &LaunchDetail| &detail.launch))
-            .chain(["schedule_revision", "decided_by", "opened_at"].map(Field::new))
-            .collect()
+    const DETAIL: &'static str = "id scheduled_time scheduled_local schedule schedule_revision status reason kind \
+        decision decided_by claimed_at tzdata_version package digest overlaps fire_time opened_at started_at \
+        finished_at attempts recoveries run_id message";
+
+    fn text(&self, key: &str) -> Option<String> {
+        self.launch.text(key)
     }
 
     fn print_details(&self) -> Result<(), Failure> {

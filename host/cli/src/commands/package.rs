@@ -100,13 +100,13 @@ impl Package {
             Package::List => {
                 let db = common.open().await?;
                 let rows = packages::list(&mut db.read().await?, None).await?;
-                record::list(common, &rows)?;
+                record::list(common, rows)?;
             }
             Package::Show { name } => {
                 let db = common.open().await?;
                 let mut tx = db.read().await?;
                 let row = find(&mut tx, &name).await?;
-                record::show(common, &mut tx, &row).await?;
+                record::show(common, &mut tx, row).await?;
             }
             Package::Diff(compare) => compare.run(common).await?,
             Package::Approve(OfPending { name, digest, note }) => {

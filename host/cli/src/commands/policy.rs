@@ -11,87 +11,34 @@ const HEADING: &str = "Policies";
 /// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
 pub(crate) struct PolicyOptions(Vec<(Policy, String)>);
 
+/// The flag of each policy, the name of its value, and its help.
+const OPTIONS: &str = "\
+catchup|WORD|Which missed slots are launched after an outage: latest, none, earliest, all
+catchup-window|SPAN|Do not catch up slots that were missed by more than this, such as 24h
+catchup-max|N|Catch up at most so many missed slots, the newest, with --catchup all
+catchup-spread|SPAN|The time between launches that are caught up, such as 30s
+misfire-grace|SPAN|A slot that is later than this was missed, such as 5m
+overlap|WORD|What to do with a slot while a launch is unfinished: skip, buffer_one, buffer_all, cancel_other, terminate_other, allow
+max-buffered|N|The most launches that wait, with --overlap buffer_all
+keep|WORD|Which launch waits, with --overlap buffer_one: first, latest
+max-concurrent|N|The most unfinished launches at one time, with --overlap allow
+cancel-grace|SPAN|How long a cancelled launch may still run, with --overlap cancel_other, such as 30s
+delivery|WORD|What to do with a launch whose run was lost: at_least_once runs it again, at_most_once does not
+jitter|SPAN|Each slot fires up to this long after its time, such as 30s
+start-at|TIME|No slot before this time, such as 2027-01-31T08:00:00Z
+end-at|TIME|No slot after this time
+max-launches|N|End the schedule after so many launches; manual launches do not count
+pause-on-failure|N|Pause the schedule after so many failed launches in a row";
+
 /// Return the flag of a policy, the name of its value, and its help.
 fn option(policy: Policy) -> (&'static str, &'static str, &'static str) {
-    match policy {
-        Policy::Catchup => (
-            "catchup",
-            "WORD",
-            "Which missed slots are launched after an outage: latest, none, earliest, all",
-        ),
-        Policy::CatchupWindow => (
-            "catchup-window",
-            "SPAN",
-            "Do not catch up slots that were missed by more than this, such as 24h",
-        ),
-        Policy::CatchupMax => (
-            "catchup-max",
-            "N",
-            "Catch up at most so many missed slots, the newest, with --catchup all",
-        ),
-        Policy::CatchupSpread => (
-            "catchup-spread",
-            "SPAN",
-            "The time between launches that are caught up, such as 30s",
-        ),
-        Policy::MisfireGrace => (
-            "misfire-grace",
-            "SPAN",
-            "A slot that is later than this was missed, such as 5m",
-        ),
-        Policy::Overlap => (
-            "overlap",
-            "WORD",
-            "What to do with a slot while a launch is unfinished: skip, buffer_one, buffer_all, cancel_other, \
-             terminate_other, allow",
-        ),
-        Policy::MaxBuffered => (
-            "max-buffered",
-            "N",
-            "The most launches that wait, with --overlap buffer_all",
-        ),
-        Policy::Keep => (
-            "keep",
-            "WORD",
-            "Which launch waits, with --overlap buffer_one: first, latest",
-        ),
-        Policy::MaxConcurrent => (
-            "max-concurrent",
-            "N",
-            "The most unfinished launches at one time, with --overlap allow",
-        ),
-        Policy::CancelGrace => (
-            "cancel-grace",
-            "SPAN",
-            "How long a cancelled launch may still run, with --overlap cancel_other, such as 30s",
-        ),
-        Policy::Delivery => (
-            "delivery",
-            "WORD",
-            "What to do with a launch whose run was lost: at_least_once runs it again, at_most_once does not",
-        ),
-        Policy::Jitter => (
-            "jitter",
-            "SPAN",
-            "Each slot fires up to this long after its time, such as 30s",
-        ),
-        Policy::StartAt => (
-            "start-at",
-            "TIME",
-            "No slot before this time, such as 2027-01-31T08:00:00Z",
-        ),
-        Policy::EndAt => ("end-at", "TIME", "No slot after this time"),
-        Policy::MaxLaunches => (
-            "max-launches",
-            "N",
-            "End the schedule after so many launches; manual launches do not count",
-        ),
-        Policy::PauseOnFailure => (
-            "pause-on-failure",
-            "N",
-            "Pause the schedule after so many failed launches in a row",
-        ),
-    }
+    let options = OPTIONS.lines().filter_map(|line| {
+        let (flag, rest) = line.split_once('|')?;
+        let (value_name, help) = rest.split_once('|')?;
+        Some((flag, value_name, help))
+    });
+    let mut options = options.filter(|(flag, ..)| flag.replace('-', "_") == policy.as_str());
+    options.next().unwrap_or_default()
 }
 
 impl Args for PolicyOptions {

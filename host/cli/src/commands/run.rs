@@ -7,16 +7,13 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::launch::refuse_unknown;
-use crate::output::{self, Failure, Field, Record, optional};
+use crate::output::{self, Failure, Record};
 use crate::{Common, Limit};
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_model::text::{printable_line, printable_lines};
 use campanile_sandbox::{LogLine, Resource, Share};
-use campanile_store::FailureKind;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
 
@@ -53,22 +50,8 @@ pub(crate) struct RunDetail {
 /// One call of a task.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskCall {
-    task: String,
-    attempt: i64,
-    succeeded: bool,
-    started_at: Timestamp,
-    finished_at: Timestamp,
-    retry_at: Option<Timestamp>,
-    output: Option<Value>,
-    context: Option<Value>,
-    failure: Option<FailureKind>,
-    message: Option<String>,
-    stdout: String,
-    stderr: String,
-    logs: Vec<LogLine>,
-    wall_ms: f64,
-    cpu_ms: f64,
-    memory_peak_bytes: i64,
+    #[serde(flatten)]
+    row: TaskRun,
     usage: Vec<Share>,
 }
 
@@ -83,70 +66,33 @@ pub(crate) struct TaskLogs {
 }
 
 impl From<TaskRun> for TaskCall {
-    fn from(task: TaskRun) -> TaskCall {
-        let json = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+    fn from(row: TaskRun) -> TaskCall {
         TaskCall {
-            task: task.task,
-            attempt: task.attempt,
-            succeeded: task.succeeded,
-            started_at: task.started_at,
-            finished_at: task.finished_at,
-            retry_at: task.retry_at,
-            output: task.output.map(json),
-            context: task.context.map(json),
-            failure: task.failure,
-            message: task.message,
-            stdout: task.stdout,
-            stderr: task.stderr,
-            logs: serde_json::from_str(&task.logs).unwrap_or_default(),
-            wall_ms: task.wall_ms,
-            cpu_ms: task.cpu_ms,
-            memory_peak_bytes: task.memory_peak_bytes,
-            usage: shares(&task.usage),
+            usage: shares(&row.usage),
+            row,
         }
     }
 }
 
+const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision \
+    grants_hash context_hash host host_version wasmtime_version tzdata_version started_at finished_at retry_at failure \
+    message";
+
 impl Record for RunRow {
-    fn fields() -> Vec<Field<RunRow>> {
-        vec![
-            Field::new("id"),
-            Field::new("launch_id").only_detail(),
-            Field::new("schedule"),
-            Field::new("scheduled_time"),
-            Field::new("status"),
-            Field::new("is_recovery"),
-            Field::new("package").only_detail(),
-            Field::new("digest").only_detail(),
-            Field::new("schedule_revision").only_detail(),
-            Field::new("grants_hash").only_detail(),
-            Field::new("context_hash").only_detail(),
-            Field::new("host"),
-            Field::new("host_version").only_detail(),
-            Field::new("wasmtime_version").only_detail(),
-            Field::new("tzdata_version").only_detail(),
-            Field::new("started_at"),
-            Field::new("finished_at"),
-            Field::new("retry_at").only_detail(),
-            Field::new("failure").only_detail(),
-            Field::new("message"),
-        ]
-    }
+    const LIST: &'static str =
+        "id schedule scheduled_time status is_recovery host started_at finished_at message";
+    const DETAIL: &'static str = RUN_DETAIL;
 }
 
 impl Record for RunDetail {
-    fn fields() -> Vec<Field<RunDetail>> {
-        let run = RunRow::fields().into_iter();
-        run.map(|field| field.of(|detail: &RunDetail| &detail.run))
-            .collect()
-    }
+    const DETAIL: &'static str = RUN_DETAIL;
 
     fn print_details(&self) -> Result<(), Failure> {
         for call in &self.tasks {
             output::line("")?;
             output::detail(call)?;
             for share in call.usage.iter().filter(|share| share.is_close()) {
-                let TaskCall { task, attempt, .. } = call;
+                let TaskRun { task, attempt, .. } = &call.row;
                 let advice = close_to_limit(share);
                 output::talk(&format!("warning: {task} (attempt {attempt}): {advice}"));
             }
@@ -156,33 +102,22 @@ impl Record for RunDetail {
 }
 
 impl Record for TaskCall {
-    fn fields() -> Vec<Field<TaskCall>> {
-        let result = |call: &TaskCall| match call.failure {
-            Some(kind) => kind.to_string(),
-            None => "succeeded".to_owned(),
-        };
-        let memory = |call: &TaskCall| {
-            let bytes = call.memory_peak_bytes.unsigned_abs();
-            ByteSize::b(bytes).to_string()
-        };
-        let usage = |call: &TaskCall| {
-            let lines = call.usage.iter().map(used_of_limit);
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        vec![
-            Field::new("task"),
-            Field::new("attempt"),
-            Field::new("result").text(result),
-            Field::new("started_at"),
-            Field::new("finished_at"),
-            Field::new("retry_at"),
-            Field::new("wall_ms"),
-            Field::new("cpu_ms"),
-            Field::new("memory_peak").text(memory),
-            Field::new("usage").text(usage),
-            Field::new("output").text(|call: &TaskCall| optional(&call.output)),
-            Field::new("message"),
-        ]
+    const DETAIL: &'static str = "task attempt succeeded failure started_at finished_at retry_at wall_ms cpu_ms \
+        memory_peak usage output message";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "memory_peak" => {
+                let bytes = self.row.memory_peak_bytes.unsigned_abs();
+                Some(ByteSize::b(bytes).to_string())
+            }
+            "usage" => {
+                let lines = self.usage.iter().map(used_of_limit);
+                Some(lines.collect::<Vec<_>>().join("\n"))
+            }
+            "output" => self.row.output.clone(),
+            _ => None,
+        }
     }
 }
 
@@ -275,12 +210,12 @@ fn amount(resource: Resource, amount: u64) -> String {
 
 fn logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Failure> {
     let tasks: Vec<TaskLogs> = tasks
-        .map(|call| TaskLogs {
-            task: call.task,
-            attempt: call.attempt,
-            logs: call.logs,
-            stdout: call.stdout,
-            stderr: call.stderr,
+        .map(|TaskCall { row, .. }| TaskLogs {
+            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
+            task: row.task,
+            attempt: row.attempt,
+            stdout: row.stdout,
+            stderr: row.stderr,
         })
         .collect();
     if common.json {

@@ -283,7 +283,7 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
     let mut warnings = rule.warnings(now);
     warnings.extend(record::herd_warning(&mut tx, &row).await?);
     let added = NewSchedule {
-        schedule: ScheduleRecord::new(&row),
+        schedule: ScheduleRecord::new(row),
         notes: rule.notes().to_vec(),
         warnings,
     };
@@ -378,7 +378,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
     let db = common.open().await?;
     let mut tx = db.read().await?;
     let rows = schedules::list(&mut tx, None, None).await?;
-    let records: Vec<ScheduleRecord> = rows.iter().map(ScheduleRecord::new).collect();
+    let records: Vec<ScheduleRecord> = rows.into_iter().map(ScheduleRecord::new).collect();
     output::list(&records, common.json)
 }
 
@@ -391,7 +391,6 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
     let policies = record::policies(&row).ok();
     let defaults = common.config()?.late.defaults();
     let detail = ScheduleDetail {
-        schedule: ScheduleRecord::new(&row),
         explanation: rule.as_ref().map(Rule::explanation),
         notes: rule
             .as_ref()
@@ -400,6 +399,7 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         effective_policies: policies
             .map(|policies| record::effective_policies(&policies, &defaults)),
         launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
+        schedule: ScheduleRecord::new(row),
     };
     output::show(&detail, common.json)
 }

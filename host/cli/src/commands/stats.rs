@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use campanile_engine::audit::{self, Health, Lag, Statistics};
 use campanile_model::text;
 
@@ -18,31 +18,18 @@ pub(crate) struct Stats {
 }
 
 impl Record for Statistics {
-    fn fields() -> Vec<Field<Statistics>> {
-        let counts = [
-            "since",
-            "launches",
-            "succeeded",
-            "failed",
-            "cancelled",
-            "unknown",
-            "abandoned",
-            "unfinished",
-            "skipped",
-            "recovered",
-            "recovery_attempts",
-            "recovery_successes",
-            "recovery_failures",
-        ];
-        let rate = |statistics: &Statistics| {
-            let rate = statistics.success_rate;
-            rate.map_or_else(String::new, |rate| format!("{:.2} %", rate * 100.0))
-        };
-        let rest = [
-            Field::new("success_rate").text(rate),
-            Field::new("lag_ms").text(|statistics: &Statistics| lag_text(&statistics.lag_ms)),
-        ];
-        counts.into_iter().map(Field::new).chain(rest).collect()
+    const DETAIL: &'static str = "since launches succeeded failed cancelled unknown abandoned unfinished skipped \
+        recovered recovery_attempts recovery_successes recovery_failures success_rate lag_ms";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "success_rate" => Some(match self.success_rate {
+                Some(rate) => format!("{:.2} %", rate * 100.0),
+                None => String::new(),
+            }),
+            "lag_ms" => Some(lag_text(&self.lag_ms)),
+            _ => None,
+        }
     }
 }
 

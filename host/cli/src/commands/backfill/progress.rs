@@ -36,11 +36,11 @@ impl Progress {
             Progress::Quiet => {}
             Progress::Bar { drawn } => {
                 *drawn = true;
-                let bar = bar(record.finished_slots(), record.slots);
-                output::redraw(&format!("[{bar}] {}", record.text()));
+                let bar = bar(record.slots_finished(), record.row.slots);
+                output::redraw(&format!("[{bar}] {}", record.progress()));
             }
             Progress::Lines(last) => {
-                let text = record.text();
+                let text = record.progress();
                 let is_due = last.as_ref().is_none_or(|(printed_at, printed)| {
                     printed_at.elapsed() >= LINE_INTERVAL && *printed != text
                 });

@@ -14,7 +14,7 @@ use super::{BenchHost, NAME, WAIT_MAX, add_schedules, big, is_active, sandbox};
 use crate::Common;
 use crate::commands::stats::lag_text;
 use crate::config::Config;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
@@ -132,27 +132,18 @@ impl Load {
 }
 
 impl Record for LoadReport {
-    fn fields() -> Vec<Field<LoadReport>> {
-        let starts = |LoadReport { start_ms, .. }: &LoadReport| {
-            format!(
-                "empty {:.0}, cold {:.0}, warm {:.0}",
-                start_ms.empty, start_ms.cold, start_ms.warm
-            )
-        };
-        vec![
-            Field::new("backend"),
-            Field::new("packages"),
-            Field::new("start_ms").text(starts),
-            Field::new("drop_ms").text(|report: &LoadReport| lag_text(&report.drop_ms)),
-            Field::new("debounce_ms"),
-            Field::new("component_bytes"),
-            Field::new("component_ms"),
-            Field::new("component_cached_ms"),
-            Field::new("lag_alone_ms").text(|report: &LoadReport| lag_text(&report.lag_alone_ms)),
-            Field::new("lag_compiling_ms")
-                .text(|report: &LoadReport| lag_text(&report.lag_compiling_ms)),
-            Field::new("launches_compiling"),
-        ]
+    const DETAIL: &'static str = "backend packages start_ms drop_ms debounce_ms component_bytes component_ms \
+        component_cached_ms lag_alone_ms lag_compiling_ms launches_compiling";
+
+    fn text(&self, key: &str) -> Option<String> {
+        let Starts { empty, cold, warm } = self.start_ms;
+        match key {
+            "start_ms" => Some(format!("empty {empty:.0}, cold {cold:.0}, warm {warm:.0}")),
+            "drop_ms" => Some(lag_text(&self.drop_ms)),
+            "lag_alone_ms" => Some(lag_text(&self.lag_alone_ms)),
+            "lag_compiling_ms" => Some(lag_text(&self.lag_compiling_ms)),
+            _ => None,
+        }
     }
 }
 

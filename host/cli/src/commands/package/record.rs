@@ -5,9 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Common;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record, optional};
 use campanile_engine::approval::approve_command;
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Manifest, grant_record};
 use campanile_store::package_versions::{self, Version, VersionDecision};
@@ -17,23 +16,9 @@ use campanile_store::{Tx, schedules};
 /// A package.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct PackageRecord {
-    name: String,
+    #[serde(flatten)]
+    row: PackageRow,
     state: PackageState,
-    /// The active version. Null when no file of this name was ever accepted.
-    digest: Option<ArtifactDigest>,
-    /// `typed_component` or `core_module_with_wit`.
-    form: Option<String>,
-    size_bytes: Option<i64>,
-    /// When a host last loaded the active version.
-    loaded_at: Option<Timestamp>,
-    /// The version of the newest file, when it is not active.
-    pending_digest: Option<ArtifactDigest>,
-    pending_since: Option<Timestamp>,
-    /// Since when no live host has the package.
-    missing_since: Option<Timestamp>,
-    /// Why the newest file, or its sidecar, cannot be used.
-    rejection: Option<String>,
-    rejected_at: Option<Timestamp>,
 }
 
 /// A package with its manifest, schedules, grants and versions.
@@ -65,74 +50,48 @@ pub(crate) struct VersionRecord {
     manifest_version: Option<String>,
 }
 
-impl From<&PackageRow> for PackageRecord {
-    fn from(row: &PackageRow) -> PackageRecord {
+impl From<PackageRow> for PackageRecord {
+    fn from(row: PackageRow) -> PackageRecord {
         PackageRecord {
-            name: row.name.clone(),
             state: row.state(),
-            digest: row.digest.clone(),
-            form: row.form.clone(),
-            size_bytes: row.size_bytes,
-            loaded_at: row.loaded_at,
-            pending_digest: row.pending_digest.clone(),
-            pending_since: row.pending_since,
-            missing_since: row.missing_since,
-            rejection: row.rejection.clone(),
-            rejected_at: row.rejected_at,
+            row,
         }
     }
 }
 
 impl Record for PackageRecord {
-    fn fields() -> Vec<Field<PackageRecord>> {
-        let short = |digest: &Option<ArtifactDigest>| {
-            let digest = digest.as_ref().map(ArtifactDigest::short);
-            digest.unwrap_or_default().to_owned()
-        };
-        vec![
-            Field::new("name"),
-            Field::new("state"),
-            Field::new("digest").only_detail(),
-            Field::new("digest")
-                .text(move |package: &PackageRecord| short(&package.digest))
-                .only_list(),
-            Field::new("pending_digest").only_detail(),
-            Field::new("pending_digest")
-                .text(move |package: &PackageRecord| short(&package.pending_digest))
-                .only_list(),
-            Field::new("pending_since").only_detail(),
-            Field::new("form"),
-            Field::new("size").text(|package: &PackageRecord| match package.size_bytes {
-                Some(size) => ByteSize::b(size.unsigned_abs()).to_string(),
-                None => String::new(),
-            }),
-            Field::new("loaded_at"),
-            Field::new("missing_since").only_detail(),
-            Field::new("rejection"),
-            Field::new("rejected_at").only_detail(),
-        ]
+    const LIST: &'static str = "name state digest pending_digest form size loaded_at rejection";
+
+    fn text(&self, key: &str) -> Option<String> {
+        let short =
+            |digest: &Option<ArtifactDigest>| optional(&digest.as_ref().map(ArtifactDigest::short));
+        match key {
+            "digest" => Some(short(&self.row.digest)),
+            "pending_digest" => Some(short(&self.row.pending_digest)),
+            "size" => Some(optional(&self.row.size_bytes.map(size_text))),
+            _ => None,
+        }
     }
 }
 
 impl Record for PackageDetail {
-    fn fields() -> Vec<Field<PackageDetail>> {
-        let package = PackageRecord::fields().into_iter();
-        let package = package.map(|field| field.of(|detail: &PackageDetail| &detail.package));
-        let grants = |detail: &PackageDetail| {
-            let lines = detail.grants.iter();
-            let lines = lines.map(|grant| grant_record::shown(&grant.to_string()));
-            lines.collect::<Vec<_>>().join("\n")
-        };
-        let kept = |detail: &PackageDetail| {
-            let versions = detail.versions.len();
-            format!("{} in {versions} versions", ByteSize::b(detail.bytes_kept))
-        };
-        let rest = [
-            Field::new("grants").text(grants),
-            Field::new("schedules"),
-            Field::new("kept").text(kept),
-        ];
-        package.chain(rest).collect()
+    const DETAIL: &'static str = "name state digest pending_digest pending_since form size loaded_at missing_since \
+        rejection rejected_at grants schedules kept";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "size" => self.package.text(key),
+            "grants" => {
+                let grants = self.grants.iter();
+                let grants = grants.map(|grant| grant_record::shown(&grant.to_string()));
+                Some(grants.collect::<Vec<_>>().join("\n"))
+            }
+            "kept" => {
+                let (bytes, versions) = (ByteSize::b(self.bytes_kept), self.versions.len());
+                Some(format!("{bytes} in {versions} versions"))
+            }
+            _ => None,
+        }
     }
 
     fn print_details(&self) -> Result<(), Failure> {
@@ -144,26 +103,20 @@ impl Record for PackageDetail {
 }
 
 impl Record for VersionRecord {
-    fn fields() -> Vec<Field<VersionRecord>> {
-        let size = |record: &VersionRecord| {
-            let bytes = record.version.size_bytes.unsigned_abs();
-            ByteSize::b(bytes).to_string()
-        };
-        vec![
-            Field::new("digest")
-                .text(|record: &VersionRecord| record.version.digest.short().to_owned()),
-            Field::new("state"),
-            Field::new("name"),
-            Field::new("version"),
-            Field::new("form"),
-            Field::new("size").text(size),
-            Field::new("first_seen_at"),
-            Field::new("activated_at"),
-            Field::new("decided_at"),
-            Field::new("decided_by"),
-            Field::new("note"),
-        ]
+    const LIST: &'static str = "digest state name version form size first_seen_at activated_at decided_at decided_by \
+        note";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "digest" => Some(self.version.digest.short().to_owned()),
+            "size" => Some(size_text(self.version.size_bytes)),
+            _ => None,
+        }
     }
+}
+
+fn size_text(bytes: i64) -> String {
+    ByteSize::b(bytes.unsigned_abs()).to_string()
 }
 
 impl VersionRecord {
@@ -193,28 +146,28 @@ fn state(row: &PackageRow, version: &Version) -> &'static str {
     }
 }
 
-pub(crate) fn list(common: &Common, rows: &[PackageRow]) -> Result<(), Failure> {
-    let records: Vec<PackageRecord> = rows.iter().map(PackageRecord::from).collect();
+pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure> {
+    let records: Vec<PackageRecord> = rows.into_iter().map(PackageRecord::from).collect();
     output::list(&records, common.json)?;
     if common.json {
         return Ok(());
     }
     for package in records {
         if let (PackageState::PendingApproval, Some(digest)) =
-            (package.state, &package.pending_digest)
+            (package.state, &package.row.pending_digest)
         {
             output::talk(&format!(
                 "hint: `campanile package diff {0}` shows the pending version; `{1}` approves it, \
                  `campanile package reject {0}` rejects it",
-                package.name,
-                approve_command(&package.name, digest)
+                package.row.name,
+                approve_command(&package.row.name, digest)
             ));
         }
     }
     Ok(())
 }
 
-pub(crate) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Result<(), Failure> {
+pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result<(), Failure> {
     let schedules = schedules::list(tx, None, Some(&row.name)).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
     let bytes = versions
@@ -222,7 +175,6 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         .map(|version| version.size_bytes.unsigned_abs());
     let grants = row.grants.lines().map(serde_json::from_str);
     let detail = PackageDetail {
-        package: PackageRecord::from(row),
         manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
         schedules: schedules
             .into_iter()
@@ -232,8 +184,9 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: &PackageRow) -> Resu
         bytes_kept: bytes.sum(),
         versions: versions
             .into_iter()
-            .map(|version| VersionRecord::new(row, version))
+            .map(|version| VersionRecord::new(&row, version))
             .collect(),
+        package: PackageRecord::from(row),
     };
     output::show(&detail, common.json)
 }

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::{Answer, Before, ROWS_MAX, chart};
 use crate::commands::schedule::check::RefusedSchedule;
-use crate::output::{self, Failure, Field, Record, optional};
+use crate::output::{self, Failure, Record, optional};
 use campanile_engine::forecast::{Changes, Outage, Row, ScheduleSnapshot, Totals, compare};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
+use campanile_store::Decision;
 
 /// A forecast of launches.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -138,84 +139,59 @@ pub(crate) struct SkippedSlots {
 }
 
 impl Record for ScheduleForecast {
-    fn fields() -> Vec<Field<ScheduleForecast>> {
-        let skipped =
-            |forecast: &ScheduleForecast| forecast.skipped.values().sum::<u64>().to_string();
-        let duration = |forecast: &ScheduleForecast| {
-            let guess = if forecast.duration_from == 0 { "~" } else { "" };
-            format!("{guess}{}", span_text(forecast.duration_ms))
-        };
-        vec![
-            Field::new("schedule"),
-            Field::new("launches"),
-            Field::new("skipped").text(skipped),
-            Field::new("first"),
-            Field::new("next_slot"),
-            Field::new("duration").text(duration),
-            Field::new("peak"),
-            Field::new("lag").text(|forecast: &ScheduleForecast| span_text(forecast.lag_ms_max)),
-        ]
+    const LIST: &'static str = "schedule launches skipped first next_slot duration peak lag";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "skipped" => Some(self.skipped.values().sum::<u64>().to_string()),
+            "duration" => {
+                let guess = if self.duration_from == 0 { "~" } else { "" };
+                Some(format!("{guess}{}", span_text(self.duration_ms)))
+            }
+            "lag" => Some(span_text(self.lag_ms_max)),
+            _ => None,
+        }
     }
 }
 
 impl Record for PlannedLaunch {
-    fn fields() -> Vec<Field<PlannedLaunch>> {
-        let slots = |PlannedLaunch { row, .. }: &PlannedLaunch| match row.slot_count {
-            1 => row.scheduled_time.to_string(),
-            _ => format!("{} … {}", row.scheduled_time, row.last_scheduled_time),
-        };
-        let reason = |PlannedLaunch { row, .. }: &PlannedLaunch| {
-            let is_skipped_at_once = row.finished_at == Some(row.decided_at);
-            optional(&row.reason.filter(|_| is_skipped_at_once))
-        };
-        let fire_time = |PlannedLaunch { row, .. }: &PlannedLaunch| {
-            let is_launched = row.decision.as_str() != "skipped";
-            optional(&is_launched.then_some(row.fire_time))
-        };
-        vec![
-            Field::new("scheduled_time").text(slots),
-            Field::new("schedule"),
-            Field::new("kind"),
-            Field::new("decision"),
-            Field::new("reason").text(reason),
-            Field::new("fire_time").text(fire_time),
-            Field::new("slot_count"),
-        ]
+    const LIST: &'static str = "scheduled_time schedule kind decision reason fire_time slot_count";
+
+    fn text(&self, key: &str) -> Option<String> {
+        let row = &self.row;
+        let is_skipped_at_once = row.finished_at == Some(row.decided_at);
+        match key {
+            "scheduled_time" if row.slot_count > 1 => Some(format!(
+                "{} … {}",
+                row.scheduled_time, row.last_scheduled_time
+            )),
+            "reason" if !is_skipped_at_once => Some(String::new()),
+            "fire_time" if row.decision == Decision::Skipped => Some(String::new()),
+            _ => None,
+        }
     }
 }
 
 impl Record for ScheduleChanges {
-    fn fields() -> Vec<Field<ScheduleChanges>> {
-        vec![
-            Field::new("schedule"),
-            Field::new("added").text(|changes: &ScheduleChanges| changes.added.len().to_string()),
-            Field::new("removed")
-                .text(|changes: &ScheduleChanges| changes.removed.len().to_string()),
-            Field::new("moved").text(|changes: &ScheduleChanges| changes.moved.len().to_string()),
-            Field::new("first").text(|changes: &ScheduleChanges| optional(&changes.first)),
-        ]
+    const LIST: &'static str = "schedule added removed moved first";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "added" => Some(self.added.len().to_string()),
+            "removed" => Some(self.removed.len().to_string()),
+            "moved" => Some(self.moved.len().to_string()),
+            "first" => Some(optional(&self.first)),
+            _ => None,
+        }
     }
 }
 
 impl Record for ChangedLaunch {
-    fn fields() -> Vec<Field<ChangedLaunch>> {
-        let keys = [
-            "change",
-            "scheduled_time",
-            "schedule",
-            "start_before",
-            "start_after",
-        ];
-        keys.map(Field::new).into()
-    }
+    const LIST: &'static str = "change scheduled_time schedule start_before start_after";
 }
 
 impl Record for SkippedSlots {
-    fn fields() -> Vec<Field<SkippedSlots>> {
-        ["skipped", "reason", "slots", "first"]
-            .map(Field::new)
-            .into()
-    }
+    const LIST: &'static str = "skipped reason slots first";
 }
 
 impl PlanReport {

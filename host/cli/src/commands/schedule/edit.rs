@@ -225,7 +225,7 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
     })
     .await?;
     let row = schedule_admin::find(&mut db.read().await?, name).await?;
-    let schedule = ScheduleRecord::new(&row);
+    let schedule = ScheduleRecord::new(row);
     let text = format!(
         "{name} is at revision {revision}: {}, {}",
         schedule.rule_text,

@@ -63,7 +63,8 @@ impl Crontab {
             .read()
             .map_err(|error| Failure::refused(format!("{file}: {error}")))?;
         let lines = crontab::read(&text, self.system);
-        let is_entry = |line: &&Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
+        let is_entry =
+            |line: &&Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
         if lines.iter().find(is_entry).is_none() {
             return Err(Failure::refused(format!("{file}: the file has no entry"))
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));

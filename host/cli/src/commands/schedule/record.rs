@@ -7,17 +7,16 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::commands::rule::is_hashed;
-use crate::output::{self, Failure, Field, Record};
+use crate::output::{self, Failure, Record};
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::ScheduleId;
 use campanile_model::text::duration_text;
 use campanile_schedule::policy::{Catchup, Defaults, Overlap, Policies, Policy};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 use campanile_schedule::rule::{Warning, WarningKind};
 use campanile_store::launches::LaunchRow;
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{DbError, Origin, Tx};
+use campanile_store::{DbError, Tx};
 
 /// The number of other schedules in the minute of its next slot from which a new schedule is warned.
 const HERD_MIN: i64 = 10;
@@ -27,37 +26,15 @@ const MINUTE_US: i64 = 60_000_000;
 /// A schedule.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ScheduleRecord {
-    id: ScheduleId,
-    name: String,
-    package: String,
-    /// The one task to run, with those it depends on. Null for the whole package.
-    task: Option<String>,
     #[serde(flatten)]
-    rule: RuleText,
+    row: Schedule,
     /// The rule with hashed values resolved. Null when this version cannot read the rule.
     resolved: Option<String>,
-    /// The policies that are set. Null when this version cannot read them.
-    #[schemars(with = "Option<Map<String, Value>>")]
-    policies: Option<Policies>,
-    context: Value,
-    origin: Origin,
-    enabled: bool,
     /// `enabled`, `paused` or `ended`.
     state: &'static str,
-    paused_at: Option<Timestamp>,
-    paused_by: Option<String>,
-    pause_note: Option<String>,
-    /// When the schedule resumes by itself.
-    paused_until: Option<Timestamp>,
-    revision: i64,
-    next_slot: Option<Timestamp>,
     /// The future slots that `schedule skip` skips.
     skips: BTreeSet<Timestamp>,
     launches_made: i64,
-    /// Up to where slots are decided.
-    cursor: Timestamp,
-    created_at: Timestamp,
-    updated_at: Timestamp,
     /// The rule as written, and its hashed values.
     #[serde(skip)]
     pub rule_text: String,
@@ -89,74 +66,38 @@ pub(crate) struct ScheduleDetail {
 }
 
 impl Record for ScheduleRecord {
-    fn fields() -> Vec<Field<ScheduleRecord>> {
-        type Text = fn(&ScheduleRecord) -> String;
-        // Choices about the rule are shown only when they differ from the default.
-        let choices: [(&str, Text); 3] = [
-            ("day_match", |schedule| {
-                unless_default(schedule.rule.day_match, DayMatch::default())
+    const LIST: &'static str = "name package task rule timezone origin state next_slot";
+
+    fn text(&self, key: &str) -> Option<String> {
+        let rule = &self.row.definition.rule;
+        match key {
+            "rule" => Some(self.rule_text.clone()),
+            // Choices about the rule are shown only when they differ from the default.
+            "day_match" if rule.day_match == DayMatch::default() => Some(String::new()),
+            "dst_gap" if rule.dst_gap == DstGap::default() => Some(String::new()),
+            "dst_fold" if rule.dst_fold == DstFold::default() => Some(String::new()),
+            "exclude" => Some(rule.exclude.join("\n")),
+            "policies" => policies(&self.row).ok().map(|policies| {
+                let lines = policies
+                    .said()
+                    .map(|(policy, text)| format!("{policy} {text}"));
+                lines.collect::<Vec<_>>().join("\n")
             }),
-            ("dst_gap", |schedule| {
-                unless_default(schedule.rule.dst_gap, DstGap::default())
-            }),
-            ("dst_fold", |schedule| {
-                unless_default(schedule.rule.dst_fold, DstFold::default())
-            }),
-        ];
-        let choices = choices.map(|(key, text)| Field::new(key).text(text).only_detail());
-        let policies = Policy::ALL.iter().map(|&policy| {
-            let text = move |schedule: &ScheduleRecord| {
-                let policies = schedule.policies.iter().flat_map(Policies::said);
-                let mut texts = policies.filter(|(set, _)| *set == policy);
-                texts.next().map_or_else(String::new, |(_, text)| text)
-            };
-            Field::new(policy.as_str()).text(text).only_detail()
-        });
-        let unreadable = |schedule: &ScheduleRecord| match schedule.policies {
-            Some(_) => String::new(),
-            None => "this version cannot read them".to_owned(),
-        };
-        let mut fields = vec![
-            Field::new("name"),
-            Field::new("id").only_detail(),
-            Field::new("package"),
-            Field::new("task"),
-            Field::new("rule").text(|schedule: &ScheduleRecord| schedule.rule_text.clone()),
-            Field::new("anchor").only_detail(),
-            Field::new("timezone"),
-        ];
-        fields.extend(choices);
-        fields.push(
-            Field::new("exclude")
-                .text(|schedule: &ScheduleRecord| schedule.rule.exclude.join("\n"))
-                .only_detail(),
-        );
-        fields.extend(policies);
-        fields.extend([
-            Field::new("policies").text(unreadable).only_detail(),
-            Field::new("context").only_detail(),
-            Field::new("origin"),
-            Field::new("state"),
-            Field::new("paused")
-                .text(ScheduleRecord::pause_text)
-                .only_detail(),
-            Field::new("revision").only_detail(),
-            Field::new("next_slot"),
-            Field::new("cursor").only_detail(),
-            Field::new("launches_made").only_detail(),
-            Field::new("skips").only_detail(),
-        ]);
-        fields
+            "paused" => Some(self.pause_text()),
+            _ => None,
+        }
     }
 }
 
 impl Record for ScheduleDetail {
-    fn fields() -> Vec<Field<ScheduleDetail>> {
-        let schedule = ScheduleRecord::fields().into_iter();
-        schedule
-            .map(|field| field.of(|detail: &ScheduleDetail| &detail.schedule))
-            .chain([Field::new("notes").text(|detail: &ScheduleDetail| detail.notes.join("\n"))])
-            .collect()
+    const DETAIL: &'static str = "name id package task rule anchor timezone day_match dst_gap dst_fold exclude policies \
+        context origin state paused revision next_slot cursor launches_made skips notes";
+
+    fn text(&self, key: &str) -> Option<String> {
+        match key {
+            "notes" => Some(self.notes.join("\n")),
+            _ => self.schedule.text(key),
+        }
     }
 
     fn print_details(&self) -> Result<(), Failure> {
@@ -166,46 +107,28 @@ impl Record for ScheduleDetail {
 }
 
 impl ScheduleRecord {
-    pub fn new(row: &Schedule) -> ScheduleRecord {
-        let rule = rule(row).ok();
-        let written = format!(
-            "{} {}",
-            row.definition.rule.kind, row.definition.rule.expression
-        );
-        let state = &row.state;
+    pub fn new(row: Schedule) -> ScheduleRecord {
+        let rule = rule(&row).ok();
+        let RuleText {
+            kind, expression, ..
+        } = &row.definition.rule;
+        let written = format!("{kind} {expression}");
         ScheduleRecord {
-            id: state.id,
-            name: row.definition.name.clone(),
-            package: row.definition.package.clone(),
-            task: row.definition.task.clone(),
             resolved: rule.as_ref().map(Rule::resolved_form),
             rule_text: match rule.filter(is_hashed) {
                 Some(rule) => format!("{written} = {}", rule.resolved_form()),
                 None => written,
             },
-            rule: row.definition.rule.clone(),
-            policies: policies(row).ok(),
-            context: serde_json::from_str(&row.definition.context).unwrap_or_default(),
-            origin: state.origin,
-            enabled: state.enabled,
-            state: self::state(row),
-            paused_at: state.paused_at,
-            paused_by: state.paused_by.clone(),
-            pause_note: state.pause_note.clone(),
-            paused_until: state.paused_until,
-            revision: state.revision,
-            next_slot: state.next_slot,
-            skips: skips(row),
-            launches_made: state.history.launches,
-            cursor: state.cursor_at,
-            created_at: state.created_at,
-            updated_at: state.updated_at,
+            state: state(&row),
+            skips: skips(&row),
+            launches_made: row.state.history.launches,
+            row,
         }
     }
 
     /// Return the next slot as the end of a sentence.
     pub fn next_text(&self) -> String {
-        match self.next_slot {
+        match self.row.state.next_slot {
             Some(slot) => format!("next slot {slot}"),
             None => "no next slot".to_owned(),
         }
@@ -213,27 +136,21 @@ impl ScheduleRecord {
 
     /// Return since when, by whom, until when and why the schedule is paused; empty when it is not.
     fn pause_text(&self) -> String {
-        let Some(paused_at) = self.paused_at else {
+        let state = &self.row.state;
+        let Some(paused_at) = state.paused_at else {
             return String::new();
         };
         let mut text = paused_at.to_string();
-        if let Some(by) = &self.paused_by {
+        if let Some(by) = &state.paused_by {
             text += &format!(" by {by}");
         }
-        if let Some(until) = self.paused_until {
+        if let Some(until) = state.paused_until {
             text += &format!(", until {until}");
         }
-        if let Some(note) = &self.pause_note {
+        if let Some(note) = &state.pause_note {
             text += &format!(": {note}");
         }
         text
-    }
-}
-
-fn unless_default<T: PartialEq + ToString>(value: T, default: T) -> String {
-    match value == default {
-        true => String::new(),
-        false => value.to_string(),
     }
 }
 
