@@ -231,7 +231,7 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
         if let Some(variable) = arg.get_env() {
             let _ = write!(help, " [environment: {}]", variable.to_string_lossy());
         }
-        let _ = writeln!(rows, "| `{}` | {} |", name.trim(), cell(&help));
+        let _ = writeln!(rows, "| `{}` | {} |", cell(name.trim()), cell(&help));
     }
     match rows.is_empty() {
         true => rows,
