@@ -195,23 +195,30 @@ fn the_memory_limit_stops_each() {
 }
 
 #[test]
-fn each_is_denied_a_directory_that_was_not_granted() {
+fn each_fails_without_a_directory_and_a_note_proposes_the_grant() {
     for example in examples() {
         let context = json!({"report": "/reports"});
-        example.fails(&context, &[], "denied", "/reports");
+        let report = example.report(nowhere().path(), &context, &[]);
+        let note = text(&report["failure"]["note"]);
+        assert_eq!(report["outcome"], "failed", "{}: {report:#}", example.name);
+        assert!(
+            note.contains("/reports") && note.contains("lies in no granted directory"),
+            "{}: {note}",
+            example.name
+        );
     }
 }
 
 #[test]
-fn each_is_denied_to_write_to_a_directory_that_was_granted_to_be_read() {
+fn each_fails_to_write_to_a_read_only_directory_and_a_note_proposes_the_grant() {
     for example in examples() {
         let (here, granted) = example.granted(&reports("read"));
         let report = granted.report(here.path(), &json!({"report": "/reports"}), &[]);
-        let message = text(&report["failure"]["message"]);
-        assert_eq!(report["outcome"], "denied", "{}: {report:#}", example.name);
+        let note = text(&report["failure"]["note"]);
+        assert_eq!(report["outcome"], "failed", "{}: {report:#}", example.name);
         assert!(
-            message.contains("cannot be written: /reports is granted to be read only; to allow it, write `access = \"write\"`"),
-            "{}: {message}",
+            note.contains("cannot be written: /reports is granted for reading only; to allow it, write `access = \"write\"`"),
+            "{}: {note}",
             example.name
         );
     }

@@ -194,6 +194,14 @@ fn a_package_that_asks_for_what_is_not_granted_is_denied_before_it_begins() {
     assert_failure(&report, "denied", false, "add to backup.toml");
 }
 
+#[track_caller]
+fn assert_note(report: &Value, kind: &str, note: &str) {
+    let failure = &report["failure"];
+    assert_eq!(failure["kind"], kind, "{report:#}");
+    let noted = failure["note"].as_str().unwrap_or_default();
+    assert!(noted.contains(note), "no `{note}`: {report:#}");
+}
+
 /// A folder with `guests.wasm`, and with its sidecar when one is given.
 fn granted(sidecar: Option<&str>) -> TempDir {
     let here = folder();
@@ -238,29 +246,29 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
     let (code, report) = read(&without);
     assert_eq!(code, 1, "{report:#}");
     let lines = |access: &str| format!("guest = \"/data\", access = \"{access}\" }}]`");
-    assert_failure(
+    // The failure stays what the task said, and a note proposes the grant.
+    assert_note(
         &report,
-        "denied",
-        false,
-        "/data/note.txt lies in no directory",
+        "failed",
+        "/data/note.txt lies in no granted directory",
     );
-    assert_failure(&report, "denied", false, &lines("read"));
+    assert_note(&report, "failed", &lines("read"));
     let (_, report) = write(&without);
-    assert_failure(
+    assert_note(
         &report,
-        "denied",
-        false,
-        "/data/new.txt lies in no directory",
+        "failed",
+        "/data/new.txt lies in no granted directory",
     );
-    assert_failure(&report, "denied", false, &lines("write"));
+    assert_note(&report, "failed", &lines("write"));
 
     let reading = granted(Some(DATA));
     let (code, report) = read(&reading);
     assert_eq!((code, &report["output"]), (0, &json!({"text": "ding"})));
     let (code, report) = write(&reading);
     assert_eq!(code, 1, "{report:#}");
-    let says = "/data/new.txt cannot be written: /data is granted to be read only; to allow it, write `access = \"write\"`";
-    assert_failure(&report, "denied", false, says);
+    // The task's SDK says `denied` itself for an error of permissions.
+    let says = "/data/new.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"`";
+    assert_note(&report, "denied", says);
     // What is not there in a granted directory is the task's own affair.
     let missing = json!({"path": "/data/missing.txt"});
     let (_, report) = in_folder(reading.path(), "read_file", &missing);

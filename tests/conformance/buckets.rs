@@ -208,9 +208,9 @@ async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
         another(run_id(999), buckets.fence),
     ] {
         let written = stale.write("n", &[set("a", "stale")], ROOM).await;
-        assert_eq!(written, Err(BucketError::NotPending));
+        assert_eq!(written, Err(BucketError::ClaimLost));
         let incremented = stale.increment("n", "count", 1, ROOM).await;
-        assert_eq!(incremented, Err(BucketError::NotPending));
+        assert_eq!(incremented, Err(BucketError::ClaimLost));
         // Reading does no harm.
         let found = stale.get("n", &keys(&["a", "count"])).await.unwrap();
         assert_eq!(found, [text("mine"), None]);

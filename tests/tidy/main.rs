@@ -1,5 +1,6 @@
 //! What no compiler checks about the source itself: who may name what, and what must not be there.
 
+mod cycles;
 mod documents;
 mod layers;
 
@@ -115,6 +116,24 @@ fn the_host_and_the_sdk_reserve_the_same_keys() {
     assert_eq!(
         campanile_package::context::RESERVED,
         campanile_sdk::RESERVED_KEYS
+    );
+}
+
+/// The crates whose files still import each other in cycles. None may be added.
+const CRATES_WITH_CYCLES: &[&str] = &["cli", "engine", "package", "schedule", "store"];
+
+#[test]
+fn no_files_import_each_other_in_a_cycle() {
+    let sources = sources();
+    let host = sources.iter().filter(|source| {
+        let mut open = CRATES_WITH_CYCLES.iter();
+        source.is_below(&["host/"])
+            && !open.any(|name| source.path.starts_with(&format!("host/{name}/")))
+    });
+    let cycles = cycles::cycles(host.map(|source| (source.path.as_str(), source.text.as_str())));
+    none(
+        "files that import each other",
+        cycles.iter().map(|files| files.join(", ")).collect(),
     );
 }
 

@@ -229,7 +229,7 @@ impl TaskTest {
     /// What the task's clock says at the beginning: an RFC 3339 time.
     pub fn now(mut self, time: &str) -> TaskTest {
         if let Some(time) = self.time("now", time) {
-            self.stage.time = Time::From(time);
+            self.stage.time = Time::StartingAt(time);
         }
         self
     }

@@ -111,7 +111,7 @@ impl fmt::Display for Report {
         let report = &self.0.report;
         write!(f, "{}", report.outcome)?;
         if let Some(failure) = &report.failure {
-            write!(f, ": {}", failure.message)?;
+            write!(f, ": {}", failure.text())?;
         }
         if let Some(output) = &report.output {
             write!(f, "\noutput: {output}")?;

@@ -48,7 +48,7 @@ fn wall_clock_time() {
     exceeds(
         &within(sleep(), limit(50)),
         Outcome::TimedOut,
-        "time-out of 50ms; to give it more, raise `timeout`",
+        "time-out of 50ms; to give it more, raise `limits.timeout`",
     );
 }
 
@@ -62,7 +62,7 @@ fn time_on_a_processor() {
     exceeds(
         &report,
         Outcome::TimedOut,
-        "80ms on a processor, its limit; to give it more, raise `cpu`",
+        "80ms on a processor, its limit; to give it more, raise `limits.cpu`",
     );
     let share = share(&report, Resource::Cpu);
     assert_eq!(share.limit, 80);
@@ -107,7 +107,7 @@ fn output() {
         &within(output(1_001), limit),
         Outcome::InvalidOutput,
         "1001 bytes and its limit is 1000; put large results in a file or a database and give back where they are, \
-         or raise `output`",
+         or raise `limits.output`",
     );
 }
 
@@ -215,7 +215,7 @@ fn handles() {
     let limit = |limits: &mut Limits| limits.handles_max = 100;
     fits(&within(open(50), limit));
     let report = within(open(200), limit);
-    exceeds(&report, Outcome::Trapped, "at once; raise `handles`");
+    exceeds(&report, Outcome::Trapped, "at once; raise `limits.handles`");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn http_requests_and_responses() {
     exceeds(
         &report,
         Outcome::Failed,
-        "more than 499 bytes, the limit; raise `http_response`",
+        "more than 499 bytes, the limit; raise `limits.http_response`",
     );
 }
 
@@ -296,6 +296,6 @@ fn what_crosses_in_one_call() {
     exceeds(
         &within(fill(200 << 10), limit),
         Outcome::Trapped,
-        "more than 102400 bytes in one call; raise `host_call`",
+        "more than 102400 bytes in one call; raise `limits.host_call`",
     );
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use campanile_model::ids::RunId;
-use campanile_sandbox::{BucketError, Buckets, Change, add, check_growth, entry_bytes};
+use campanile_sandbox::{
+    BucketError, Buckets, Change, add, async_trait, check_growth, entry_bytes,
+};
 use campanile_store::buckets::{self, BucketRow};
 use campanile_store::{Db, DbError, Tx, runs};
 
@@ -131,7 +132,7 @@ impl RunBuckets {
         // Last, because the renewal of the run's lease waits for whoever holds its row.
         match runs::lock_if_current(tx, self.run, self.fence).await? {
             true => Ok(bytes),
-            false => Err(BucketError::NotPending.into()),
+            false => Err(BucketError::ClaimLost.into()),
         }
     }
 }
@@ -167,29 +168,31 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
+#[async_trait]
 impl Buckets for RunBuckets {
-    fn get<'a>(
-        &'a self,
-        namespace: &'a str,
-        keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Vec<u8>>>, BucketError>> {
-        Box::pin(self.in_turn(move || async move {
+    async fn get(
+        &self,
+        namespace: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Vec<u8>>>, BucketError> {
+        self.in_turn(move || async move {
             let mut tx = self.db.read().await?;
             let mut values = Vec::with_capacity(keys.len());
             for key in keys {
                 values.push(buckets::value(&mut tx, namespace, key).await?);
             }
             Ok(values)
-        }))
+        })
+        .await
     }
 
-    fn keys<'a>(
-        &'a self,
-        namespace: &'a str,
+    async fn keys(
+        &self,
+        namespace: &str,
         after: u64,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(u64, String)>, BucketError>> {
-        Box::pin(self.in_turn(move || async move {
+    ) -> Result<Vec<(u64, String)>, BucketError> {
+        self.in_turn(move || async move {
             let mut tx = self.db.read().await?;
             let most = signed(most as u64);
             let rows = buckets::keys(&mut tx, namespace, signed(after), most).await?;
@@ -199,25 +202,28 @@ impl Buckets for RunBuckets {
                 (unsigned(row.place), key)
             });
             Ok(keys.collect())
-        }))
+        })
+        .await
     }
 
-    fn write<'a>(
-        &'a self,
-        namespace: &'a str,
-        changes: &'a [Change],
+    async fn write(
+        &self,
+        namespace: &str,
+        changes: &[Change],
         bytes_max: u64,
-    ) -> BoxFuture<'a, Result<u64, BucketError>> {
-        Box::pin(self.in_turn(move || self.write_once(namespace, changes, bytes_max)))
+    ) -> Result<u64, BucketError> {
+        self.in_turn(move || self.write_once(namespace, changes, bytes_max))
+            .await
     }
 
-    fn increment<'a>(
-        &'a self,
-        namespace: &'a str,
-        key: &'a str,
+    async fn increment(
+        &self,
+        namespace: &str,
+        key: &str,
         delta: u64,
         bytes_max: u64,
-    ) -> BoxFuture<'a, Result<(u64, u64), BucketError>> {
-        Box::pin(self.in_turn(move || self.increment_once(namespace, key, delta, bytes_max)))
+    ) -> Result<(u64, u64), BucketError> {
+        self.in_turn(move || self.increment_once(namespace, key, delta, bytes_max))
+            .await
     }
 }

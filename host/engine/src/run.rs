@@ -301,7 +301,7 @@ fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Time
         };
     };
     let failure = report.failure.as_ref();
-    let message = failure.map_or_else(String::new, |failure| failure.message.clone());
+    let message = failure.map_or_else(String::new, |failure| failure.text());
     let call = FailedCall {
         kind,
         retryable: failure.is_some_and(|failure| failure.retryable),

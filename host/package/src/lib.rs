@@ -241,13 +241,12 @@ mod tests {
         assert_eq!(timeout(&proposed, "plain"), Duration::from_secs(300));
         assert_eq!(proposed.max_attempts_of("slow"), 9);
         assert_eq!(proposed.max_attempts_of("plain"), 3);
+        let sidecar = toml_reader::Document::parse("x.toml", "timeout = '30m'").unwrap();
+        let thirty_minutes = limits::LimitChanges::read(sidecar.section(), u64::MAX).unwrap();
         let ordered = package(
             description,
             Sidecar {
-                limits: limits::LimitChanges {
-                    timeout: Some(Duration::from_secs(1800)),
-                    ..limits::LimitChanges::default()
-                },
+                limits: thirty_minutes,
                 max_attempts: Some(1),
                 ..Sidecar::default()
             },

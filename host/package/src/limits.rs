@@ -3,77 +3,69 @@
 use std::time::Duration;
 
 use super::{Manifest, Sidecar};
+use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text;
-use campanile_sandbox::Limits;
+use campanile_sandbox::{LIMITS, LimitSpec, Limits, Resource, Unit};
 
-/// One page of a linear memory: less than this no task can have.
-pub const MEMORY_BYTES_LEAST: u64 = 64 << 10;
-/// No bound on text or bodies may pass this: it is held in the host's memory.
-const BUFFER_BYTES_MOST: u64 = 1 << 30;
-/// Each handle costs the host up to 60 KiB, and an open file is one of those that the process may have.
-const HANDLES_MOST: u64 = 100_000;
-/// The database keeps it, and every host reads from there.
-const BUCKET_BYTES_MOST: u64 = 64 << 30;
-/// What a value may be and still go through the database in one statement.
-const VALUE_BYTES_MOST: u64 = 128 << 20;
-/// A call that may take no time at all can only fail.
-const TIMEOUT_LEAST: Duration = Duration::from_millis(1);
-/// A year. Longer is a mistake, and far from where clocks overflow.
-const TIMEOUT_MOST: Duration = Duration::from_secs(366 * 24 * 3600);
-
-/// Read the time-out of a call; the error says what is wrong and reads after the key's name.
+/// Read the time-out of a call. The error says what is wrong, and reads after the key's name.
 pub fn timeout(text: &str) -> Result<Duration, String> {
-    text::duration_within(text, TIMEOUT_LEAST, TIMEOUT_MOST)
+    let spec = Resource::Timeout.spec();
+    let [least, most] = [spec.least, spec.most].map(Duration::from_nanos);
+    text::duration_within(text, least, most)
 }
 
-/// The limits that a file sets; the others stay what they were.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitChanges {
-    pub timeout: Option<Duration>,
-    pub cpu: Option<Duration>,
-    pub memory_bytes_max: Option<u64>,
-    pub table_elements_max: Option<u64>,
-    pub output_bytes_max: Option<u64>,
-    pub log_bytes_max: Option<u64>,
-    pub stdio_bytes_max: Option<u64>,
-    pub host_call_bytes_max: Option<u64>,
-    pub handles_max: Option<u64>,
-    pub random_bytes_max: Option<u64>,
-    pub open_files_max: Option<u64>,
-    pub http_requests_max: Option<u64>,
-    pub http_wait: Option<Duration>,
-    pub http_response_bytes_max: Option<u64>,
-    pub keyvalue_bytes_max: Option<u64>,
-    pub keyvalue_value_bytes_max: Option<u64>,
+/// Return the keys of `[limits]`, for the reference.
+pub fn keys() -> Vec<KeyHelp> {
+    let key = |spec: &LimitSpec| KeyHelp {
+        key: spec.key().to_owned(),
+        kind: match spec.unit {
+            Unit::Time => "duration",
+            Unit::Bytes => "size",
+            Unit::Count => "number",
+        }
+        .to_owned(),
+        default: spec.default_text().map(|text| match spec.unit {
+            Unit::Count => text,
+            Unit::Time | Unit::Bytes => format!("\"{text}\""),
+        }),
+        bounds: Some(match spec.most {
+            u64::MAX => format!("from {}", spec.unit.text(spec.least)),
+            most => format!("{} to {}", spec.unit.text(spec.least), spec.unit.text(most)),
+        }),
+        meaning: spec.help.to_owned(),
+    };
+    LIMITS.iter().map(key).collect()
 }
+
+/// The limits that a file sets, each in its unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitChanges(Vec<(Resource, u64)>);
 
 impl LimitChanges {
-    /// Read `[limits]`; no memory limit may pass `memory_bytes_most`, for which the sandbox is sized.
+    /// Read `[limits]`. No memory limit may exceed `memory_bytes_most`, for which the sandbox is sized.
     pub fn read(mut section: Section<'_>, memory_bytes_most: u64) -> Result<LimitChanges, Error> {
-        let changes = LimitChanges {
-            timeout: section.duration("timeout", TIMEOUT_LEAST, TIMEOUT_MOST)?,
-            cpu: section.duration("cpu", TIMEOUT_LEAST, TIMEOUT_MOST)?,
-            memory_bytes_max: section.size("memory", MEMORY_BYTES_LEAST, u64::MAX)?,
-            table_elements_max: section.number("table_elements", 0, 100_000_000)?,
-            output_bytes_max: section.size("output", 0, BUFFER_BYTES_MOST)?,
-            log_bytes_max: section.size("log", 0, BUFFER_BYTES_MOST)?,
-            stdio_bytes_max: section.size("stdio", 0, BUFFER_BYTES_MOST)?,
-            host_call_bytes_max: section.size("host_call", 1 << 10, BUFFER_BYTES_MOST)?,
-            handles_max: section.number("handles", 1, HANDLES_MOST)?,
-            random_bytes_max: section.size("random", 0, BUFFER_BYTES_MOST)?,
-            open_files_max: section.number("open_files", 0, HANDLES_MOST)?,
-            http_requests_max: section.number("http_requests", 0, u64::from(u32::MAX))?,
-            http_wait: section.duration("http_wait", TIMEOUT_LEAST, TIMEOUT_MOST)?,
-            http_response_bytes_max: section.size("http_response", 0, BUFFER_BYTES_MOST)?,
-            keyvalue_bytes_max: section.size("keyvalue", 0, BUCKET_BYTES_MOST)?,
-            keyvalue_value_bytes_max: section.size("keyvalue_value", 0, VALUE_BYTES_MOST)?,
-        };
-        if let Some(bytes) = changes.memory_bytes_max
+        let mut changes = LimitChanges::default();
+        for spec in LIMITS {
+            let (key, least, most) = (spec.key(), spec.least, spec.most);
+            let amount = match spec.unit {
+                Unit::Bytes => section.size(key, least, most)?,
+                Unit::Count => section.number(key, least, most)?,
+                Unit::Time => {
+                    let [least, most] = [least, most].map(Duration::from_nanos);
+                    let time = section.duration(key, least, most)?;
+                    time.and_then(|time| u64::try_from(time.as_nanos()).ok())
+                }
+            };
+            changes
+                .0
+                .extend(amount.map(|amount| (spec.resource, amount)));
+        }
+        if let Some(bytes) = changes.get(Resource::Memory)
             && bytes > memory_bytes_most
         {
             return Err(section.error(
-                "memory",
+                Resource::Memory.as_str(),
                 format_args!(
                     "is {}, but this host allows no more than {}: lower it, or raise `sandbox.memory_max` in the host's configuration",
                     text::size_text(bytes),
@@ -85,43 +77,28 @@ impl LimitChanges {
         Ok(changes)
     }
 
-    /// `limits` with these changes.
+    /// Return the limit of `resource` that the file sets, if it sets one.
+    pub fn get(&self, resource: Resource) -> Option<u64> {
+        let mut changes = self.0.iter();
+        changes.find_map(|(changed, amount)| (*changed == resource).then_some(*amount))
+    }
+
+    /// Return `limits` with these changes.
     pub fn over(&self, limits: &Limits) -> Limits {
-        let narrow = |change: Option<u64>, now: usize| {
-            change.map_or(now, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
-        };
-        Limits {
-            timeout: self.timeout.unwrap_or(limits.timeout),
-            cpu: self.cpu.or(limits.cpu),
-            memory_bytes_max: self.memory_bytes_max.unwrap_or(limits.memory_bytes_max),
-            table_elements_max: self.table_elements_max.unwrap_or(limits.table_elements_max),
-            output_bytes_max: narrow(self.output_bytes_max, limits.output_bytes_max),
-            log_bytes_max: narrow(self.log_bytes_max, limits.log_bytes_max),
-            stdio_bytes_max: narrow(self.stdio_bytes_max, limits.stdio_bytes_max),
-            host_call_bytes_max: narrow(self.host_call_bytes_max, limits.host_call_bytes_max),
-            handles_max: narrow(self.handles_max, limits.handles_max),
-            random_bytes_max: self.random_bytes_max.unwrap_or(limits.random_bytes_max),
-            open_files_max: self.open_files_max.unwrap_or(limits.open_files_max),
-            http_requests_max: self.http_requests_max.unwrap_or(limits.http_requests_max),
-            http_wait: self.http_wait.unwrap_or(limits.http_wait),
-            http_response_bytes_max: self
-                .http_response_bytes_max
-                .unwrap_or(limits.http_response_bytes_max),
-            keyvalue_bytes_max: self.keyvalue_bytes_max.unwrap_or(limits.keyvalue_bytes_max),
-            keyvalue_value_bytes_max: self
-                .keyvalue_value_bytes_max
-                .unwrap_or(limits.keyvalue_value_bytes_max),
+        let mut limits = limits.clone();
+        for (resource, amount) in &self.0 {
+            limits.set(*resource, *amount);
         }
+        limits
     }
 }
 
-/// The limits of a call of `task`: `base`, which are the host's, with the sidecar's changes.
+/// Return the limits of a call of `task`: the host's limits `base`, with the changes of the sidecar.
 ///
-/// A package knows how long its tasks take, and may ask for less time than it would be given. More
-/// is the operator's to give, in the sidecar.
+/// A package may ask for less time than it would get. Only the operator gives more, in the sidecar.
 pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &str) -> Limits {
     let mut limits = sidecar.limits.over(base);
-    if sidecar.limits.timeout.is_none()
+    if sidecar.limits.get(Resource::Timeout).is_none()
         && let Some(proposed) = manifest.task(task).and_then(|task| task.timeout)
     {
         limits.timeout = limits.timeout.min(proposed);
@@ -133,7 +110,6 @@ pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &s
 mod tests {
     use super::*;
     use crate::toml_reader::Document;
-    use campanile_sandbox::Resource;
 
     fn read(text: &str) -> Result<LimitChanges, String> {
         let document = Document::parse("x.toml", text).unwrap();
@@ -182,6 +158,19 @@ mod tests {
                 keyvalue_value_bytes_max: 15,
             }
         );
+    }
+
+    #[test]
+    fn the_reference_has_each_limit_with_its_default_and_bounds() {
+        let keys = keys();
+        assert_eq!(keys.len(), Resource::ALL.len());
+        let shown = |key: &str| keys.iter().find(|help| help.key == key).unwrap();
+        let memory = shown("memory");
+        assert_eq!(memory.default.as_deref(), Some("\"64MiB\""));
+        assert_eq!(memory.bounds.as_deref(), Some("from 64KiB"));
+        assert_eq!(shown("cpu").default, None);
+        assert_eq!(shown("handles").bounds.as_deref(), Some("1 to 100000"));
+        assert_eq!(shown("timeout").default.as_deref(), Some("\"5m\""));
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! What a call does to the world outside, told step by step to whoever watches.
+//! The changes that a call makes outside of the sandbox, reported one by one to an observer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Watches a call's effects, and may stop it before or after any of them, as a crash would.
+/// Observes a call's effects, and may stop the call before or after any of them, as a crash would.
 ///
 /// An effect is one host call that changes something a later run can find: an entry of a bucket, a file, a request
-/// that was sent. Reading is none. Several may be under way at once. Called on the guests' threads, and must not block.
+/// that was sent. Reading is not an effect. Several effects may be under way at once. The methods run on the guests'
+/// threads and must not block.
 pub trait EffectObserver: Send + Sync {
-    /// `effect` is about to happen. Gives back its number, by which its end will be told.
+    /// `effect` is about to happen. Return its number, by which `after` names it.
     ///
     /// # Errors
     ///
-    /// To stop the call here, with the effect undone.
+    /// To stop the call here, before the effect.
     fn before(&self, effect: &str) -> Result<usize, Crash>;
 
-    /// The effect of that number has happened, has failed or was given up, and the guest does not know it yet.
+    /// The effect of that number has happened, has failed or was given up. The guest does not know it yet.
     ///
     /// # Errors
     ///
@@ -23,41 +24,41 @@ pub trait EffectObserver: Send + Sync {
     fn after(&self, number: usize) -> Result<(), Crash>;
 }
 
-/// A observer stopped the call.
+/// The observer stopped the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the call was stopped by whoever watched its effects")]
+#[error("the observer of the call's effects stopped the call")]
 pub struct Crash;
 
-/// A call's observer, if it has one.
+/// Reports the effects of one call to its observer, if it has one.
 #[derive(Clone, Default)]
-pub(super) struct Effects {
+pub(crate) struct Effects {
     observer: Option<Arc<dyn EffectObserver>>,
-    /// Whether it has stopped the call: then nothing more happens.
+    /// Whether the observer has stopped the call. Nothing more happens then.
     crashed: Arc<AtomicBool>,
 }
 
-/// An effect that has begun. It ends with [`Effects::end`], or when it is dropped, because nobody waits for it any more.
+/// An effect under way. It ends with [`Effects::end`], or when it is dropped because the call no longer waits for it.
 #[must_use = "an effect that begins also ends"]
-pub(super) struct Begun(Option<(Effects, usize)>);
+pub(crate) struct EffectUnderWay(Option<(Effects, usize)>);
 
-impl Begun {
+impl EffectUnderWay {
     fn finish(&mut self) -> Result<(), Crash> {
         match self.0.take() {
-            Some((effects, number)) => effects.tell_end(number),
+            Some((effects, number)) => effects.report_end(number),
             None => Ok(()),
         }
     }
 }
 
-impl Drop for Begun {
+impl Drop for EffectUnderWay {
     fn drop(&mut self) {
-        // A crash is noted, and nothing more happens: there is no call here that it could end.
+        // A crash is recorded in `crashed`; there is no host call here that it could end.
         let _ = self.finish();
     }
 }
 
 impl Effects {
-    pub(super) fn new(observer: Option<Arc<dyn EffectObserver>>) -> Effects {
+    pub(crate) fn new(observer: Option<Arc<dyn EffectObserver>>) -> Effects {
         Effects {
             observer,
             crashed: Arc::default(),
@@ -65,42 +66,41 @@ impl Effects {
     }
 
     /// Whether the observer stopped the call.
-    pub(super) fn have_crashed(&self) -> bool {
+    pub(crate) fn have_crashed(&self) -> bool {
         self.crashed.load(Ordering::Acquire)
     }
 
-    fn note<T>(&self, said: Result<T, Crash>) -> Result<T, Crash> {
-        if said.is_err() {
+    fn note<T>(&self, answer: Result<T, Crash>) -> Result<T, Crash> {
+        if answer.is_err() {
             self.crashed.store(true, Ordering::Release);
         }
-        said
+        answer
     }
 
-    /// Whether anybody watches.
-    pub(super) fn are_watched(&self) -> bool {
+    pub(crate) fn are_observed(&self) -> bool {
         self.observer.is_some()
     }
 
-    /// Tell that the effect that `tell` names is about to happen.
-    pub(super) fn begin(&self, tell: impl FnOnce() -> String) -> Result<Begun, Crash> {
+    /// Report that the effect that `describe` names is about to happen.
+    pub(crate) fn begin(&self, describe: impl FnOnce() -> String) -> Result<EffectUnderWay, Crash> {
         let Some(observer) = &self.observer else {
-            return Ok(Begun(None));
+            return Ok(EffectUnderWay(None));
         };
         if self.have_crashed() {
             return Err(Crash);
         }
-        let number = self.note(observer.before(&tell()))?;
-        Ok(Begun(Some((self.clone(), number))))
+        let number = self.note(observer.before(&describe()))?;
+        Ok(EffectUnderWay(Some((self.clone(), number))))
     }
 
-    /// Tell that it has happened.
-    pub(super) fn end(&self, mut begun: Begun) -> Result<(), Crash> {
-        begun.finish()
+    /// Report that it has happened.
+    pub(crate) fn end(&self, mut effect: EffectUnderWay) -> Result<(), Crash> {
+        effect.finish()
     }
 
-    fn tell_end(&self, number: usize) -> Result<(), Crash> {
+    fn report_end(&self, number: usize) -> Result<(), Crash> {
         match &self.observer {
-            // Whoever stopped the call has been told enough.
+            // The observer has stopped the call and needs no more reports.
             Some(_) if self.have_crashed() => Err(Crash),
             Some(observer) => self.note(observer.after(number)),
             None => Ok(()),
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes down whose end it is told.
+    /// Records the numbers of the effects that ended.
     #[derive(Default)]
     struct Ends {
         begun: Mutex<usize>,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_is_told_once_and_of_its_own_effect() {
+    fn each_effect_is_reported_to_have_ended_once() {
         let ends = Arc::new(Ends::default());
         let effects = Effects::new(Some(ends.clone()));
         let begin = || effects.begin(String::new).unwrap();

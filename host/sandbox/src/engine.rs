@@ -1,7 +1,7 @@
-//! The engines that compile and run guests, and the thread that keeps their epochs moving.
+//! The engines that compile and run guests, and the thread that advances their epochs.
 //!
-//! There are two, because the pool that makes a fresh instance cheap has fixed slots: a package that
-//! does not fit its slots, or a machine that will not give it address space, is served on demand.
+//! There are two engines. A pool makes a fresh instance cheap, and has slots of fixed size. The engine without a pool
+//! serves packages that do not fit a slot, and machines without enough address space for the pool.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -17,59 +17,59 @@ use wasmtime::{
     PoolingAllocationConfig, WasmBacktraceDetails,
 };
 
-use super::imports;
-use super::store::HostState;
-use super::{SandboxError, SandboxSettings};
+use crate::linker::linker;
+use crate::settings::{SandboxError, SandboxSettings};
+use crate::state::HostState;
 
-/// How often a guest that computes is asked whether it may go on.
-pub(super) const EPOCH_TICK: Duration = Duration::from_millis(10);
+/// How often a computing guest yields to the host.
+pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 
-/// Calls of `describe` that may run beside the tasks, with slots of their own so that a full tower can still load.
-pub(super) const DESCRIBES_MAX: u32 = 2;
+/// Calls of `describe` that may run beside the tasks. They have their own slots, so that a busy host can still load.
+pub(crate) const DESCRIBES_MAX: u32 = 2;
 
-/// What one call may take from the pool. More than this is served on demand.
+/// What one call may take from the pool. A larger package is served without the pool.
 const CORE_INSTANCES_PER_CALL_MAX: u32 = 200;
 const MEMORIES_PER_CALL_MAX: u32 = 2;
 const TABLES_PER_CALL_MAX: u32 = 10;
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 const INSTANCE_METADATA_BYTES_MAX: usize = 10 << 20;
 
-/// Memory that stays mapped in a slot between two guests: cleared by hand rather than given back to the kernel.
+/// Memory that stays mapped in a slot between two guests. It is cleared and not returned to the kernel.
 const MEMORY_KEPT_BYTES: usize = 256 << 10;
 const TABLE_KEPT_BYTES: usize = 64 << 10;
 
-/// What of a call's stack host calls may use, beside the guest's own.
+/// The part of a call's stack for host calls, beside the guest's.
 const HOST_STACK_BYTES: usize = 3 << 20;
 
-/// An engine, and everything a guest may import defined for it once.
-pub(super) struct Workshop {
-    pub(super) engine: Engine,
-    pub(super) linker: Linker<HostState>,
+/// An engine, with everything that a guest may import.
+pub(crate) struct LinkedEngine {
+    pub(crate) engine: Engine,
+    pub(crate) linker: Linker<HostState>,
 }
 
-/// The engine with the pool, if this machine can have one, and the one without, made when it is first needed.
-pub(super) struct Engines {
-    pooled: Option<Workshop>,
-    on_demand: OnceLock<Workshop>,
+/// The engine with the pool, if the machine allows one, and the engine without, created when it is first needed.
+pub(crate) struct Engines {
+    pooled: Option<LinkedEngine>,
+    on_demand: OnceLock<LinkedEngine>,
     settings: SandboxSettings,
     cache_dir: Option<PathBuf>,
 }
 
 impl Engines {
-    /// Start the pooled engine, or the other when the pool cannot be had.
-    pub(super) fn new(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
+    /// Start the engine with the pool, or the other when the machine does not allow the pool.
+    pub(crate) fn new(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
         let cache_dir = match &settings.cache_dir {
             Some(dir) => Some(private_dir(dir)?),
             None => None,
         };
-        let pooled = Workshop::new(pooled_config(settings), cache_dir.as_deref());
+        let pooled = LinkedEngine::new(pooled_config(settings), cache_dir.as_deref());
         let engines = Engines {
             pooled: match pooled {
-                Ok(workshop) => Some(workshop),
+                Ok(engine) => Some(engine),
                 Err(error) => {
                     tracing::warn!(
                         %error,
-                        "no pool of instances on this machine: every call sets up its own memory, which costs about 50 µs more"
+                        "this machine does not allow a pool of instances: each call sets up its memory, which costs about 50 µs more"
                     );
                     None
                 }
@@ -84,32 +84,33 @@ impl Engines {
         Ok(engines)
     }
 
-    /// The engine with the pool.
-    pub(super) fn pooled(&self) -> Option<&Workshop> {
+    /// Return the engine with the pool.
+    pub(crate) fn pooled(&self) -> Option<&LinkedEngine> {
         self.pooled.as_ref()
     }
 
-    /// The engine without a pool.
-    pub(super) fn on_demand(&self) -> Result<&Workshop, SandboxError> {
-        if let Some(workshop) = self.on_demand.get() {
-            return Ok(workshop);
+    /// Return the engine without the pool.
+    pub(crate) fn on_demand(&self) -> Result<&LinkedEngine, SandboxError> {
+        if let Some(engine) = self.on_demand.get() {
+            return Ok(engine);
         }
-        let workshop = Workshop::new(on_demand_config(&self.settings), self.cache_dir.as_deref())?;
-        Ok(self.on_demand.get_or_init(|| workshop))
+        let engine =
+            LinkedEngine::new(on_demand_config(&self.settings), self.cache_dir.as_deref())?;
+        Ok(self.on_demand.get_or_init(|| engine))
     }
 }
 
-impl Workshop {
-    fn new(mut config: Config, cache_dir: Option<&Path>) -> Result<Workshop, SandboxError> {
+impl LinkedEngine {
+    fn new(mut config: Config, cache_dir: Option<&Path>) -> Result<LinkedEngine, SandboxError> {
         if let Some(dir) = cache_dir {
             let mut cache = CacheConfig::new();
             cache.with_directory(dir);
             config.cache(Some(Cache::new(cache).map_err(reason)?));
         }
         let engine = Engine::new(&config).map_err(reason)?;
-        let linker = imports::linker(&engine).map_err(reason)?;
-        tick(engine.weak())?;
-        Ok(Workshop { engine, linker })
+        let linker = linker(&engine).map_err(reason)?;
+        start_ticker(engine.weak())?;
+        Ok(LinkedEngine { engine, linker })
     }
 }
 
@@ -117,7 +118,7 @@ fn reason(error: wasmtime::Error) -> SandboxError {
     SandboxError(format!("{error:#}"))
 }
 
-/// What both engines share.
+/// Return the settings of both engines.
 fn config(settings: &SandboxSettings) -> Config {
     let mut config = Config::new();
     config
@@ -125,7 +126,7 @@ fn config(settings: &SandboxSettings) -> Config {
         .max_wasm_stack(settings.stack_bytes_max)
         .async_stack_size(settings.stack_bytes_max + HOST_STACK_BYTES)
         .wasm_backtrace_max_frames(NonZeroUsize::new(32))
-        // Names come from the name section; a guest's DWARF is not worth parsing on the host.
+        // Names come from the name section. Parsing a guest's DWARF costs too much.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_memory64(false)
         .concurrency_support(false);
@@ -152,15 +153,14 @@ fn pooled_config(settings: &SandboxSettings) -> Config {
         .max_memory_size(memory_bytes(settings))
         .linear_memory_keep_resident(MEMORY_KEPT_BYTES)
         .table_keep_resident(TABLE_KEPT_BYTES)
-        // Where the kernel has it (6.7), only the pages that a guest wrote are cleared: half the cost of a call.
+        // With kernel 6.7 only the pages that a guest wrote are cleared, which halves the cost of a call.
         .pagemap_scan(Enabled::Auto);
     let mut config = config(settings);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
 
-/// Reserves little address space, so that it also works where the pool could not be had; the price is an
-/// explicit check at every access to memory.
+/// Return the settings without the pool. They reserve little address space; the price is a check at each memory access.
 fn on_demand_config(settings: &SandboxSettings) -> Config {
     let mut config = config(settings);
     config
@@ -170,17 +170,17 @@ fn on_demand_config(settings: &SandboxSettings) -> Config {
     config
 }
 
-/// The settings' memory limit in whole pages, within what 32 bits can address.
+/// Return the memory limit in whole pages, within 32 bits of addresses.
 fn memory_bytes(settings: &SandboxSettings) -> usize {
     const PAGE_BYTES: u64 = 64 << 10;
     let bytes = settings.memory_bytes_max.clamp(PAGE_BYTES, 4 << 30);
     usize::try_from(bytes.next_multiple_of(PAGE_BYTES)).unwrap_or(usize::MAX)
 }
 
-/// Keep the epoch of an engine moving until the engine is gone.
+/// Advance the epoch of an engine until the engine is dropped.
 ///
-/// A thread of its own: guests that compute may hold every thread of the runtime.
-fn tick(engine: EngineWeak) -> Result<(), SandboxError> {
+/// This needs its own thread: computing guests may occupy every thread of the runtime.
+fn start_ticker(engine: EngineWeak) -> Result<(), SandboxError> {
     thread::Builder::new()
         .name("campanile-epoch".to_owned())
         .spawn(move || {
@@ -196,7 +196,7 @@ fn tick(engine: EngineWeak) -> Result<(), SandboxError> {
         .map_err(|error| SandboxError(format!("the epoch thread did not start: {error}")))
 }
 
-/// Make `dir` and keep everybody else out: what lies there is native code that this process will run.
+/// Create `dir` for this user only: it holds native code that this process runs.
 fn private_dir(dir: &Path) -> Result<PathBuf, SandboxError> {
     let made = fs::DirBuilder::new()
         .recursive(true)
@@ -206,7 +206,7 @@ fn private_dir(dir: &Path) -> Result<PathBuf, SandboxError> {
         .and_then(|()| dir.canonicalize());
     made.map_err(|error| {
         SandboxError(format!(
-            "the directory {} for compiled code cannot be made private: {error}; choose another one",
+            "the directory {} for compiled code cannot be made private: {error}; choose another directory",
             dir.display()
         ))
     })
@@ -271,7 +271,7 @@ mod tests {
     fn the_ticker_ends_with_its_engine() {
         let engine = Engine::new(&config(&settings())).unwrap();
         let weak = engine.weak();
-        tick(engine.weak()).unwrap();
+        start_ticker(engine.weak()).unwrap();
         drop(engine);
         // The ticker may hold the engine for the length of one increment.
         let until = Instant::now() + Duration::from_secs(5);

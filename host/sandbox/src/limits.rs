@@ -1,118 +1,238 @@
-//! The bounds of a call, and how much of them it used.
+//! The limits of a call: one table that the sidecar reader, the configuration, messages, reports and the reference read.
 
 use std::time::Duration;
 
+use campanile_model::text::{duration_text, size_text};
+use campanile_model::words;
 use serde::{Deserialize, Serialize};
 
-use campanile_model::words;
+/// The size of one page of a linear memory: no task can have less.
+pub const MEMORY_BYTES_LEAST: u64 = 64 << 10;
+/// The host holds these texts and bodies in its memory.
+const BUFFER_BYTES_MOST: u64 = 1 << 30;
+/// Each handle costs the host up to 60 KiB, and an open file counts against the process's limit.
+const HANDLES_MOST: u64 = 100_000;
+const MILLISECOND: u64 = 1_000_000;
+/// A year. More is a mistake, and far from the end of the calendar.
+const YEAR: u64 = 366 * 24 * 3_600 * 1_000 * MILLISECOND;
 
-/// The bounds of one call. Every bound can be set by the operator.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Wall-clock time for the whole call, CPU loops and blocked host calls alike.
-    pub timeout: Duration,
-    /// Time on a processor, looked at every 10 ms; none is as much as the time-out lets.
-    pub cpu: Option<Duration>,
-    /// All linear memories together.
-    pub memory_bytes_max: u64,
-    /// Elements of all tables together.
-    pub table_elements_max: u64,
-    /// Of stdout and of stderr as they are kept on the record, each; what is beyond is dropped and marked, the stream
-    /// stays open. What a command prints may be longer when it is its output: that has a limit of its own.
-    pub stdio_bytes_max: usize,
-    /// Of all log lines together; what is beyond is dropped and marked.
-    pub log_bytes_max: usize,
-    /// Of the output and of the returned context, each; more is `invalid_output`.
-    pub output_bytes_max: usize,
-    /// What crosses between guest and host in one call of either.
-    pub host_call_bytes_max: usize,
-    /// Files, streams, requests and the like that the guest holds at once.
-    pub handles_max: usize,
-    /// Random bytes over the whole call.
-    pub random_bytes_max: u64,
-    /// Files and directories open at once.
-    pub open_files_max: u64,
-    /// Over the whole call. The host follows no redirects: where one leads is asked for by a request of its own.
-    pub http_requests_max: u64,
-    /// For the head of a response, and between two parts of its body.
-    pub http_wait: Duration,
-    /// Of one HTTP response body.
-    pub http_response_bytes_max: u64,
-    /// Of all entries of one bucket.
-    pub keyvalue_bytes_max: u64,
-    /// Of one value in a bucket.
-    pub keyvalue_value_bytes_max: u64,
+/// How the amount of a limit is counted and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds, written as `30s`.
+    Time,
+    /// Bytes, written as `64MiB`.
+    Bytes,
+    /// A plain number.
+    Count,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            timeout: Duration::from_secs(5 * 60),
-            cpu: None,
-            memory_bytes_max: 64 << 20,
-            table_elements_max: 100_000,
-            stdio_bytes_max: 64 << 10,
-            log_bytes_max: 256 << 10,
-            output_bytes_max: 1 << 20,
-            host_call_bytes_max: 16 << 20,
-            handles_max: 1_000,
-            random_bytes_max: 16 << 20,
-            open_files_max: 256,
-            http_requests_max: 1_000,
-            http_wait: Duration::from_secs(5 * 60),
-            http_response_bytes_max: 16 << 20,
-            keyvalue_bytes_max: 64 << 20,
-            keyvalue_value_bytes_max: 1 << 20,
+impl Unit {
+    /// Return `amount` as a person writes it in a sidecar file, without quotes.
+    pub fn text(self, amount: u64) -> String {
+        match self {
+            Unit::Time => duration_text(Duration::from_nanos(amount)),
+            Unit::Bytes => size_text(amount),
+            Unit::Count => amount.to_string(),
         }
     }
 }
 
-words! {
-    /// What a call uses up to a limit, by the name of the limit.
-    Resource {
-        /// Wall-clock time, in milliseconds.
-        Timeout => "timeout",
-        /// Time on a processor, in milliseconds.
-        Cpu => "cpu",
-        /// The greatest sum of the linear memories, in bytes.
-        Memory => "memory",
-        /// The greatest sum of the tables' elements.
-        TableElements => "table_elements",
-        /// Of the result or of the returned context, whichever is larger, in bytes.
-        Output => "output",
-        /// Of all log lines, in bytes.
-        Log => "log",
-        /// Of stdout or of stderr, whichever is larger, in bytes.
-        Stdio => "stdio",
-        /// Random bytes.
-        Random => "random",
-        /// The most files and directories open at once.
-        OpenFiles => "open_files",
-        /// HTTP requests.
-        HttpRequests => "http_requests",
-        /// The largest body of an HTTP response, in bytes.
-        HttpResponse => "http_response",
-        /// The largest that a bucket was after a change, in bytes.
-        Keyvalue => "keyvalue",
-        /// One value in a bucket, in bytes. How much is used is not told.
-        KeyvalueValue => "keyvalue_value",
-        /// What crosses between guest and host in one call, in bytes. How much is used is not told.
-        HostCall => "host_call",
-        /// What the guest holds of the host at once. How much is used is not told.
-        Handles => "handles",
-        /// Waiting for a server, in milliseconds. How much is used is not told.
-        HttpWait => "http_wait",
+/// What may be set for one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitSpec {
+    pub resource: Resource,
+    pub unit: Unit,
+    pub least: u64,
+    pub most: u64,
+    /// What the limit bounds, as one line.
+    pub help: &'static str,
+}
+
+impl LimitSpec {
+    /// Return the key in `[limits]`.
+    pub fn key(&self) -> &'static str {
+        self.resource.as_str()
     }
+
+    /// Return the default as a person writes it, or none when the resource is not limited by default.
+    pub fn default_text(&self) -> Option<String> {
+        let amount = Limits::default().get(self.resource)?;
+        Some(self.unit.text(amount))
+    }
+}
+
+/// The type of a field of [`Limits`]; none is no limit.
+trait Amount {
+    fn set(&mut self, amount: u64);
+    fn get(&self) -> Option<u64>;
+}
+
+impl Amount for u64 {
+    fn set(&mut self, amount: u64) {
+        *self = amount;
+    }
+
+    fn get(&self) -> Option<u64> {
+        Some(*self)
+    }
+}
+
+impl Amount for usize {
+    fn set(&mut self, amount: u64) {
+        *self = usize::try_from(amount).unwrap_or(usize::MAX);
+    }
+
+    fn get(&self) -> Option<u64> {
+        Some(*self as u64)
+    }
+}
+
+impl Amount for Duration {
+    fn set(&mut self, amount: u64) {
+        *self = Duration::from_nanos(amount);
+    }
+
+    fn get(&self) -> Option<u64> {
+        Some(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Amount for Option<Duration> {
+    fn set(&mut self, amount: u64) {
+        *self = Some(Duration::from_nanos(amount));
+    }
+
+    fn get(&self) -> Option<u64> {
+        self.as_ref().and_then(Amount::get)
+    }
+}
+
+/// Declare all limits at once: the resource, its key, the field, its default, and the amounts that may be set.
+macro_rules! limits {
+    ($($help:literal
+        $resource:ident $key:literal = $field:ident: $type:ty = $default:expr, $unit:ident $least:expr, $most:expr;)*) => {
+        words! {
+            /// A resource that a call uses up to a limit, by the key of the limit.
+            Resource {
+                $(#[doc = $help] $resource => $key,)*
+            }
+        }
+
+        /// The limits of one call. The operator can set each of them.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Limits {
+            $(#[doc = $help] pub $field: $type,)*
+        }
+
+        impl Default for Limits {
+            fn default() -> Limits {
+                Limits { $($field: $default,)* }
+            }
+        }
+
+        /// All limits, in the order of the reference.
+        pub const LIMITS: &[LimitSpec] = &[
+            $(LimitSpec {
+                resource: Resource::$resource,
+                unit: Unit::$unit,
+                least: $least,
+                most: $most,
+                help: $help,
+            },)*
+        ];
+
+        impl Limits {
+            /// Return the limit of `resource` in its unit, or none when there is no limit.
+            pub fn get(&self, resource: Resource) -> Option<u64> {
+                match resource {
+                    $(Resource::$resource => self.$field.get(),)*
+                }
+            }
+
+            /// Set the limit of `resource`, in its unit.
+            pub fn set(&mut self, resource: Resource, amount: u64) {
+                match resource {
+                    $(Resource::$resource => self.$field.set(amount),)*
+                }
+            }
+        }
+
+        impl Resource {
+            fn unit(self) -> Unit {
+                match self {
+                    $(Resource::$resource => Unit::$unit,)*
+                }
+            }
+        }
+    };
+}
+
+limits! {
+    "Wall-clock time of the whole call, computing and waiting alike. A package may ask for less; only its sidecar gives more."
+    Timeout "timeout" = timeout: Duration = Duration::from_secs(5 * 60), Time MILLISECOND, YEAR;
+    "Processor time, checked every 10 ms. The default is the time-out."
+    Cpu "cpu" = cpu: Option<Duration> = None, Time MILLISECOND, YEAR;
+    "All linear memories together."
+    Memory "memory" = memory_bytes_max: u64 = 64 << 20, Bytes MEMORY_BYTES_LEAST, u64::MAX;
+    "Elements of all tables together."
+    TableElements "table_elements" = table_elements_max: u64 = 100_000, Count 0, 100_000_000;
+    "The output, and the returned context, each. More is `invalid_output`."
+    Output "output" = output_bytes_max: usize = 1 << 20, Bytes 0, BUFFER_BYTES_MOST;
+    "All log lines together. The rest is dropped and marked."
+    Log "log" = log_bytes_max: usize = 256 << 10, Bytes 0, BUFFER_BYTES_MOST;
+    "Stdout and stderr as text, each. The rest is dropped and marked; the stream stays open."
+    Stdio "stdio" = stdio_bytes_max: usize = 64 << 10, Bytes 0, BUFFER_BYTES_MOST;
+    "What passes between task and host in one call of either."
+    HostCall "host_call" = host_call_bytes_max: usize = 16 << 20, Bytes 1 << 10, BUFFER_BYTES_MOST;
+    "Files, streams, requests and other handles of the task at once."
+    Handles "handles" = handles_max: usize = 1_000, Count 1, HANDLES_MOST;
+    "Random bytes over the whole call."
+    Random "random" = random_bytes_max: u64 = 16 << 20, Bytes 0, BUFFER_BYTES_MOST;
+    "Files, directories and sockets open at once."
+    OpenFiles "open_files" = open_files_max: u64 = 256, Count 0, HANDLES_MOST;
+    "HTTP requests over the whole call. The host follows no redirect."
+    HttpRequests "http_requests" = http_requests_max: u64 = 1_000, Count 0, u32::MAX as u64;
+    "Waiting for the head of a response, and between two parts of its body."
+    HttpWait "http_wait" = http_wait: Duration = Duration::from_secs(5 * 60), Time MILLISECOND, YEAR;
+    "The body of one HTTP response."
+    HttpResponse "http_response" = http_response_bytes_max: u64 = 16 << 20, Bytes 0, BUFFER_BYTES_MOST;
+    "All entries of one bucket: keys, values, and 64 bytes for each entry."
+    Keyvalue "keyvalue" = keyvalue_bytes_max: u64 = 64 << 20, Bytes 0, 64 << 30;
+    "One value in a bucket."
+    KeyvalueValue "keyvalue_value" = keyvalue_value_bytes_max: u64 = 1 << 20, Bytes 0, 128 << 20;
 }
 
 impl Resource {
-    /// What to do about a limit that is too narrow, as a clause.
+    /// Return the clause that says how to raise this limit.
     pub fn raise(self) -> String {
-        format!("raise `{self}` among the limits of the package's sidecar file")
+        format!("raise `limits.{self}` in the package's sidecar file")
+    }
+
+    /// Return what may be set for this limit.
+    pub fn spec(self) -> &'static LimitSpec {
+        // `ALL` and `LIMITS` are made from the same list, in the same order.
+        &LIMITS[self as usize]
     }
 }
 
-/// How much of a resource a call used, and how much it may; in the unit of [`Resource`].
+impl Limits {
+    /// Return how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
+    pub(crate) fn share(&self, resource: Resource, used: u64) -> Option<Share> {
+        let limit = self.get(resource)?;
+        let limit = match resource.unit() {
+            Unit::Time => limit / MILLISECOND,
+            Unit::Bytes | Unit::Count => limit,
+        };
+        Some(Share {
+            resource,
+            used,
+            limit,
+        })
+    }
+}
+
+/// How much of a resource a call used, and its limit. Time is in milliseconds, other resources in their unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Share {
     pub resource: Resource,
@@ -132,10 +252,34 @@ impl Share {
 pub struct Usage {
     /// From the start of instantiation to the end of the call, in milliseconds.
     pub wall_ms: f64,
-    /// Of which on a processor inside the guest or a host call, in milliseconds.
+    /// Processor time inside the guest or a host call, in milliseconds.
     pub cpu_ms: f64,
     /// The greatest sum of the guest's linear memories, in bytes.
     pub memory_peak_bytes: u64,
-    /// Of each resource that has a limit and of which anything was used.
+    /// Each measured resource of which the call used anything. `host_call`, `handles`, `http_wait` and
+    /// `keyvalue_value` are not measured.
     pub shares: Vec<Share>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_limit_is_set_and_read_by_its_own_field_and_its_default_may_be_set() {
+        for (resource, spec) in Resource::ALL.iter().zip(LIMITS) {
+            assert_eq!(resource.spec().resource, *resource);
+            assert_eq!(spec.unit, resource.unit());
+            let mut limits = Limits::default();
+            limits.set(*resource, spec.least + 1);
+            assert_eq!(limits.get(*resource), Some(spec.least + 1));
+            let changed = Resource::ALL
+                .iter()
+                .filter(|other| limits.get(**other) != Limits::default().get(**other));
+            assert_eq!(changed.collect::<Vec<_>>(), [resource]);
+            if let Some(default) = Limits::default().get(*resource) {
+                assert!((spec.least..=spec.most).contains(&default), "{resource}");
+            }
+        }
+    }
 }

@@ -46,9 +46,9 @@ pub async fn check(
     clock: &Clock,
     effects_max: usize,
 ) -> io::Result<Idempotence> {
-    let now = stage.time.beginning().unwrap_or_else(|| clock.now());
+    let now = stage.time.start().unwrap_or_else(|| clock.now());
     let at = |time| Stage {
-        time: Time::Still(time),
+        time: Time::Frozen(time),
         ..stage.clone()
     };
     let crashing = at(now);

@@ -113,7 +113,7 @@ impl fmt::Display for Idempotence {
                 f,
                 "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
                 failure.kind,
-                printable_line(&failure.message)
+                printable_line(&failure.text())
             );
         }
         if let Some(unlike) = undisturbed.unlike.first() {
@@ -172,7 +172,7 @@ impl fmt::Display for Crashed {
                 f,
                 "\n  the recovery ended as {}: {}",
                 failure.kind,
-                printable_line(&failure.message)
+                printable_line(&failure.text())
             )?;
         }
         for difference in &self.differences {

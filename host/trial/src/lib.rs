@@ -151,7 +151,7 @@ pub async fn call(
 
 /// What the host tells the task.
 fn facts(stage: &Stage, now: Timestamp) -> Facts {
-    let now = stage.time.beginning().unwrap_or(now);
+    let now = stage.time.start().unwrap_or(now);
     let slot = stage.slot.unwrap_or(now);
     Facts {
         is_recovery: stage.is_recovery,
@@ -229,13 +229,13 @@ impl PreparedStage {
             Some(script) => Network::Scripted(Arc::clone(script) as Arc<dyn Replies>),
             None => Network::Real,
         };
-        let scheduled_for = facts.original_scheduled_time;
+        let scheduled_time = facts.original_scheduled_time;
         let report = sandbox
             .run(Call {
                 artifact: Arc::clone(&subject.artifact),
                 task: stage.task.clone(),
                 context: context::of_call(stage.context.clone(), &facts),
-                facts: facts.of_run(scheduled_for),
+                facts: facts.of_run(scheduled_time),
                 grants: Arc::new(grants),
                 secrets: Arc::new(stage.secrets.clone()),
                 limits: stage.limits.clone(),

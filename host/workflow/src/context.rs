@@ -49,14 +49,14 @@ impl Facts {
         }
     }
 
-    /// What the task can ask for besides its context, of a run that was to begin at `scheduled_for`.
-    pub fn of_run(&self, scheduled_for: Timestamp) -> RunFacts {
+    /// What the task can ask for besides its context, of a run that was to begin at `scheduled_time`.
+    pub fn of_run(&self, scheduled_time: Timestamp) -> RunFacts {
         RunFacts {
             execution_id: self.execution_id,
             run_id: self.run_id,
             attempt: u32::try_from(self.attempt).unwrap_or(u32::MAX),
             is_recovery: self.is_recovery,
-            scheduled_for,
+            scheduled_time,
             original_scheduled_time: self.original_scheduled_time,
         }
     }

@@ -20,9 +20,11 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text;
 use campanile_model::text::{printable_line, printable_lines};
-use campanile_package::limits::{self, MEMORY_BYTES_LEAST};
+use campanile_package::limits;
 use campanile_package::{self, Manifest, OpenError, Package};
-use campanile_sandbox::{Form, Grants, Limits, Outcome, Replies, Report, Sandbox, Time};
+use campanile_sandbox::{
+    Form, Grants, Limits, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Time,
+};
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 
 pub(crate) mod check;
@@ -200,7 +202,7 @@ impl TaskArgs {
             directories: directories.collect(),
             secrets,
             limits,
-            time: self.now.map_or(Time::Real, Time::From),
+            time: self.now.map_or(Time::Real, Time::StartingAt),
             slot: self.slot,
             attempt: self.attempt,
             is_recovery: self.recovery,
@@ -346,7 +348,7 @@ impl TaskReport {
         }
         print_unanswered(unanswered);
         if let Some(failure) = &report.failure {
-            let message = printable_lines(&failure.message);
+            let message = printable_lines(&failure.text());
             output::talk(&format!("{}: {message}", failure.kind));
         }
         let usage = &report.usage;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::Config;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{duration_text, size_text};
+use campanile_sandbox::{LIMITS, Unit};
 
 /// A key as TOML writes it.
 fn key(name: &str) -> String {
@@ -40,33 +41,17 @@ impl fmt::Display for Config {
         writeln!(f, "drain = {}", time(self.host.drain))?;
         writeln!(f, "\n[watch]\nmode = {}", quote(self.watch.mode.as_str()))?;
         writeln!(f, "rescan = {}", time(self.watch.rescan))?;
-        writeln!(f, "\n[limits]\ntimeout = {}", time(self.limits.timeout))?;
-        if let Some(cpu) = self.limits.cpu {
-            writeln!(f, "cpu = {}", time(cpu))?;
+        writeln!(f, "\n[limits]")?;
+        for spec in LIMITS {
+            let Some(amount) = self.limits.get(spec.resource) else {
+                continue;
+            };
+            let text = spec.unit.text(amount);
+            match spec.unit {
+                Unit::Count => writeln!(f, "{} = {text}", spec.key())?,
+                Unit::Time | Unit::Bytes => writeln!(f, "{} = {}", spec.key(), quote(&text))?,
+            }
         }
-        writeln!(f, "memory = {}", size(self.limits.memory_bytes_max))?;
-        writeln!(f, "table_elements = {}", self.limits.table_elements_max)?;
-        writeln!(f, "output = {}", size(self.limits.output_bytes_max as u64))?;
-        writeln!(f, "log = {}", size(self.limits.log_bytes_max as u64))?;
-        writeln!(f, "stdio = {}", size(self.limits.stdio_bytes_max as u64))?;
-        let limits = &self.limits;
-        writeln!(f, "host_call = {}", size(limits.host_call_bytes_max as u64))?;
-        writeln!(f, "handles = {}", limits.handles_max)?;
-        writeln!(f, "random = {}", size(limits.random_bytes_max))?;
-        writeln!(f, "open_files = {}", limits.open_files_max)?;
-        writeln!(f, "http_requests = {}", limits.http_requests_max)?;
-        writeln!(f, "http_wait = {}", time(limits.http_wait))?;
-        writeln!(
-            f,
-            "http_response = {}",
-            size(limits.http_response_bytes_max)
-        )?;
-        writeln!(f, "keyvalue = {}", size(limits.keyvalue_bytes_max))?;
-        writeln!(
-            f,
-            "keyvalue_value = {}",
-            size(limits.keyvalue_value_bytes_max)
-        )?;
         writeln!(f, "\n[recovery]\nlease = {}", time(self.recovery.lease))?;
         writeln!(f, "renew = {}", time(self.recovery.renew))?;
         writeln!(f, "lost_threshold = {}", time(self.recovery.lost_threshold))?;

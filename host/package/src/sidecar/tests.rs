@@ -99,7 +99,10 @@ fn a_whole_sidecar_is_read() {
     let sidecar = read_in(root.path(), text).unwrap();
     assert_eq!(sidecar.pin, Some("a".repeat(64)));
     assert_eq!(Value::Object(sidecar.context), json!({"bucket": "b"}));
-    assert_eq!(sidecar.limits.memory_bytes_max, Some(128 << 20));
+    assert_eq!(
+        sidecar.limits.get(campanile_sandbox::Resource::Memory),
+        Some(128 << 20)
+    );
     assert_eq!(sidecar.max_attempts, Some(7));
     let schedules = sidecar.schedules.unwrap();
     assert_eq!(schedules[0].rule.expression, "0 2 * * *");

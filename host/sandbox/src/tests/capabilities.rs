@@ -186,6 +186,7 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
     );
     let no = SaidFailure {
         message: "Operation not permitted",
+        retryable: true,
         ..SaidFailure::default()
     };
     let guest = guest(&body)
@@ -195,27 +196,59 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(call(&artifact)).await;
-    let said = failure(&report, Outcome::Denied);
+    let said = failure(&report, Outcome::Failed);
+    assert_eq!(said.message, "Operation not permitted");
+    assert!(said.retryable);
+    let note = "/made lies in no granted directory; to allow it, add `grants.directories = [{ \
+         host = \"/a/directory/of/this/host\", guest = \"/made\", access = \"write\" }]` at the top of the package's sidecar file";
+    assert_eq!(said.note.as_deref(), Some(note));
     assert_eq!(
-        said.message,
-        "/made lies in no directory that is granted; to allow it, add `grants.directories = [{ \
-         host = \"/a/directory/of/this/host\", guest = \"/made\", access = \"write\" }]` at the top of the package's sidecar file \
-         (the task said: Operation not permitted)"
+        said.text(),
+        format!("Operation not permitted; note: {note}")
     );
 
     let host = tempfile::tempdir().unwrap();
     let with = |writable| granted(&artifact, directory(host.path(), writable));
     let report = sandbox.run(with(false)).await;
-    let said = failure(&report, Outcome::Denied);
+    let said = failure(&report, Outcome::Failed);
+    let note = said.note.as_ref().unwrap();
     assert!(
-        said.message.starts_with(
-            "/source/made cannot be written: /source is granted to be read only; to allow it, write `access = \"write\"`"
+        note.starts_with(
+            "/source/made cannot be written: /source is granted for reading only; to allow it, write `access = \"write\"`"
         ),
-        "{}",
-        said.message
+        "{note}"
     );
     assert!(!host.path().join("made").exists());
     let report = sandbox.run(with(true)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
     assert!(host.path().join("made").is_dir());
+}
+
+#[tokio::test]
+async fn the_words_of_a_task_never_change_the_kind_of_its_failure() {
+    let sandbox = sandbox();
+    for words in [
+        "permission denied",
+        "PermissionError: [Errno 63]: Operation not permitted",
+        "error: AccessDenied",
+        "No such file or directory (os error 44)",
+        "out of memory",
+        "the time-out passed",
+    ] {
+        // The task tries a path that is not granted, copes or not, and fails with these words.
+        let body = "(call $get-directories (i32.const 512))
+            (call $create-directory (i32.load (i32.load (i32.const 512))) (i32.const 2048) (i32.const 4) (i32.const 520))";
+        let failed = SaidFailure {
+            message: words,
+            retryable: true,
+            ..SaidFailure::default()
+        };
+        let guest = guest(body).data(2048, "made").fails(RESULT, &failed);
+        let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
+        let report = sandbox.run(call(&artifact)).await;
+        let said = failure(&report, Outcome::Failed);
+        assert_eq!(said.message, words);
+        assert!(said.retryable, "{words}");
+        assert!(said.note.is_some(), "{words}");
+    }
 }

@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
 use serde_json::{Value, json};
 
 use super::guests::*;
+use crate::load::recognise::recognise;
 use crate::*;
 
 /// `tests/guests/command`, as Rust builds it for WASI 0.2 and for preview 1.
@@ -231,15 +234,19 @@ async fn a_program_reads_files_of_granted_directories_and_no_others() {
         context,
         |_| {},
         |report, _| {
-            let said = failure(report, Outcome::Denied);
+            // The kind and the message stay the program's; the host adds a note.
+            let said = failure(report, Outcome::Failed);
             assert!(
-                said.message.starts_with(
-                    "/data/a.txt lies in no directory that is granted; to allow it, add"
-                ),
+                said.message.starts_with("exited with code 1: "),
                 "{}",
                 said.message
             );
-            assert!(!said.retryable);
+            assert!(said.retryable);
+            let note = said.note.as_ref().unwrap();
+            assert!(
+                note.starts_with("/data/a.txt lies in no granted directory; to allow it, add"),
+                "{note}"
+            );
         },
     )
     .await;
@@ -364,7 +371,7 @@ async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
         ))
     );
     // The labels of a module in a component are its own, and only its language is the component's.
-    let component = recognise::recognise(&labelled).unwrap().component;
+    let component = recognise(&labelled).unwrap().component;
     let component = Arc::new(sandbox.load(&component).unwrap());
     assert_eq!(
         sandbox.describe(&component).await,

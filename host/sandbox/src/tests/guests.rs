@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{LaunchId, RunId};
 use uuid::Uuid;
 
 use crate::*;
-use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::{LaunchId, RunId};
 
 pub use super::guest_text::*;
 
@@ -41,7 +41,7 @@ pub fn call(artifact: &Arc<Artifact>) -> Call {
             run_id: RunId(Uuid::from_u128(2)),
             attempt: 3,
             is_recovery: false,
-            scheduled_for: Timestamp::EPOCH,
+            scheduled_time: Timestamp::EPOCH,
             original_scheduled_time: Timestamp::EPOCH,
         },
         grants: Arc::new(Grants::default()),

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use campanile_model::clock::Clock;
+
 use super::guests::*;
 use crate::*;
 
@@ -25,7 +27,7 @@ async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {
         assert_eq!(
             failure(&report, Outcome::TimedOut).message,
             "the task was stopped after its time-out of 100ms; \
-             to give it more, raise `timeout` among the limits of the package's sidecar file"
+             to give it more, raise `limits.timeout` in the package's sidecar file"
         );
         assert!(took < PATIENCE, "{body}: {took:?}");
         assert!(report.usage.wall_ms >= 100.0);
@@ -100,7 +102,7 @@ async fn two_memories_share_one_limit() {
     let said = failure(&report, Outcome::MemoryExceeded);
     assert_eq!(
         said.message,
-        "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `memory` among the limits of the package's sidecar file, or use less"
+        "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `limits.memory` in the package's sidecar file, or use less"
     );
     assert_eq!(report.usage.memory_peak_bytes, 16 * 65_536);
 }
@@ -244,7 +246,7 @@ async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
         report.stdout,
         format!(
             "{}\n[campanile: 99000 more bytes were dropped; the limit is 1000 bytes; to keep more, \
-             raise `stdio` among the limits of the package's sidecar file]\n",
+             raise `limits.stdio` in the package's sidecar file]\n",
             "x".repeat(1000)
         )
     );
@@ -252,7 +254,7 @@ async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
     assert_eq!(
         report.logs[10].message,
         "990 log lines were dropped or cut here; the limit is 1320 bytes; to keep more, \
-         raise `log` among the limits of the package's sidecar file"
+         raise `limits.log` in the package's sidecar file"
     );
 }
 
@@ -271,7 +273,7 @@ async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
     .await;
     let message = &failure(&report, Outcome::Trapped).message;
     assert!(
-        message.contains("more than 16777216 bytes in one call; raise `host_call` among"),
+        message.contains("more than 16777216 bytes in one call; raise `limits.host_call` in"),
         "{message}"
     );
     let endless = "(loop $more (drop (call $subscribe-duration (i64.const 1))) (br $more))";
@@ -279,7 +281,7 @@ async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
     let message = &failure(&report, Outcome::Trapped).message;
     assert!(
         message.contains(
-            "more than 1000 files, streams, requests and the like at once; raise `handles` among"
+            "more than 1000 files, streams, requests and other handles at once; raise `limits.handles` in"
         ),
         "{message}"
     );

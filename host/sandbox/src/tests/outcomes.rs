@@ -1,13 +1,13 @@
 //! How calls end, and what is on the record then.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use campanile_model::clock::{Clock, Timestamp};
 use serde_json::json;
 
 use super::guests::*;
 use crate::*;
-use campanile_model::clock::{Clock, Timestamp};
 
 #[tokio::test]
 async fn a_completion_brings_output_and_context() {
@@ -252,7 +252,7 @@ async fn a_panic_of_the_host_fails_one_call_and_no_more() {
     for _ in 0..3 {
         let slot = sandbox.calls.clone().acquire_owned().await;
         let ended: Result<(), String> = sandbox
-            .among_guests(slot, async { panic!("a bug of number {}", 7) })
+            .spawn_guest(slot, async { panic!("a bug of number {}", 7) })
             .await;
         assert_eq!(ended.unwrap_err(), "the host panicked: a bug of number 7");
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use campanile_model::clock::Clock;
+use campanile_model::ids::ArtifactDigest;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
@@ -127,7 +129,7 @@ async fn describe_may_not_take_long_or_much_or_break_or_return_anything_else() {
         ),
         (
             guest("").describes("", "hello"),
-            "the package's describe() returned what is not JSON",
+            "the package's describe() returned a text that is not JSON",
         ),
         (
             guest("").pages(513).describes("", "{}"),

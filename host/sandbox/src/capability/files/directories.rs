@@ -1,0 +1,131 @@
+//! Opening the granted directories.
+
+use std::fs::File;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use wasmtime_wasi::filesystem::Dir;
+use wasmtime_wasi::{FsPerms, OpenMode};
+
+use crate::capability::files::open_files::OpenFile;
+use crate::capability::shared::Shared;
+use crate::grants::DirectoryGrant;
+
+/// A granted directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unopened(String);
+
+/// A granted directory that is open until its call ends.
+#[derive(Clone)]
+pub(crate) struct OpenDirectory {
+    pub(super) directory: Dir,
+    /// The path under which the guest sees it.
+    pub(super) guest: String,
+    pub(super) file: OpenFile,
+}
+
+/// Open the granted directories, and count them.
+pub(crate) async fn open(shared: &Arc<Shared>) -> Result<Vec<OpenDirectory>, Unopened> {
+    if shared.grants.directories.is_empty() {
+        return Ok(Vec::new());
+    }
+    let grants = Arc::clone(&shared.grants);
+    // A file system that does not answer may block one of these threads, but not a thread of the guests.
+    let opening = tokio::task::spawn_blocking(move || {
+        let directories = grants.directories.iter();
+        directories.map(open_one).collect::<Result<Vec<_>, _>>()
+    });
+    let opened = opening.await.unwrap_or_else(|error| {
+        Err(Unopened(format!(
+            "the granted directories cannot be opened: {error}"
+        )))
+    });
+    let open = opened?.into_iter().map(|(directory, guest)| OpenDirectory {
+        directory,
+        guest,
+        file: OpenFile::open(shared),
+    });
+    Ok(open.collect())
+}
+
+fn open_one(grant: &DirectoryGrant) -> Result<(Dir, String), Unopened> {
+    let directory = open_without_links(&grant.host).map_err(|error| {
+        let what = match error {
+            Errno::NOTDIR | Errno::LOOP => {
+                "a directory on the way has become a link or a file since it was granted".to_owned()
+            }
+            error => error.to_string(),
+        };
+        Unopened(format!(
+            "the directory {} granted as {} cannot be opened: {what}; create it or change the grant",
+            grant.host.display(),
+            grant.guest,
+        ))
+    })?;
+    let (permissions, mode) = match grant.writable {
+        true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
+        false => (FsPerms::ReadOnly, OpenMode::READ),
+    };
+    let directory = Dir::new(directory, permissions, mode, false);
+    Ok((directory, grant.guest.clone()))
+}
+
+/// Open the directory at `path`, from the root through directories only.
+///
+/// A grant holds a path without links. A task that may write to a directory above another grant could otherwise
+/// replace it by a link, and so choose what it is granted.
+fn open_without_links(path: &Path) -> Result<File, Errno> {
+    let last = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Passing through a directory needs no right to read it.
+    #[cfg(target_os = "linux")]
+    let on_the_way = last | OFlags::PATH;
+    #[cfg(not(target_os = "linux"))]
+    let on_the_way = last;
+    let mut directory = rustix::fs::open("/", on_the_way, Mode::empty())?;
+    let mut names = path.components().peekable();
+    if names.next() != Some(Component::RootDir) {
+        return Err(Errno::INVAL);
+    }
+    while let Some(name) = names.next() {
+        let Component::Normal(name) = name else {
+            return Err(Errno::INVAL);
+        };
+        let flags = match names.peek() {
+            Some(_) => on_the_way,
+            None => last,
+        };
+        directory = openat(&directory, name, flags, Mode::empty())?;
+    }
+    Ok(File::from(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_anywhere_on_the_way_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b/c")).unwrap();
+        symlink(root.join("a"), root.join("link")).unwrap();
+        symlink("b", root.join("a/also")).unwrap();
+        assert!(open_without_links(&root.join("a/b/c")).is_ok());
+        for through in ["link", "link/b/c", "a/also", "a/also/c"] {
+            let error = open_without_links(&root.join(through)).unwrap_err();
+            assert!(
+                matches!(error, Errno::NOTDIR | Errno::LOOP),
+                "{through}: {error}"
+            );
+        }
+        for unclear in ["a", "/a/../b"] {
+            assert!(open_without_links(Path::new(unclear)).is_err(), "{unclear}");
+        }
+    }
+}

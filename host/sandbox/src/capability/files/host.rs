@@ -1,0 +1,325 @@
+//! The host functions of `wasi:filesystem`.
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceType};
+use wasmtime_wasi::WasiView;
+use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
+use wasmtime_wasi::p2::bindings::filesystem::preopens;
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    DescriptorFlags, DescriptorType, ErrorCode, Filesize, HostDescriptor, HostDirectoryEntryStream,
+    NewTimestamp, OpenFlags, PathFlags,
+};
+use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
+
+use crate::capability::files::denied_paths::AccessMode;
+use crate::capability::files::directories::OpenDirectory;
+use crate::capability::files::empty_root::empty_root;
+use crate::capability::files::open_files::OpenFile;
+use crate::capability::files::state::{Fd, FilesView};
+use crate::capability::files::streams::{reading, writing};
+
+/// The name in wasmtime-wasi; a test notices when it changes.
+const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
+
+/// The listings of directories under way at once. The host holds each in memory whole.
+const LISTINGS_MAX: u64 = 16;
+
+/// Names [`FilesView`] for the linker.
+struct HasFiles;
+
+impl HasData for HasFiles {
+    type Data<'a> = FilesView<'a>;
+}
+
+impl preopens::Host for FilesView<'_> {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+        let mut handles = Vec::new();
+        for OpenDirectory {
+            directory,
+            guest,
+            file,
+        } in self.files.directories.clone()
+        {
+            let handle = self.table.push(Descriptor::Dir(directory))?;
+            self.files.track(&handle, guest.clone(), Some(file));
+            handles.push((handle, guest));
+        }
+        let grants_root = handles.iter().any(|(_, guest)| guest == "/");
+        if !grants_root && let Some(root) = empty_root() {
+            let handle = self.table.push(Descriptor::Dir(root))?;
+            self.files.track(&handle, "/".to_owned(), None);
+            handles.push((handle, "/".to_owned()));
+        }
+        Ok(handles)
+    }
+}
+
+/// Return an error that the guest may see, or trap.
+fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorCode>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) => Ok(Err(error.downcast()?)),
+    }
+}
+
+/// Put the checks, counts and reports before the functions of the interface. `of` finds the state of this capability.
+pub(crate) fn guard_files<T: WasiView>(
+    linker: &mut Linker<T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    // Made now, so that no call waits for it.
+    empty_root();
+    preopens::add_to_linker::<_, HasFiles>(linker, of)?;
+    let mut functions = linker.instance(FILESYSTEM)?;
+    guard_opening(&mut functions, of)?;
+    count_open_files(&mut functions, of)?;
+    report_effects(&mut functions, of)?;
+    report_writes(&mut functions, of)
+}
+
+/// Put the checks before `open-at`. Opening a pipe waits for its other end, in a thread that nothing can stop; and a
+/// process may have only so many files open.
+fn guard_opening<T: WasiView>(
+    functions: &mut LinkerInstance<'_, T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    functions.func_wrap_async(
+        "[method]descriptor.open-at",
+        move |mut store: StoreContextMut<'_, T>,
+              (directory, follow, path, how, wanted): (
+            Fd,
+            PathFlags,
+            String,
+            OpenFlags,
+            DescriptorFlags,
+        )| {
+            Box::new(async move {
+                let mut view = of(store.data_mut());
+                if view.note_denied(&directory, &path, access_mode(how, wanted))? {
+                    return Ok((Err(ErrorCode::NoEntry),));
+                }
+                if !OpenFile::may_open(&view.files.shared) {
+                    return Ok((Err(ErrorCode::Quota),));
+                }
+                let shown = view.files.path_in(&directory, &path);
+                let effects = view.files.shared.effects.clone();
+                let effect = match opening(&shown, how) {
+                    Some(description) => Some(effects.begin(|| description)?),
+                    None => None,
+                };
+                let files = store.data_mut().filesystem();
+                let opened = open_at(files, directory, follow, path, how, wanted).await;
+                if let Some(effect) = effect {
+                    effects.end(effect)?;
+                }
+                let opened = as_wasi(opened)?;
+                if let Ok(opened) = &opened {
+                    let files = of(store.data_mut()).files;
+                    let file = OpenFile::open(&files.shared);
+                    files.track(opened, shown, Some(file));
+                }
+                Ok((opened,))
+            })
+        },
+    )
+}
+
+fn access_mode(how: OpenFlags, wanted: DescriptorFlags) -> AccessMode {
+    let changes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
+    match how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE) {
+        true => AccessMode::Write,
+        false => AccessMode::Read,
+    }
+}
+
+/// Describe the effect of opening `path`, if that changes a file.
+fn opening(path: &str, how: OpenFlags) -> Option<String> {
+    if how.contains(OpenFlags::TRUNCATE) {
+        Some(format!("wasi:filesystem: open {path}, emptying it"))
+    } else if how.contains(OpenFlags::CREATE) {
+        Some(format!("wasi:filesystem: open {path}, creating it"))
+    } else {
+        None
+    }
+}
+
+async fn open_at(
+    mut files: WasiFilesystemCtxView<'_>,
+    directory: Fd,
+    follow: PathFlags,
+    path: String,
+    how: OpenFlags,
+    wanted: DescriptorFlags,
+) -> FsResult<Fd> {
+    let borrowed = Resource::new_borrow(directory.rep());
+    if let Ok(found) = files.stat_at(borrowed, follow, path.clone()).await {
+        match found.type_ {
+            // Opening itself refuses a link that is not to be followed.
+            DescriptorType::RegularFile
+            | DescriptorType::Directory
+            | DescriptorType::SymbolicLink => {}
+            _ => return Err(ErrorCode::Unsupported.into()),
+        }
+    }
+    files.open_at(directory, follow, path, how, wanted).await
+}
+
+/// Put the counting before the functions that close a file or keep one open.
+fn count_open_files<T: WasiView>(
+    functions: &mut LinkerInstance<'_, T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    functions.resource_async(
+        "descriptor",
+        ResourceType::host::<Descriptor>(),
+        move |mut store, handle| {
+            Box::new(async move {
+                let state = store.data_mut();
+                of(state).files.untrack(handle);
+                HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
+            })
+        },
+    )?;
+    functions.func_wrap(
+        "[method]descriptor.read-via-stream",
+        move |mut store: StoreContextMut<'_, T>, (fd, offset): (Fd, Filesize)| {
+            let state = store.data_mut();
+            let file = of(state).files.file_of(&fd);
+            let stream = state.filesystem().read_via_stream(fd, offset);
+            let table = of(state).table;
+            Ok((as_wasi(
+                stream.and_then(|stream| reading(table, stream, file)),
+            )?,))
+        },
+    )?;
+    functions.func_wrap_async(
+        "[method]descriptor.read-directory",
+        move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
+            Box::new(async move {
+                let state = store.data_mut();
+                let files = of(state).files;
+                if files.listings >= LISTINGS_MAX {
+                    files.shared.exceed(format!(
+                        "the task reads {LISTINGS_MAX} directories at once, the most that it may; end some before it begins more"
+                    ));
+                    return Ok((Err(ErrorCode::Quota),));
+                }
+                let listing = state.filesystem().read_directory(fd).await;
+                of(state).files.listings += u64::from(listing.is_ok());
+                Ok((as_wasi(listing)?,))
+            })
+        },
+    )?;
+    functions.resource(
+        "directory-entry-stream",
+        ResourceType::host::<ReaddirIterator>(),
+        move |mut store, handle| {
+            let state = store.data_mut();
+            of(state).files.listings -= 1;
+            HostDirectoryEntryStream::drop(&mut state.filesystem(), Resource::new_own(handle))
+        },
+    )
+}
+
+/// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
+/// path; a path that is not granted for writing is recorded. `first` changes an argument.
+macro_rules! report {
+    (
+        $functions:ident, $of:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
+        $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)* |$files:ident| $description:expr
+    ) => {
+        $functions.func_wrap_async(
+            concat!("[method]descriptor.", $function),
+            move |mut store: StoreContextMut<'_, T>, ($($argument,)*): ($($type,)*)| {
+                Box::new(async move {
+                    let state = store.data_mut();
+                    $(let $name = $value;)?
+                    $($of(state).note_denied(&$directory, &$path, AccessMode::Write)?;)*
+                    let $files = $of(state).files;
+                    let effects = $files.shared.effects.clone();
+                    let effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
+                    let done = state.filesystem().$method($($argument),*).await;
+                    effects.end(effect)?;
+                    Ok((as_wasi(done)?,))
+                })
+            },
+        )?;
+    };
+}
+
+/// Put reports before the functions that change files, other than `open-at` and streams.
+fn report_effects<T: WasiView>(
+    functions: &mut LinkerInstance<'_, T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    report!(functions, of, set_size, "set-size", (fd: Fd, size: Filesize), |files| {
+        format!("cut {} to {size} bytes", files.path_of(&fd))
+    });
+    report!(functions, of, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
+        format!("set the times of {}", files.path_of(&fd))
+    });
+    report!(functions, of, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), |files| {
+        format!("write {} bytes at {offset} to {}", bytes.len(), files.path_of(&fd))
+    });
+    report!(functions, of, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, |files| {
+        format!("create the directory {}", files.path_in(&fd, &path))
+    });
+    report!(functions, of, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |files| {
+        format!("remove {}", files.path_in(&fd, &path))
+    });
+    report!(functions, of, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
+        format!("remove the directory {}", files.path_in(&fd, &path))
+    });
+    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, |files| {
+        format!("link {} to {target}", files.path_in(&fd, &path))
+    });
+    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, |files| {
+        format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
+    });
+    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, |files| {
+        format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
+    });
+    report!(functions, of, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {
+        format!("set the times of {}", files.path_in(&fd, &path))
+    });
+    Ok(())
+}
+
+/// Cut the slashes at the end of a path, which only say that it is a directory. wasmtime would try to remove `.` for
+/// them, which no system does. A path of slashes only has no name.
+fn without_slashes(path: String) -> String {
+    match path.trim_end_matches('/') {
+        "" => path,
+        name => name.to_owned(),
+    }
+}
+
+/// Put reports before the streams that write to a file, and let them keep it open.
+fn report_writes<T: WasiView>(
+    functions: &mut LinkerInstance<'_, T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    let wrap = move |state: &mut T, fd: Fd, offset: Option<Filesize>| {
+        let files = of(state).files;
+        let (path, file) = (files.path_of(&fd).to_owned(), files.file_of(&fd));
+        let effects = files.shared.effects.clone();
+        let stream = match offset {
+            Some(offset) => state.filesystem().write_via_stream(fd, offset),
+            None => state.filesystem().append_via_stream(fd),
+        };
+        let table = of(state).table;
+        as_wasi(stream.and_then(|stream| writing(table, stream, path, file, effects)))
+    };
+    functions.func_wrap(
+        "[method]descriptor.write-via-stream",
+        move |mut store: StoreContextMut<'_, T>, (fd, offset): (Fd, Filesize)| {
+            Ok((wrap(store.data_mut(), fd, Some(offset))?,))
+        },
+    )?;
+    functions.func_wrap(
+        "[method]descriptor.append-via-stream",
+        move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
+            Ok((wrap(store.data_mut(), fd, None)?,))
+        },
+    )
+}

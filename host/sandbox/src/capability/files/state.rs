@@ -1,0 +1,121 @@
+//! The files of one call: what is open, where, and what was denied.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wasmtime::component::{Resource, ResourceTable};
+use wasmtime_wasi::FsPerms;
+use wasmtime_wasi::filesystem::Descriptor;
+
+use crate::capability::files::denied_paths::{AccessMode, DeniedPath, DeniedPaths};
+use crate::capability::files::directories::OpenDirectory;
+use crate::capability::files::empty_root::is_empty_root;
+use crate::capability::files::open_files::OpenFile;
+use crate::capability::shared::Shared;
+
+/// The longest path that is kept for messages. A guest can make one of any length, from directory to directory.
+const PATH_BYTES_MAX: usize = 4 << 10;
+
+pub(super) type Fd = Resource<Descriptor>;
+
+/// The files of one call.
+pub(crate) struct Files {
+    pub(super) shared: Arc<Shared>,
+    /// Empty until they are opened.
+    pub(crate) directories: Vec<OpenDirectory>,
+    pub(crate) denied: DeniedPaths,
+    /// Listings of directories under way.
+    pub(super) listings: u64,
+    /// The guest's path of each descriptor, by its handle, and its open file. The empty root does not count as one.
+    descriptors: HashMap<u32, (String, Option<OpenFile>)>,
+}
+
+impl Files {
+    pub(crate) fn new(shared: Arc<Shared>) -> Files {
+        Files {
+            shared,
+            directories: Vec::new(),
+            denied: DeniedPaths::default(),
+            listings: 0,
+            descriptors: HashMap::new(),
+        }
+    }
+
+    /// Track an open descriptor.
+    pub(super) fn track(&mut self, fd: &Fd, path: String, file: Option<OpenFile>) {
+        self.descriptors.insert(fd.rep(), (path, file));
+    }
+
+    /// Forget the descriptor that the guest closes.
+    pub(super) fn untrack(&mut self, handle: u32) {
+        self.descriptors.remove(&handle);
+    }
+
+    /// Return the open file of a descriptor, for a stream that may outlive it.
+    pub(super) fn file_of(&self, fd: &Fd) -> Option<OpenFile> {
+        self.descriptors.get(&fd.rep())?.1.clone()
+    }
+
+    /// Return the path by which the guest opened it.
+    pub(super) fn path_of(&self, fd: &Fd) -> &str {
+        self.descriptors.get(&fd.rep()).map_or("", |(path, _)| path)
+    }
+
+    /// Return the path from an open directory, cut to the length that is kept.
+    pub(super) fn path_in(&self, fd: &Fd, path: &str) -> String {
+        let mut whole = format!("{}/{path}", self.path_of(fd).trim_end_matches('/'));
+        whole.truncate(whole.floor_char_boundary(PATH_BYTES_MAX));
+        whole
+    }
+
+    /// Return the nearest granted directory that holds `path`, as the guest sees it.
+    fn grant_of(&self, path: &str) -> Option<String> {
+        let holds = |guest: &str| {
+            let rest = path.strip_prefix(guest.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let guests = self
+            .shared
+            .grants
+            .directories
+            .iter()
+            .map(|grant| &grant.guest);
+        let nearest = guests
+            .filter(|guest| holds(guest))
+            .max_by_key(|guest| guest.len());
+        nearest.cloned()
+    }
+}
+
+/// What the functions of the interface need of a call.
+pub(crate) struct FilesView<'a> {
+    pub(crate) files: &'a mut Files,
+    pub(crate) table: &'a mut ResourceTable,
+}
+
+impl FilesView<'_> {
+    /// Record `path` if it lies in no granted directory, or in a read-only one when `mode` is to write. Return whether
+    /// it lies in none.
+    pub(super) fn note_denied(
+        &mut self,
+        directory: &Fd,
+        path: &str,
+        mode: AccessMode,
+    ) -> wasmtime::Result<bool> {
+        let descriptor = self.table.get(directory)?;
+        let lies_nowhere = is_empty_root(descriptor) && !matches!(path, "" | ".");
+        let is_read_only = match descriptor {
+            Descriptor::Dir(directory) => matches!(directory.perms, FsPerms::ReadOnly),
+            Descriptor::File(_) => false,
+        };
+        if lies_nowhere || (mode == AccessMode::Write && is_read_only) {
+            let path = self.files.path_in(directory, path);
+            self.files.denied.add(DeniedPath {
+                read_only: self.files.grant_of(&path),
+                path,
+                mode,
+            });
+        }
+        Ok(lies_nowhere)
+    }
+}

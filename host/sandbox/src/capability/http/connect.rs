@@ -1,0 +1,146 @@
+//! Connecting to a granted destination.
+//!
+//! The host resolves the name, checks each address, and connects to an address that passed. A name therefore cannot
+//! change its address between the check and the connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
+use wasmtime_wasi_http::{Error, Result};
+
+use crate::capability::http::destination::Destination;
+use crate::capability::network::lookup::look_up;
+use crate::capability::network::reach::Reach;
+use crate::capability::shared::Shared;
+
+/// The name of HTTP/2 in the negotiation of TLS.
+const HTTP2: &[u8] = b"h2";
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream to a server, and the negotiated version of HTTP.
+pub(crate) struct Connection {
+    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) is_http2: bool,
+}
+
+/// Connect to `destination`, at an address within `reach`.
+pub(crate) async fn connect(
+    destination: &Destination,
+    reach: Reach,
+    shared: &Shared,
+) -> Result<Connection> {
+    let addresses = resolve(destination, shared).await?;
+    let allowed = permitted(&addresses, destination, reach, shared)?;
+    let stream = TcpStream::connect(&allowed[..])
+        .await
+        .map_err(|error| connect_error(&error))?;
+    if !destination.is_https {
+        return Ok(Connection {
+            stream: Box::new(stream),
+            is_http2: false,
+        });
+    }
+    let name = match destination.ip() {
+        Some(ip) => ServerName::from(ip),
+        None => ServerName::try_from(destination.host.clone())
+            .map_err(|_| Error::HttpRequestUriInvalid)?,
+    };
+    let tls = TlsConnector::from(tls_config()?)
+        .connect(name, stream)
+        .await
+        .map_err(|error| tls_error(&error))?;
+    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(HTTP2);
+    Ok(Connection {
+        stream: Box::new(tls),
+        is_http2,
+    })
+}
+
+async fn resolve(destination: &Destination, shared: &Shared) -> Result<Vec<SocketAddr>> {
+    if let Some(ip) = destination.ip() {
+        return Ok(vec![SocketAddr::new(ip, destination.port)]);
+    }
+    let permits = &shared.lookup_permits;
+    let found = look_up(destination.host.clone(), destination.port, permits).await;
+    let addresses = found.map_err(|error| Error::DnsError {
+        rcode: Some(error.to_string()),
+        info_code: None,
+    })?;
+    if addresses.is_empty() {
+        return Err(Error::DestinationNotFound);
+    }
+    Ok(addresses)
+}
+
+/// Return the addresses within `reach`, or record the refusal when there are none.
+fn permitted(
+    addresses: &[SocketAddr],
+    destination: &Destination,
+    reach: Reach,
+    shared: &Shared,
+) -> Result<Vec<SocketAddr>> {
+    let within = addresses.iter().filter(|it| reach.includes(it.ip()));
+    let allowed: Vec<SocketAddr> = within.copied().collect();
+    match (allowed.is_empty(), addresses.first()) {
+        (true, Some(address)) => {
+            shared.deny(destination.refusal_of_address(address.ip()));
+            Err(Error::DestinationIpProhibited)
+        }
+        _ => Ok(allowed),
+    }
+}
+
+// The codes of wasi:http carry no texts, and a task whose server is down should not fill the host's log.
+
+fn connect_error(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Error::ConnectionRefused,
+        io::ErrorKind::TimedOut => Error::ConnectionTimeout,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Error::DestinationIpUnroutable
+        }
+        _ => Error::DestinationUnavailable,
+    }
+}
+
+fn tls_error(error: &io::Error) -> Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => Error::TlsCertificateError,
+        _ => Error::TlsProtocolError,
+    }
+}
+
+/// Return the TLS settings, made once: they trust the machine's certificate authorities and the public ones.
+///
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` in the environment replace the machine's.
+fn tls_config() -> Result<Arc<ClientConfig>> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
+    let mut roots = RootCertStore {
+        roots: webpki_roots::TLS_SERVER_ROOTS.into(),
+    };
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "some certificates that this machine trusts cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    let mut config =
+        ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|_| Error::ConfigurationError)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+    Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}

@@ -1,0 +1,158 @@
+//! One HTTP exchange over a new connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use hyper::{Request, Response, Uri, Version};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
+use wasmtime_wasi_http::io::TokioIo;
+use wasmtime_wasi_http::{Error, Result, WasiBody};
+
+use crate::capability::http::connect::{Connection, connect};
+use crate::capability::http::destination::Destination;
+use crate::capability::http::response::{limited, record_wait};
+use crate::capability::network::reach::Reach;
+use crate::capability::shared::Shared;
+
+/// The longest head of a response, and the most that is read ahead.
+const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
+
+/// The most that a server may send over HTTP/2 before the guest reads.
+const WINDOW_BYTES: u32 = 128 << 10;
+
+pub(crate) type Exchanged = (Response<WasiBody>, Driver);
+pub(crate) type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
+
+/// How long each part of an exchange may take.
+pub(crate) struct Waits {
+    pub(crate) connect: Duration,
+    pub(crate) first_byte: Duration,
+    pub(crate) between_bytes: Duration,
+}
+
+/// Connect to `destination`, send `request`, and return the head of the response with its limited body.
+pub(crate) async fn exchange(
+    request: Request<WasiBody>,
+    destination: Destination,
+    reach: Reach,
+    waits: Waits,
+    shared: Arc<Shared>,
+) -> Result<Exchanged> {
+    let (sender, driver) = timeout(waits.connect, async {
+        let permit = Arc::clone(&shared.request_permits).acquire_owned().await;
+        let permit = permit.map_err(|_| Error::ConnectionLimitReached)?;
+        handshake(connect(&destination, reach, &shared).await?, permit).await
+    })
+    .await
+    .map_err(|_| Error::ConnectionTimeout)??;
+    let response = timeout(waits.first_byte, sender.send(request))
+        .await
+        .map_err(|_| {
+            record_wait(&shared, waits.first_byte);
+            Error::HttpResponseTimeout
+        })?
+        .map_err(protocol_error)?;
+    let response = response.map(|incoming| {
+        let body = incoming.map_err(protocol_error).boxed_unsync();
+        limited(body, shared, waits.between_bytes)
+    });
+    Ok((response, driver))
+}
+
+/// A connection on which a request can be sent.
+enum Sender {
+    Http1(http1::SendRequest<WasiBody>),
+    Http2(http2::SendRequest<WasiBody>),
+}
+
+async fn handshake(
+    connection: Connection,
+    permit: OwnedSemaphorePermit,
+) -> Result<(Sender, Driver)> {
+    let stream = TokioIo::new(connection.stream);
+    if connection.is_http2 {
+        let shaken = http2::Builder::new(Spawn)
+            .max_header_list_size(READ_BUFFER_BYTES_MAX as u32)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .handshake(stream)
+            .await;
+        let (sender, connection) = shaken.map_err(protocol_error)?;
+        Ok((Sender::Http2(sender), drive(connection, permit)))
+    } else {
+        let shaken = http1::Builder::new()
+            .max_buf_size(READ_BUFFER_BYTES_MAX)
+            .handshake(stream)
+            .await;
+        let (sender, connection) = shaken.map_err(protocol_error)?;
+        Ok((Sender::Http1(sender), drive(connection, permit)))
+    }
+}
+
+/// Drive a connection until the guest drops the exchange, and return its permit then.
+fn drive(
+    connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
+    permit: OwnedSemaphorePermit,
+) -> Driver {
+    let connection = AbortOnDropJoinHandle::from(tokio::spawn(connection));
+    // The body reports errors of the connection.
+    Box::new(async move {
+        let _ = connection.await;
+        drop(permit);
+        Ok(())
+    })
+}
+
+impl Sender {
+    async fn send(self, mut request: Request<WasiBody>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Sender::Http1(mut sender) => {
+                // To the server itself a request names only the path; its host is in the header.
+                let path = request.uri().path_and_query().cloned();
+                *request.uri_mut() = match path {
+                    Some(path) => Uri::from(path),
+                    None => Uri::from_static("/"),
+                };
+                sender.send_request(request).await
+            }
+            Sender::Http2(mut sender) => {
+                // HTTP/2 carries the host in the address, and forbids the headers of a connection.
+                for name in [HOST, CONNECTION, TRANSFER_ENCODING] {
+                    request.headers_mut().remove(name);
+                }
+                *request.version_mut() = Version::HTTP_2;
+                sender.send_request(request).await
+            }
+        }
+    }
+}
+
+/// Runs what HTTP/2 does beside a request.
+#[derive(Clone, Copy)]
+struct Spawn;
+
+impl<F> hyper::rt::Executor<F> for Spawn
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::spawn(future);
+    }
+}
+
+/// The codes of wasi:http carry no texts.
+fn protocol_error(error: hyper::Error) -> Error {
+    if error.is_timeout() {
+        Error::HttpResponseTimeout
+    } else if error.is_incomplete_message() {
+        Error::HttpResponseIncomplete
+    } else {
+        Error::HttpProtocolError
+    }
+}

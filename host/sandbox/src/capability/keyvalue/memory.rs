@@ -1,0 +1,158 @@
+//! Buckets in memory, for calls without a database.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use wasmtime_wasi::async_trait;
+
+use crate::capability::keyvalue::buckets::{
+    BucketError, Buckets, Change, add, check_growth, entry_bytes,
+};
+
+/// A store of buckets in memory.
+#[derive(Debug, Default)]
+pub struct MemoryBuckets {
+    kept: Mutex<BTreeMap<String, MemoryBucket>>,
+}
+
+#[derive(Debug, Default)]
+struct MemoryBucket {
+    entries: BTreeMap<String, (u64, Vec<u8>)>,
+    bytes: u64,
+    last_position: u64,
+}
+
+impl MemoryBucket {
+    fn apply(&mut self, changes: &[Change]) {
+        for (key, value) in changes {
+            let old = self.entries.remove(key);
+            if let Some((_, old)) = &old {
+                self.bytes -= entry_bytes(key, old);
+            }
+            let Some(value) = value else {
+                continue;
+            };
+            let position = old.map_or_else(|| self.last_position + 1, |(position, _)| position);
+            self.last_position = self.last_position.max(position);
+            self.bytes += entry_bytes(key, value);
+            self.entries.insert(key.clone(), (position, value.clone()));
+        }
+    }
+
+    /// Return the bytes after `changes`. The last change of a key counts.
+    fn bytes_after(&self, changes: &[Change]) -> u64 {
+        let mut bytes = self.bytes;
+        let last: BTreeMap<&String, &Option<Vec<u8>>> =
+            changes.iter().map(|(key, value)| (key, value)).collect();
+        for (key, value) in last {
+            if let Some((_, old)) = self.entries.get(key) {
+                bytes -= entry_bytes(key, old);
+            }
+            bytes += value.as_ref().map_or(0, |value| entry_bytes(key, value));
+        }
+        bytes
+    }
+}
+
+impl MemoryBuckets {
+    /// Create buckets with the entries of `all`: namespace, key, value.
+    pub fn holding(all: &BTreeMap<String, BTreeMap<String, Vec<u8>>>) -> MemoryBuckets {
+        let kept = all.iter().map(|(namespace, entries)| {
+            let mut bucket = MemoryBucket::default();
+            for (key, value) in entries {
+                bucket.apply(&[(key.clone(), Some(value.clone()))]);
+            }
+            (namespace.clone(), bucket)
+        });
+        MemoryBuckets {
+            kept: Mutex::new(kept.collect()),
+        }
+    }
+
+    /// Return all entries: namespace, key, value. Empty buckets are left out.
+    pub fn all(&self) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = |bucket: &MemoryBucket| {
+            let entries = bucket.entries.iter();
+            entries
+                .map(|(key, (_, value))| (key.clone(), value.clone()))
+                .collect()
+        };
+        kept.iter()
+            .filter(|(_, bucket)| !bucket.entries.is_empty())
+            .map(|(namespace, bucket)| (namespace.clone(), values(bucket)))
+            .collect()
+    }
+
+    fn change(
+        &self,
+        namespace: &str,
+        changes: &[Change],
+        bytes_max: u64,
+    ) -> Result<u64, BucketError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = kept.entry(namespace.to_owned()).or_default();
+        let bytes = bucket.bytes_after(changes);
+        check_growth(bucket.bytes, bytes, bytes_max)?;
+        bucket.apply(changes);
+        Ok(bytes)
+    }
+
+    fn value(&self, namespace: &str, key: &str) -> Option<Vec<u8>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, value) = kept.get(namespace)?.entries.get(key)?;
+        Some(value.clone())
+    }
+}
+
+#[async_trait]
+impl Buckets for MemoryBuckets {
+    async fn get(
+        &self,
+        namespace: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Vec<u8>>>, BucketError> {
+        Ok(keys.iter().map(|key| self.value(namespace, key)).collect())
+    }
+
+    async fn keys(
+        &self,
+        namespace: &str,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<(u64, String)>, BucketError> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = kept.get(namespace).map(|bucket| &bucket.entries);
+        let mut found: Vec<(u64, String)> = entries
+            .into_iter()
+            .flatten()
+            .map(|(key, (position, _))| (*position, key.clone()))
+            .filter(|(position, _)| *position > after)
+            .collect();
+        found.sort();
+        found.truncate(most);
+        Ok(found)
+    }
+
+    async fn write(
+        &self,
+        namespace: &str,
+        changes: &[Change],
+        bytes_max: u64,
+    ) -> Result<u64, BucketError> {
+        self.change(namespace, changes, bytes_max)
+    }
+
+    async fn increment(
+        &self,
+        namespace: &str,
+        key: &str,
+        delta: u64,
+        bytes_max: u64,
+    ) -> Result<(u64, u64), BucketError> {
+        let sum = add(key, self.value(namespace, key).as_deref(), delta)?;
+        let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
+        let bytes = self.change(namespace, &[change], bytes_max)?;
+        Ok((sum, bytes))
+    }
+}

@@ -1,0 +1,141 @@
+//! `wasi:logging`: the lines of a call, up to a limit.
+
+use campanile_model::clock::{Clock, Timestamp};
+
+use crate::bindings::wasi::logging::logging::{self, Level};
+use crate::limits::Resource;
+use crate::outcome::LogLine;
+
+/// The context of lines that the host itself adds.
+pub(crate) const HOST_CONTEXT: &str = "campanile";
+
+/// What a line costs beside its text: its time and level. It also bounds a flood of empty lines.
+const LINE_OVERHEAD_BYTES: usize = 32;
+
+/// The log of one call.
+pub(crate) struct Logs {
+    /// Dates the lines.
+    clock: Clock,
+    lines: Vec<LogLine>,
+    bytes: usize,
+    bytes_max: usize,
+    dropped_lines: u64,
+    last_dropped: Option<Timestamp>,
+}
+
+impl Logs {
+    pub(crate) fn new(clock: Clock, bytes_max: usize) -> Logs {
+        Logs {
+            clock,
+            lines: Vec::new(),
+            bytes: 0,
+            bytes_max,
+            dropped_lines: 0,
+            last_dropped: None,
+        }
+    }
+
+    /// Add a line, or as much of its message as fits.
+    pub(crate) fn add(&mut self, level: &str, context: String, mut message: String) {
+        let at = self.clock.now();
+        let fixed = LINE_OVERHEAD_BYTES + context.len();
+        let room = self.bytes_max.saturating_sub(self.bytes);
+        if self.dropped_lines > 0 || room < fixed {
+            self.dropped_lines += 1;
+            self.last_dropped = Some(at);
+            return;
+        }
+        if message.len() > room - fixed {
+            message.truncate(message.floor_char_boundary(room - fixed));
+            self.dropped_lines = 1;
+            self.last_dropped = Some(at);
+        }
+        self.bytes += fixed + message.len();
+        self.lines.push(LogLine {
+            at,
+            level: level.to_owned(),
+            context,
+            message,
+        });
+    }
+
+    /// Return the bytes of the kept lines, or the limit when lines were dropped.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = match self.dropped_lines {
+            0 => self.bytes,
+            _ => self.bytes_max.max(1),
+        };
+        bytes as u64
+    }
+
+    /// Return the lines, and a last line that says how many were dropped or cut, if any were.
+    pub(crate) fn into_lines(mut self) -> Vec<LogLine> {
+        if let Some(at) = self.last_dropped {
+            self.lines.push(LogLine {
+                at,
+                level: "warn".to_owned(),
+                context: HOST_CONTEXT.to_owned(),
+                message: format!(
+                    "{} log lines were dropped or cut here; the limit is {} bytes; to keep more, {}",
+                    self.dropped_lines,
+                    self.bytes_max,
+                    Resource::Log.raise()
+                ),
+            });
+        }
+        self.lines
+    }
+}
+
+impl logging::Host for Logs {
+    fn log(&mut self, level: Level, context: String, message: String) {
+        let level = match level {
+            Level::Trace => "trace",
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+            Level::Critical => "critical",
+        };
+        self.add(level, context, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logs(bytes_max: usize) -> Logs {
+        Logs::new(Clock::simulated(Timestamp::EPOCH), bytes_max)
+    }
+
+    #[test]
+    fn a_flood_ends_in_one_line_that_counts_it() {
+        let mut logs = logs(100);
+        logs.add("info", "c".into(), "first".into());
+        logs.add("info", "c".into(), "é".repeat(100));
+        for _ in 0..10 {
+            logs.add("info", String::new(), String::new());
+        }
+        let lines = logs.into_lines();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0].message, "first");
+        // 100 - (32 + 1 + 5) - (32 + 1) = 29 bytes of room, and `é` has two.
+        assert_eq!(lines[1].message, "é".repeat(14));
+        assert_eq!(
+            lines[2].message,
+            "11 log lines were dropped or cut here; the limit is 100 bytes; to keep more, \
+             raise `limits.log` in the package's sidecar file"
+        );
+        assert_eq!(lines[2].context, "campanile");
+    }
+
+    #[test]
+    fn empty_lines_are_not_free() {
+        let mut logs = logs(1000);
+        for _ in 0..100_000 {
+            logs.add("trace", String::new(), String::new());
+        }
+        assert_eq!(logs.into_lines().len(), 1000 / 32 + 1);
+    }
+}

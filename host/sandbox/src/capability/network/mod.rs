@@ -1,0 +1,5 @@
+//! Names, addresses and how far a grant reaches, for HTTP and sockets alike.
+
+pub(crate) mod address;
+pub(crate) mod lookup;
+pub(crate) mod reach;

@@ -1,0 +1,68 @@
+//! Random bytes: limited, and repeatable where the time is frozen.
+
+use campanile_model::ids::sha256;
+use wasmtime::StoreContextMut;
+use wasmtime::component::Linker;
+use wasmtime_wasi::p2::bindings::random::{insecure, random};
+use wasmtime_wasi::{Deterministic, WasiCtxBuilder, WasiView};
+
+use crate::capability::shared::Shared;
+use crate::limits::Resource;
+use crate::world::Time;
+
+/// The names in wasmtime-wasi; a test notices when they change.
+const RANDOM: &str = "wasi:random/random@0.2.12";
+const INSECURE: &str = "wasi:random/insecure@0.2.12";
+
+/// Mixed into the seed of repeatable random bytes: the seed of a hash map needs some variety.
+const SEED: &[u8] = b"the bells of one tower";
+
+/// Make random bytes repeatable where the time is frozen, and leave their limit to [`limit_random`].
+pub(crate) fn set_random(wasi: &mut WasiCtxBuilder, time: Time) {
+    wasi.max_random_size(u64::MAX);
+    if let Time::Frozen(now) = time {
+        // Hashed, because a guest takes the first bytes.
+        let seed = sha256(&[SEED, &now.micros().to_le_bytes()].concat()).into_bytes();
+        let same = || Deterministic::new(seed.clone());
+        wasi.secure_random(same())
+            .insecure_random(same())
+            .insecure_random_seed(u128::from(now.micros().unsigned_abs()));
+    }
+}
+
+/// Put the limit before the functions that give random bytes.
+pub(crate) fn limit_random<T: WasiView>(
+    linker: &mut Linker<T>,
+    of: fn(&mut T) -> &Shared,
+) -> wasmtime::Result<()> {
+    linker.instance(RANDOM)?.func_wrap(
+        "get-random-bytes",
+        move |mut store: StoreContextMut<'_, T>, (bytes,): (u64,)| {
+            spend(of(store.data_mut()), bytes)?;
+            let source = store.data_mut().ctx().ctx.random();
+            Ok((random::Host::get_random_bytes(source, bytes)?,))
+        },
+    )?;
+    linker.instance(INSECURE)?.func_wrap(
+        "get-insecure-random-bytes",
+        move |mut store: StoreContextMut<'_, T>, (bytes,): (u64,)| {
+            spend(of(store.data_mut()), bytes)?;
+            let source = store.data_mut().ctx().ctx.random();
+            Ok((insecure::Host::get_insecure_random_bytes(source, bytes)?,))
+        },
+    )
+}
+
+fn spend(shared: &Shared, bytes: u64) -> wasmtime::Result<()> {
+    let budget = &shared.budgets.random;
+    if budget.spend(bytes) {
+        return Ok(());
+    }
+    let message = format!(
+        "the task asked for more than {} random bytes; {}",
+        budget.limit,
+        Resource::Random.raise()
+    );
+    shared.exceed(message.clone());
+    Err(wasmtime::Error::msg(message))
+}

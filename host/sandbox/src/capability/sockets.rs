@@ -1,0 +1,341 @@
+//! `wasi:sockets`: connections to granted hosts. A task never listens.
+//!
+//! The host looks up names, so that it knows the addresses that a granted name leads to. A connection is refused when
+//! its address is not granted and no granted name led to it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::vec;
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource, ResourceType};
+use wasmtime_wasi::p2::bindings::sockets::network::{
+    ErrorCode, IpAddress, IpAddressFamily, Network,
+};
+use wasmtime_wasi::p2::bindings::sockets::tcp::HostTcpSocket;
+use wasmtime_wasi::p2::bindings::sockets::tcp_create_socket::Host as _;
+use wasmtime_wasi::p2::bindings::sockets::udp::HostUdpSocket;
+use wasmtime_wasi::p2::bindings::sockets::udp_create_socket::Host as _;
+use wasmtime_wasi::p2::{Pollable, SocketResult, TcpSocket, UdpSocket, subscribe};
+use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsView as _};
+use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
+
+use crate::capability::files::open_files::OpenFile;
+use crate::capability::network::lookup::look_up;
+use crate::capability::network::reach::{host_reach, plain_host, shown_host};
+use crate::capability::shared::{Shared, grant_line, to_allow};
+use crate::grants::{Protocol, SocketGrant};
+use crate::world::Network as Route;
+
+// The names in wasmtime-wasi; a test notices when they change.
+const NAMES: &str = "wasi:sockets/ip-name-lookup@0.2.12";
+const TCP: &str = "wasi:sockets/tcp@0.2.12";
+const UDP: &str = "wasi:sockets/udp@0.2.12";
+const CREATE_TCP: &str = "wasi:sockets/tcp-create-socket@0.2.12";
+const CREATE_UDP: &str = "wasi:sockets/udp-create-socket@0.2.12";
+
+/// The addresses of names that a call remembers. A name may lead to others each time.
+const RESOLVED_MAX: usize = 1000;
+
+/// The longest name that is looked up.
+const NAME_BYTES_MAX: usize = 253;
+
+const NO_SOCKETS: &str = "a script answers in place of the network, and it has no sockets";
+
+/// The sockets of one call.
+pub(crate) struct Sockets {
+    gate: SocketGate,
+    /// The guest's sockets, by their handles.
+    open: HashMap<u32, OpenFile>,
+}
+
+/// The check of names and addresses. Clones share the addresses of names.
+#[derive(Clone)]
+struct SocketGate {
+    shared: Arc<Shared>,
+    resolved: Arc<Mutex<VecDeque<(IpAddr, String)>>>,
+}
+
+impl Sockets {
+    pub(crate) fn new(shared: Arc<Shared>) -> Sockets {
+        let resolved = Arc::default();
+        Sockets {
+            gate: SocketGate { shared, resolved },
+            open: HashMap::new(),
+        }
+    }
+
+    /// Let wasmtime-wasi ask for each address.
+    pub(crate) fn set_check(&self, wasi: &mut WasiCtxBuilder) {
+        let gate = self.gate.clone();
+        wasi.allow_tcp(true)
+            .allow_udp(true)
+            .socket_addr_check(move |address, used| {
+                Box::pin(std::future::ready(gate.permits(address, used)))
+            });
+    }
+
+    fn may_create(&self, protocol: Protocol) -> Result<(), ErrorCode> {
+        if !self.gate.may_create(protocol) {
+            return Err(ErrorCode::AccessDenied);
+        }
+        match OpenFile::may_open(&self.gate.shared) {
+            true => Ok(()),
+            false => Err(ErrorCode::NewSocketLimit),
+        }
+    }
+
+    /// Count a new socket.
+    fn track<T: 'static>(
+        &mut self,
+        created: SocketResult<Resource<T>>,
+    ) -> wasmtime::Result<Result<Resource<T>, ErrorCode>> {
+        match created {
+            Ok(socket) => {
+                let file = OpenFile::open(&self.gate.shared);
+                self.open.insert(socket.rep(), file);
+                Ok(Ok(socket))
+            }
+            Err(error) => Ok(Err(error.downcast()?)),
+        }
+    }
+}
+
+impl SocketGate {
+    /// Whether any socket of this kind may be created.
+    fn may_create(&self, protocol: Protocol) -> bool {
+        if !self.is_real() {
+            return false;
+        }
+        let is_granted = self.grants_of(protocol).next().is_some();
+        if !is_granted {
+            self.shared.deny(format!(
+                "a {protocol} socket is not granted; to allow it, name the host and port to which it connects in `[[grants.sockets]]` of the package's sidecar file"
+            ));
+        }
+        is_granted
+    }
+
+    /// Whether there is a network. If not, the refusal is recorded: a script has no sockets.
+    fn is_real(&self) -> bool {
+        let is_real = matches!(self.shared.network, Route::Real);
+        if !is_real {
+            self.shared.deny(NO_SOCKETS.to_owned());
+        }
+        is_real
+    }
+
+    fn grants_of(&self, protocol: Protocol) -> impl Iterator<Item = &SocketGrant> {
+        let grants = self.shared.grants.sockets.iter();
+        grants.filter(move |grant| grant.protocol == protocol)
+    }
+
+    /// Return the addresses of `name`, if it is granted.
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(ErrorCode::InvalidArgument);
+        }
+        let host = plain_host(name);
+        if let Ok(ip) = host.parse() {
+            return Ok(vec![ip]);
+        }
+        if !self.is_real() {
+            return Err(ErrorCode::AccessDenied);
+        }
+        let mut grants = self.shared.grants.sockets.iter();
+        if !grants.any(|grant| host_reach(&grant.host, &host, None).is_some()) {
+            let what = format!("looking up {host}");
+            self.shared.deny(refusal(&what, Protocol::Tcp, &host, None));
+            return Err(ErrorCode::AccessDenied);
+        }
+        let permits = &self.shared.lookup_permits;
+        let found = look_up(host.clone(), 0, permits).await;
+        let found = found.map_err(|_| ErrorCode::NameUnresolvable)?;
+        let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for ip in found.iter().map(|address| address.ip().to_canonical()) {
+            if addresses.contains(&ip) {
+                continue;
+            }
+            addresses.push(ip);
+            resolved.push_back((ip, host.clone()));
+            if resolved.len() > RESOLVED_MAX {
+                resolved.pop_front();
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// Whether `address` may be used for `used`. If not, the refusal is recorded.
+    fn permits(&self, address: SocketAddr, used: SocketAddrUse) -> bool {
+        match used {
+            SocketAddrUse::TcpConnect => self.reaches(Protocol::Tcp, address, true),
+            SocketAddrUse::UdpSend => self.reaches(Protocol::Udp, address, true),
+            // A datagram that the task did not ask for is dropped silently.
+            SocketAddrUse::UdpReceive => self.reaches(Protocol::Udp, address, false),
+            // The system binds a free port before it connects.
+            SocketAddrUse::TcpBind | SocketAddrUse::UdpBind
+                if address.ip().is_unspecified() && address.port() == 0 =>
+            {
+                true
+            }
+            _ => {
+                self.shared.deny(
+                    "binding an address and listening cannot be granted: a task may only connect"
+                        .to_owned(),
+                );
+                false
+            }
+        }
+    }
+
+    fn reaches(&self, protocol: Protocol, address: SocketAddr, is_recorded: bool) -> bool {
+        let ip = address.ip().to_canonical();
+        let resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = resolved.iter().filter(|(resolved, _)| *resolved == ip);
+        let names: Vec<&str> = names.map(|(_, name)| name.as_str()).collect();
+        let reaches = |grant: &SocketGrant| {
+            let by_name = names.iter().map(|name| host_reach(&grant.host, name, None));
+            let by_address = host_reach(&grant.host, &ip.to_string(), Some(ip));
+            let mut reaches = by_name.chain([by_address]).flatten();
+            reaches.any(|reach| reach.includes(ip))
+        };
+        let port = address.port();
+        let is_real = matches!(self.shared.network, Route::Real);
+        let mut grants = self.grants_of(protocol);
+        if is_real && grants.any(|grant| grant.port == port && reaches(grant)) {
+            return true;
+        }
+        if is_recorded {
+            let (host, what) = match names.first() {
+                None => (ip.to_string(), format!("{protocol} to {address}")),
+                Some(name) => (
+                    (*name).to_owned(),
+                    format!("{protocol} to {name} port {port} at {ip}"),
+                ),
+            };
+            self.shared
+                .deny(refusal(&what, protocol, &host, Some(port)));
+        }
+        false
+    }
+}
+
+/// Return the sentence that refuses `what`, with the grant that would allow it.
+fn refusal(what: &str, protocol: Protocol, host: &str, port: Option<u16>) -> String {
+    let mut grant = vec![
+        ("host", shown_host(host).into()),
+        ("port", port.unwrap_or(0).into()),
+    ];
+    if protocol != Protocol::Tcp {
+        grant.push(("protocol", protocol.as_str().into()));
+    }
+    match port {
+        Some(_) => format!("{what} is not granted; {}", to_allow("sockets", grant)),
+        None => format!(
+            "{what} is not granted; to allow it, add `{}`, with its port in place of 0, at the top of the package's sidecar file",
+            grant_line("sockets", grant)
+        ),
+    }
+}
+
+/// The addresses of a name that the guest has not read yet.
+struct Answers(vec::IntoIter<IpAddr>);
+
+#[async_trait]
+impl Pollable for Answers {
+    async fn ready(&mut self) {}
+}
+
+/// Put the checks and the counting before the functions that create sockets and look up names. `of` finds the state of
+/// this capability.
+pub(crate) fn guard_sockets<T: WasiView>(
+    linker: &mut Linker<T>,
+    of: fn(&mut T) -> &mut Sockets,
+) -> wasmtime::Result<()> {
+    guard_names(linker, of)?;
+    linker.instance(CREATE_TCP)?.func_wrap(
+        "create-tcp-socket",
+        move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
+            let state = store.data_mut();
+            if let Err(code) = of(state).may_create(Protocol::Tcp) {
+                return Ok((Err(code),));
+            }
+            let created = state.sockets().create_tcp_socket(family);
+            Ok((of(state).track(created)?,))
+        },
+    )?;
+    linker.instance(CREATE_UDP)?.func_wrap_async(
+        "create-udp-socket",
+        move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
+            Box::new(async move {
+                let state = store.data_mut();
+                if let Err(code) = of(state).may_create(Protocol::Udp) {
+                    return Ok((Err(code),));
+                }
+                let created = state.sockets().create_udp_socket(family).await;
+                Ok((of(state).track(created)?,))
+            })
+        },
+    )?;
+    let mut tcp = linker.instance(TCP)?;
+    let resource = ResourceType::host::<TcpSocket>();
+    tcp.resource("tcp-socket", resource, move |mut store, handle| {
+        let state = store.data_mut();
+        HostTcpSocket::drop(&mut state.sockets(), Resource::new_own(handle))?;
+        of(state).open.remove(&handle);
+        Ok(())
+    })?;
+    let mut udp = linker.instance(UDP)?;
+    let resource = ResourceType::host::<UdpSocket>();
+    udp.resource("udp-socket", resource, move |mut store, handle| {
+        let state = store.data_mut();
+        HostUdpSocket::drop(&mut state.sockets(), Resource::new_own(handle))?;
+        of(state).open.remove(&handle);
+        Ok(())
+    })
+}
+
+fn guard_names<T: WasiView>(
+    linker: &mut Linker<T>,
+    of: fn(&mut T) -> &mut Sockets,
+) -> wasmtime::Result<()> {
+    let mut names = linker.instance(NAMES)?;
+    names.resource(
+        "resolve-address-stream",
+        ResourceType::host::<Answers>(),
+        |mut store, handle| {
+            let answers = Resource::<Answers>::new_own(handle);
+            store.data_mut().ctx().table.delete(answers)?;
+            Ok(())
+        },
+    )?;
+    names.func_wrap_async(
+        "resolve-addresses",
+        move |mut store: StoreContextMut<'_, T>, (_, name): (Resource<Network>, String)| {
+            Box::new(async move {
+                let gate = of(store.data_mut()).gate.clone();
+                let answers = match gate.look_up(&name).await {
+                    Ok(addresses) => Answers(addresses.into_iter()),
+                    Err(code) => return Ok((Err(code),)),
+                };
+                Ok((Ok(store.data_mut().ctx().table.push(answers)?),))
+            })
+        },
+    )?;
+    names.func_wrap(
+        "[method]resolve-address-stream.resolve-next-address",
+        |mut store: StoreContextMut<'_, T>, (answers,): (Resource<Answers>,)| {
+            let answers = store.data_mut().ctx().table.get_mut(&answers)?;
+            let next = answers.0.next().map(IpAddress::from);
+            Ok((Ok::<_, ErrorCode>(next),))
+        },
+    )?;
+    names.func_wrap(
+        "[method]resolve-address-stream.subscribe",
+        |mut store: StoreContextMut<'_, T>, (answers,): (Resource<Answers>,)| {
+            Ok((subscribe(store.data_mut().ctx().table, answers)?,))
+        },
+    )
+}

@@ -1,0 +1,216 @@
+//! A guest's stdout and stderr: the head is kept and the rest is counted.
+//!
+//! The stream never closes, because a guest whose stdout closes panics in its next `println!`. The stdout of a program
+//! is also its output, which may be longer than the text that is kept.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use hyper::body::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+use crate::limits::{Limits, Resource};
+
+/// Begins the line that marks where a stream was cut.
+pub(crate) const STREAM_CUT: &str = "\n[campanile: ";
+
+/// The most that a guest may write at once.
+const WRITE_BYTES_MAX: usize = 64 << 10;
+
+/// The line break that a program prints after its output.
+const LINE_END_BYTES_MAX: usize = 2;
+
+/// One captured stream; clones share what is captured.
+#[derive(Clone)]
+pub(crate) struct Capture(Arc<Mutex<Kept>>);
+
+struct Kept {
+    head: Vec<u8>,
+    head_bytes_max: usize,
+    text_bytes_max: usize,
+    dropped_bytes: u64,
+}
+
+impl Capture {
+    pub(crate) fn new(bytes_max: usize) -> Capture {
+        Capture::keeping(bytes_max, bytes_max)
+    }
+
+    /// Capture the stdout of a program: it keeps a whole output, and no more than the limit of `stdio` as text.
+    pub(crate) fn of_program(limits: &Limits) -> Capture {
+        let output = limits.output_bytes_max.saturating_add(LINE_END_BYTES_MAX);
+        Capture::keeping(limits.stdio_bytes_max.max(output), limits.stdio_bytes_max)
+    }
+
+    fn keeping(head_bytes_max: usize, text_bytes_max: usize) -> Capture {
+        Capture(Arc::new(Mutex::new(Kept {
+            head: Vec::new(),
+            head_bytes_max,
+            text_bytes_max,
+            dropped_bytes: 0,
+        })))
+    }
+
+    /// Return the captured text. Bytes that are not UTF-8 become replacement characters. A last line says how much was
+    /// dropped, if any was.
+    pub(crate) fn text(&self) -> String {
+        let kept = self.lock();
+        let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
+        let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
+        let cut_short = beyond > 0;
+        let whole = match std::str::from_utf8(head) {
+            // The limit fell inside a character, which is not the guest's mistake.
+            Err(error) if cut_short && error.error_len().is_none() => error.valid_up_to(),
+            _ => head.len(),
+        };
+        let mut text = String::from_utf8_lossy(&head[..whole]).into_owned();
+        if cut_short {
+            let dropped = beyond + (head.len() - whole) as u64;
+            text.push_str(&format!(
+                "{STREAM_CUT}{dropped} more bytes were dropped; the limit is {} bytes; to keep more, {}]\n",
+                kept.text_bytes_max,
+                Resource::Stdio.raise()
+            ));
+        }
+        text
+    }
+
+    /// Return how many bytes were written, kept or dropped.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let kept = self.lock();
+        kept.head.len() as u64 + kept.dropped_bytes
+    }
+
+    /// Return the captured bytes, and how many more were dropped.
+    pub(crate) fn bytes(&self) -> (Vec<u8>, u64) {
+        let kept = self.lock();
+        (kept.head.clone(), kept.dropped_bytes)
+    }
+
+    /// Forget the captured bytes, because they have become the output.
+    pub(crate) fn clear(&self) {
+        self.lock().head.clear();
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        let mut kept = self.lock();
+        let room = kept.head_bytes_max.saturating_sub(kept.head.len());
+        let (head, rest) = bytes.split_at(room.min(bytes.len()));
+        kept.head.extend_from_slice(head);
+        kept.dropped_bytes += rest.len() as u64;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IsTerminal for Capture {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Capture {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait]
+impl Pollable for Capture {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for Capture {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        Capture::write(self, &bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(WRITE_BYTES_MAX)
+    }
+}
+
+impl AsyncWrite for Capture {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Capture::write(&self, bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_kept_as_it_is() {
+        let capture = Capture::new(8);
+        capture.write(b"ab\x1b[");
+        capture.write(b"\xffxyz");
+        assert_eq!(capture.text(), "ab\u{1b}[\u{fffd}xyz");
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_counted_and_marked() {
+        let capture = Capture::new(4);
+        for _ in 0..1000 {
+            capture.write(b"abc");
+        }
+        assert_eq!(
+            capture.text(),
+            "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes; to keep more, \
+             raise `limits.stdio` in the package's sidecar file]\n"
+        );
+    }
+
+    #[test]
+    fn an_output_may_be_longer_than_its_text() {
+        let capture = Capture::of_program(&Limits {
+            stdio_bytes_max: 4,
+            output_bytes_max: 4,
+            ..Limits::default()
+        });
+        capture.write(b"abcdefgh");
+        assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
+        assert!(capture.text().starts_with(
+            "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes; to keep more, "
+        ));
+        capture.clear();
+        assert_eq!(capture.bytes().0, b"");
+    }
+
+    #[test]
+    fn a_character_cut_by_the_limit_is_not_mangled() {
+        let capture = Capture::new(4);
+        capture.write("abc€".as_bytes());
+        assert!(capture.text().starts_with("abc\n[campanile: 3 more bytes"));
+    }
+}

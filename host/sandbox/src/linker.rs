@@ -1,0 +1,98 @@
+//! Everything that a guest may import: all of WASI 0.2 with wasi:http, and the host's own interfaces.
+//!
+//! Every function is always defined, and refuses inside: the runtimes of many languages import sockets or HTTP without
+//! using them.
+
+use wasmtime::Engine;
+use wasmtime::component::{HasSelf, Linker};
+
+use crate::bindings::campanile::task::{run_info, types};
+use crate::bindings::wasi::config::store as config;
+use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
+use crate::bindings::wasi::logging::logging;
+use crate::capability::config::HasConfig;
+use crate::capability::files::host::guard_files;
+use crate::capability::http::request_texts::limit_request_texts;
+use crate::capability::keyvalue::host::HasKeyValue;
+use crate::capability::logs::Logs;
+use crate::capability::random::limit_random;
+use crate::capability::run_info::HasRunInfo;
+use crate::capability::sockets::guard_sockets;
+use crate::state::HostState;
+
+/// Define everything that a guest may import on `engine`.
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    types::add_to_linker::<_, HasRunInfo>(&mut linker, HostState::run_info)?;
+    run_info::add_to_linker::<_, HasRunInfo>(&mut linker, HostState::run_info)?;
+    logging::add_to_linker::<_, HasSelf<Logs>>(&mut linker, |state| &mut state.logs)?;
+    config::add_to_linker::<_, HasConfig>(&mut linker, HostState::config)?;
+    keyvalue::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
+    atomics::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
+    batch::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
+    // These replace functions of WASI by stricter ones.
+    linker.allow_shadowing(true);
+    guard_files(&mut linker, HostState::files)?;
+    limit_random(&mut linker, |state| &state.shared)?;
+    limit_request_texts(&mut linker)?;
+    guard_sockets(&mut linker, |state| &mut state.sockets)?;
+    Ok(linker)
+}
+
+/// Whether [`linker`] defines an interface of this name, by its package and version.
+pub(crate) fn is_provided(interface: &str) -> bool {
+    const WASI_0_2: [&str; 7] = [
+        "wasi:cli/",
+        "wasi:clocks/",
+        "wasi:filesystem/",
+        "wasi:http/",
+        "wasi:io/",
+        "wasi:random/",
+        "wasi:sockets/",
+    ];
+    let wasi = WASI_0_2
+        .iter()
+        .any(|package| interface.starts_with(package));
+    let http_server = interface.starts_with("wasi:http/incoming-handler");
+    (wasi && interface.contains("@0.2.") && !http_server)
+        || interface.starts_with("campanile:task/run-info@0.1.")
+        || interface == "wasi:logging/logging@0.1.0-draft"
+        || interface == "wasi:config/store@0.2.0-rc.1"
+        || matches!(
+            interface,
+            "wasi:keyvalue/store@0.2.0-draft"
+                | "wasi:keyvalue/atomics@0.2.0-draft"
+                | "wasi:keyvalue/batch@0.2.0-draft"
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_provided_goes_by_package_and_version() {
+        for provided in [
+            "wasi:http/outgoing-handler@0.2.3",
+            "wasi:cli/stdout@0.2.0",
+            "campanile:task/run-info@0.1.7",
+            "wasi:logging/logging@0.1.0-draft",
+            "wasi:keyvalue/batch@0.2.0-draft",
+        ] {
+            assert!(is_provided(provided), "{provided}");
+        }
+        for foreign in [
+            "wasi:http/types@0.3.0",
+            "wasi:http/incoming-handler@0.2.3",
+            "wasi:keyvalue/watcher@0.2.0-draft",
+            "wasi:keyvalue/store@0.2.0-draft2",
+            "wasi:logging/logging@0.2.0",
+            "campanile:task/run-info@0.2.0",
+            "env",
+        ] {
+            assert!(!is_provided(foreign), "{foreign}");
+        }
+    }
+}

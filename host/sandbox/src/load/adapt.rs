@@ -1,0 +1,129 @@
+//! Turning a core module into a component.
+//!
+//! A module for WASI preview 1 is joined with wasmtime's adapter, which provides preview 1 on top of WASI 0.2. There is
+//! therefore one kind of instance, under one set of limits. The result is not kept: making it takes a fiftieth of the
+//! time of compiling.
+
+use std::borrow::Cow;
+
+use wasi_preview1_component_adapter_provider::{
+    WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as PREVIEW_1,
+    WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER as COMMAND_ADAPTER,
+    WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER as REACTOR_ADAPTER,
+};
+use wasm_encoder::reencode::{Reencode as _, RoundtripReencoder};
+use wasm_encoder::{ImportSection, Module, RawSection};
+use wasmparser::{Parser, Payload};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+use crate::load::outline::Outline;
+use crate::load::refusal::{Refusal, one_line, refuse};
+
+/// The adapter's `proc_exit` keeps only success or failure. The module's import is redirected to keep the code.
+const PROC_EXIT: &str = "wasi_snapshot_preview1 proc_exit";
+const EXIT_INTERFACE: &str = "wasi:cli/exit@0.2.12";
+const EXIT_FUNCTION: &str = "exit-with-code";
+
+/// The interface that the module imports instead.
+const EXIT_WIT: &str = "package wasi:cli@0.2.12;
+    interface exit { exit-with-code: func(status-code: u8); }
+    world leaves { import exit; }";
+
+/// Return the component to run for `module`, which has the outline `outline`.
+pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, Refusal> {
+    let imports_preview_1 = outline.imports.iter().any(|name| {
+        name.split_once(' ')
+            .is_some_and(|(module, _)| module == PREVIEW_1)
+    });
+    let is_command = outline.exports.iter().any(|name| name == "_start");
+    let adapter = match (is_command, imports_preview_1) {
+        (true, _) => Some(COMMAND_ADAPTER),
+        (false, true) => Some(REACTOR_ADAPTER),
+        (false, false) => None,
+    };
+    if let Some(adapter) = adapter {
+        check_functions(outline, adapter)?;
+    }
+    encode(module, outline, adapter).or_else(|error| {
+        let reason = format!("{error:#}");
+        let reason = one_line(&reason);
+        refuse(match outline.carries_wit {
+            true => format!(
+                "this core module does not do what its WIT metadata says ({reason}); \
+                 build it again with matching versions of wit-bindgen and campanile-sdk"
+            ),
+            false => format!(
+                "this program for WASI preview 1 cannot be run as a component ({reason}); \
+                 build it again with a current toolchain, preferably for wasm32-wasip2"
+            ),
+        })
+    })
+}
+
+/// Refuse a module that imports additions of another runtime to preview 1.
+fn check_functions(outline: &Outline, adapter: &[u8]) -> Result<(), Refusal> {
+    let known = Outline::of(adapter)?.exports;
+    let wanted = outline.imports.iter().filter_map(|name| {
+        let (module, function) = name.split_once(' ')?;
+        (module == PREVIEW_1).then_some(function)
+    });
+    for function in wanted {
+        if !known.iter().any(|known| known == function) {
+            return refuse(format!(
+                "this module imports `{PREVIEW_1}.{function}`, which is not a function of WASI preview 1 but an addition of another runtime; \
+                 build it without that, for plain wasm32-wasip1 or wasm32-wasip2"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
+    let exits = outline.imports.iter().any(|name| name == PROC_EXIT);
+    let module = match exits {
+        true => Cow::Owned(with_exit_code(module)?),
+        false => Cow::Borrowed(module),
+    };
+    // `compile_cost::check` validates the result.
+    let mut encoder = ComponentEncoder::default().module(&module)?;
+    if let Some(adapter) = adapter {
+        encoder = encoder.adapter(PREVIEW_1, adapter)?;
+    }
+    encoder.encode()
+}
+
+/// Return the module with an exit that takes a code in place of `proc_exit`.
+fn with_exit_code(module: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut redirected = Module::new();
+    for payload in Parser::new(0).parse_all(module) {
+        match payload? {
+            Payload::ImportSection(section) => {
+                let mut imports = ImportSection::new();
+                for import in section.into_imports() {
+                    let import = import?;
+                    let ty = RoundtripReencoder.entity_type(import.ty)?;
+                    match (import.module, import.name) {
+                        (PREVIEW_1, "proc_exit") => {
+                            imports.import(EXIT_INTERFACE, EXIT_FUNCTION, ty)
+                        }
+                        (module, name) => imports.import(module, name, ty),
+                    };
+                }
+                redirected.section(&imports);
+            }
+            payload => {
+                if let Some((id, range)) = payload.as_section() {
+                    let data = &module[range];
+                    redirected.section(&RawSection { id, data });
+                }
+            }
+        }
+    }
+    let mut redirected = redirected.finish();
+    let mut resolve = Resolve::default();
+    let package = resolve.push_source("exit.wit", EXIT_WIT)?;
+    let world = resolve.select_world(&[package], Some("leaves"))?;
+    embed_component_metadata(&mut redirected, &resolve, world, StringEncoding::UTF8)?;
+    Ok(redirected)
+}

@@ -1,0 +1,158 @@
+//! Loading a file: checking, compiling and linking it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use campanile_model::ids::ArtifactDigest;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, InstancePre};
+use wasmtime_wasi::p2::bindings::exports::wasi::cli::run as command;
+
+use crate::bindings::campanile::task::types::{Completion, Failure};
+use crate::bindings::exports::campanile::task::{describe, task};
+use crate::engine::{Engines, LinkedEngine};
+use crate::linker::is_provided;
+use crate::load::compile_cost;
+use crate::load::outline::Labels;
+use crate::load::recognise::{Form, recognise};
+use crate::load::refusal::{Refusal, listed, one_line, refuse};
+use crate::state::HostState;
+
+/// A compiled package, ready to be called any number of times.
+pub struct Artifact {
+    /// The digest of the file, before any adaption.
+    pub digest: ArtifactDigest,
+    pub form: Form,
+    pub(crate) labels: Labels,
+    pub(crate) linked: Linked,
+}
+
+/// The linked code of an artifact, and its functions.
+pub(crate) struct Linked {
+    pub(crate) instance: InstancePre<HostState>,
+    pub(crate) entry: Entry,
+    pub(crate) describe: Option<describe::GuestIndices>,
+}
+
+/// The exported function that a call invokes.
+pub(crate) enum Entry {
+    Task(task::GuestIndices),
+    Command(command::GuestIndices),
+}
+
+/// Check, compile and link `bytes`.
+pub(crate) fn load(engines: &Engines, bytes: &[u8]) -> Result<Artifact, Refusal> {
+    let loaded = catch_unwind(AssertUnwindSafe(|| {
+        let recognised = recognise(bytes)?;
+        compile_cost::check(&recognised.component)?;
+        let (component, engine) = compile(engines, &recognised.component)?;
+        Ok(Artifact {
+            digest: ArtifactDigest::of(bytes),
+            form: recognised.form,
+            labels: recognised.labels,
+            linked: link(engine, &component, recognised.form)?,
+        })
+    }));
+    // The libraries that read files may panic on a hostile file.
+    loaded.unwrap_or_else(|_| {
+        refuse("the file is damaged in a way that stopped its reader; build it or copy it again")
+    })
+}
+
+/// Compile for the pool, or on demand when the component does not fit the pool's slots.
+fn compile<'e>(
+    engines: &'e Engines,
+    bytes: &[u8],
+) -> Result<(Component, &'e LinkedEngine), Refusal> {
+    if let Some(pooled) = engines.pooled()
+        && let Ok(component) = Component::from_binary(&pooled.engine, bytes)
+    {
+        return Ok((component, pooled));
+    }
+    // A component that is not valid fails here again, with the reason.
+    let engine = engines.on_demand().map_err(|error| Refusal {
+        message: error.to_string(),
+    })?;
+    let component = Component::from_binary(&engine.engine, bytes)
+        .map_err(|error| compile_cost::invalid(&format!("{error:#}")))?;
+    Ok((component, engine))
+}
+
+fn link(engine: &LinkedEngine, component: &Component, form: Form) -> Result<Linked, Refusal> {
+    let missing = missing_imports(engine, component);
+    if !missing.is_empty() {
+        return refuse(format!(
+            "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \
+             wasi:logging, wasi:config/store, wasi:keyvalue and campanile:task/run-info",
+            listed(&missing)
+        ));
+    }
+    let refuse = |error: wasmtime::Error| Refusal {
+        message: format!(
+            "the component does not fit this version of Campanile: {}; build it with a matching campanile-sdk",
+            one_line(&format!("{error:#}"))
+        ),
+    };
+    let instance = engine.linker.instantiate_pre(component).map_err(refuse)?;
+    let entry = match form.is_command() {
+        true => command::GuestIndices::new(&instance).map(Entry::Command),
+        false => task::GuestIndices::new(&instance).map(Entry::Task),
+    };
+    let entry = entry.map_err(refuse)?;
+    let describe = describe::GuestIndices::new(&instance).ok();
+    check_types(engine, component).map_err(refuse)?;
+    // Done now, so that the first call is as fast as the next and the load reports an error.
+    component.initialize_copy_on_write_image().map_err(refuse)?;
+    Ok(Linked {
+        instance,
+        entry,
+        describe,
+    })
+}
+
+/// Return the imported interfaces that the host does not define. An interface of types only needs no definition.
+fn missing_imports(engine: &LinkedEngine, component: &Component) -> Vec<String> {
+    let engine = &engine.engine;
+    component
+        .component_type()
+        .imports(engine)
+        .filter(|(name, import)| match &import.ty {
+            ComponentItem::ComponentInstance(instance) => {
+                let only_types = instance
+                    .exports(engine)
+                    .all(|(_, export)| matches!(export.ty, ComponentItem::Type(_)));
+                !only_types && !is_provided(name)
+            }
+            _ => true,
+        })
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+/// Check that the exported functions have the types of the contract, so that no call fails for it.
+fn check_types(engine: &LinkedEngine, component: &Component) -> wasmtime::Result<()> {
+    let component = component.component_type();
+    let types = component.instance_type();
+    for (name, export) in component.exports(&engine.engine) {
+        let ComponentItem::ComponentInstance(interface) = &export.ty else {
+            continue;
+        };
+        let function = |name| match interface.get_export(&engine.engine, name)?.ty {
+            ComponentItem::ComponentFunc(function) => Some(function),
+            _ => None,
+        };
+        let checked = if name.starts_with("campanile:task/task@") {
+            function("run")
+                .map(|run| run.typecheck::<(&str, &str), (Result<Completion, Failure>,)>(&types))
+        } else if name.starts_with("campanile:task/describe@") {
+            function("describe").map(|describe| describe.typecheck::<(), (String,)>(&types))
+        } else if name.starts_with("wasi:cli/run@0.2.") {
+            function("run").map(|run| run.typecheck::<(), (Result<(), ()>,)>(&types))
+        } else {
+            None
+        };
+        if let Some(Err(error)) = checked {
+            return Err(error.context(format!("`{name}` has another type than the contract")));
+        }
+    }
+    Ok(())
+}

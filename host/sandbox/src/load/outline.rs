@@ -1,0 +1,191 @@
+//! The imports, exports and labels of a module or component, read from its sections. Nothing is compiled or run.
+
+use wasmparser::{
+    BinaryReaderError, ComponentName, CustomSectionReader, Encoding, KnownCustom, MemoryType, Name,
+    Parser, Payload, TypeRef,
+};
+
+use crate::load::refusal::{Refusal, cut_short, one_line};
+
+/// The longest label. A longer one is ignored.
+const LABEL_BYTES_MAX: usize = 256;
+
+/// The name of the section with the version of a program. It is a convention, and no standard.
+const VERSION_SECTION: &str = "version";
+
+/// What the standard custom sections of a file say about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Labels {
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) language: Option<String>,
+}
+
+/// The imports, exports and properties of a module or component.
+pub(crate) struct Outline {
+    pub(crate) encoding: Encoding,
+    /// Of a core module, `module name`; of a component, the interface.
+    pub(crate) imports: Vec<String>,
+    pub(crate) exports: Vec<String>,
+    pub(crate) carries_wit: bool,
+    /// Whether it has a shared memory, at any depth.
+    pub(crate) shares_memory: bool,
+    /// Whether it has a memory with addresses of 64 bits, at any depth.
+    pub(crate) is_64_bit: bool,
+    pub(crate) labels: Labels,
+}
+
+impl Outline {
+    /// Read the outline of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says whether the file is cut short, or where it is damaged.
+    pub(crate) fn of(bytes: &[u8]) -> Result<Outline, Refusal> {
+        Outline::read(bytes).map_err(|error| Refusal {
+            message: if error.message().starts_with("unexpected end") {
+                cut_short(bytes.len())
+            } else {
+                format!(
+                    "the file is damaged near byte {}: {}; build it or copy it again",
+                    error.offset(),
+                    one_line(error.message())
+                )
+            },
+        })
+    }
+
+    fn read(bytes: &[u8]) -> Result<Outline, BinaryReaderError> {
+        let mut outline = Outline {
+            encoding: Encoding::Module,
+            imports: Vec::new(),
+            exports: Vec::new(),
+            carries_wit: false,
+            shares_memory: false,
+            is_64_bit: false,
+            labels: Labels::default(),
+        };
+        let mut depth = 0u32;
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload? {
+                Payload::Version { encoding, .. } if depth == 0 => outline.encoding = encoding,
+                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+                Payload::End(_) => depth = depth.saturating_sub(1),
+                payload => {
+                    outline.read_inside(&payload)?;
+                    if depth == 0 {
+                        outline.read_outside(payload)?;
+                    }
+                }
+            }
+        }
+        Ok(outline)
+    }
+
+    /// Read what counts at any depth.
+    fn read_inside(&mut self, payload: &Payload<'_>) -> Result<(), BinaryReaderError> {
+        match payload {
+            Payload::ImportSection(section) => {
+                for import in section.clone().into_imports() {
+                    if let TypeRef::Memory(memory) = import?.ty {
+                        self.read_memory(memory);
+                    }
+                }
+            }
+            Payload::MemorySection(section) => {
+                for memory in section.clone() {
+                    self.read_memory(memory?);
+                }
+            }
+            // A component has the language of its first module: later ones are adapters or libraries.
+            Payload::CustomSection(section) if self.labels.language.is_none() => {
+                self.labels.language = language(section);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_memory(&mut self, memory: MemoryType) {
+        self.shares_memory |= memory.shared;
+        self.is_64_bit |= memory.memory64;
+    }
+
+    /// Read what counts on the outside only.
+    fn read_outside(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
+        match payload {
+            Payload::ImportSection(section) => {
+                for import in section.into_imports() {
+                    let import = import?;
+                    self.imports
+                        .push(format!("{} {}", import.module, import.name));
+                }
+            }
+            Payload::ExportSection(section) => {
+                for export in section {
+                    self.exports.push(export?.name.to_owned());
+                }
+            }
+            Payload::ComponentImportSection(section) => {
+                for import in section {
+                    self.imports.push(import?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(section) => {
+                for export in section {
+                    self.exports.push(export?.name.name.to_owned());
+                }
+            }
+            Payload::CustomSection(section) => self.read_custom(&section),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Read a custom section. A damaged one is ignored, as in other tools.
+    fn read_custom(&mut self, section: &CustomSectionReader<'_>) {
+        self.carries_wit |= section.name().starts_with("component-type");
+        if section.name() == VERSION_SECTION {
+            let text = std::str::from_utf8(section.data()).ok();
+            self.labels.version = text.and_then(label);
+        }
+        match section.as_known() {
+            KnownCustom::Name(names) => {
+                self.labels.name = names.filter_map(Result::ok).find_map(|name| match name {
+                    Name::Module { name, .. } => label(name),
+                    _ => None,
+                });
+            }
+            KnownCustom::ComponentName(names) => {
+                self.labels.name = names.filter_map(Result::ok).find_map(|name| match name {
+                    ComponentName::Component { name, .. } => label(name),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Return the languages that a `producers` section names.
+fn language(section: &CustomSectionReader<'_>) -> Option<String> {
+    let KnownCustom::Producers(fields) = section.as_known() else {
+        return None;
+    };
+    let languages = fields
+        .into_iter()
+        .filter_map(Result::ok)
+        .find(|field| field.name == "language")?;
+    let names: Vec<&str> = languages
+        .values
+        .into_iter()
+        .filter_map(Result::ok)
+        .map(|value| value.name)
+        .collect();
+    label(&names.join(", "))
+}
+
+fn label(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty() && text.len() <= LABEL_BYTES_MAX).then(|| text.to_owned())
+}

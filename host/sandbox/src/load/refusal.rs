@@ -1,0 +1,63 @@
+//! Why a file is refused, and the texts that refusals share.
+
+use campanile_model::text::printable_line;
+
+/// The longest message. A name in a file may have 100 KB.
+const REFUSAL_BYTES_MAX: usize = 2 << 10;
+
+/// Why a file is not a package that can run: what it is, what is wrong with it, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// One line, safe to print.
+    pub message: String,
+}
+
+impl Refusal {
+    /// Cut the message and escape its control characters: names in a file may hold anything.
+    pub(crate) fn printable(self) -> Refusal {
+        let mut message = printable_line(&self.message);
+        message.truncate(message.floor_char_boundary(REFUSAL_BYTES_MAX));
+        Refusal { message }
+    }
+}
+
+/// Return the refusal with this message.
+pub(crate) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal {
+        message: message.into(),
+    })
+}
+
+/// Return the message about a file that ends too early.
+pub(crate) fn cut_short(bytes: usize) -> String {
+    format!(
+        "the file is cut short after {bytes} bytes: copy it again, under another name that you change when the copy is complete"
+    )
+}
+
+/// Return up to four names for a sentence.
+pub(crate) fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = names
+        .iter()
+        .take(SHOWN)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    match names.len() {
+        0 => "nothing".to_owned(),
+        n if n > SHOWN => format!("{} and {} more", shown.join(", "), n - SHOWN),
+        _ => shown.join(", "),
+    }
+}
+
+/// Return the first line of an error's text, cut to a length that fits a sentence.
+pub(crate) fn one_line(text: &str) -> &str {
+    const SHOWN_BYTES: usize = 300;
+    let line = text
+        .lines()
+        .next()
+        .unwrap_or("")
+        .trim_end_matches(['.', ':']);
+    &line[..line.floor_char_boundary(SHOWN_BYTES)]
+}

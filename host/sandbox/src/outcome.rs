@@ -1,0 +1,154 @@
+//! How a call of a task ended, and what it left behind.
+
+use std::time::Duration;
+
+use campanile_model::clock::Timestamp;
+use campanile_model::words;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::limits::Usage;
+
+/// The longest message of a failure on the record.
+const MESSAGE_BYTES_MAX: usize = 8 << 10;
+
+/// Marks the end of a message that was cut.
+pub(crate) const MESSAGE_CUT: &str = " [the rest was dropped]";
+
+words! {
+    /// How a call of a task ended.
+    Outcome {
+        /// The task returned a completion.
+        Succeeded => "succeeded",
+        /// The task returned a failure.
+        Failed => "failed",
+        /// The code hit a trap: a panic, an `unreachable`, an access out of bounds, a stack overflow.
+        Trapped => "trapped",
+        /// The limit of wall-clock or processor time passed.
+        TimedOut => "timed_out",
+        /// The task failed after the host refused it memory beyond its limit.
+        MemoryExceeded => "memory_exceeded",
+        /// The task failed after the host refused a request that was not granted.
+        Denied => "denied",
+        /// The task's result is not the JSON it must be, or is too large.
+        InvalidOutput => "invalid_output",
+        /// The host could not make the call; the task is not at fault.
+        HostError => "host_error",
+        /// The file is not a package that can run.
+        Refused => "refused",
+        /// The host dropped the call: at shutdown, or because the run's lease was lost.
+        Cancelled => "cancelled",
+    }
+}
+
+/// Why a call did not succeed.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Failure {
+    /// Never [`Outcome::Succeeded`].
+    pub kind: Outcome,
+    /// One sentence for the operator.
+    pub message: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+    /// The grant that the operator may add, when the host hid a path from the task before it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The shortest pause before the next attempt, if the task asked for one.
+    #[serde(skip)]
+    pub retry_after: Option<Duration>,
+    /// Whether it is certain that none of the task's code has run.
+    #[serde(skip)]
+    pub precedes_call: bool,
+    /// More about the failure from the task, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Value>,
+}
+
+impl Failure {
+    /// Create a failure without details. A message longer than the record allows is cut.
+    pub(crate) fn new(kind: Outcome, message: String) -> Failure {
+        Failure {
+            kind,
+            message: cut(message),
+            // A missing grant, a wrong output and a damaged package stay wrong until a person mends them.
+            retryable: !matches!(
+                kind,
+                Outcome::Denied | Outcome::InvalidOutput | Outcome::Refused
+            ),
+            note: None,
+            retry_after: None,
+            precedes_call: false,
+            details: None,
+        }
+    }
+
+    /// Return the message followed by the note, if there is one.
+    pub fn text(&self) -> String {
+        match &self.note {
+            Some(note) => format!("{}; note: {note}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push_str(MESSAGE_CUT);
+    }
+    message
+}
+
+/// One line that the task logged through `wasi:logging`, or a progress report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LogLine {
+    pub at: Timestamp,
+    /// `trace`, `debug`, `info`, `warn`, `error` or `critical`.
+    pub level: String,
+    /// The guest's grouping text; may be empty.
+    pub context: String,
+    pub message: String,
+}
+
+/// Everything that a call left behind.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Report {
+    pub outcome: Outcome,
+    /// The task's result, when it succeeded and returned one.
+    pub output: Option<Value>,
+    /// Keys to merge into the context of dependent tasks, when the task succeeded and returned some.
+    pub context: Option<Map<String, Value>>,
+    pub failure: Option<Failure>,
+    pub stdout: String,
+    pub stderr: String,
+    pub logs: Vec<LogLine>,
+    pub usage: Usage,
+}
+
+impl Report {
+    /// Create the report of a call that never reached the guest, or that the host lost.
+    pub fn without_call(outcome: Outcome, message: String) -> Report {
+        Report {
+            outcome,
+            output: None,
+            context: None,
+            failure: Some(Failure::new(outcome, message)),
+            stdout: String::new(),
+            stderr: String::new(),
+            logs: Vec::new(),
+            usage: Usage::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_cut_at_a_character() {
+        let cut = cut("é".repeat(MESSAGE_BYTES_MAX));
+        assert!(cut.ends_with("é [the rest was dropped]"));
+        assert!(cut.len() < MESSAGE_BYTES_MAX + 30);
+    }
+}

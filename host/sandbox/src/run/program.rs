@@ -1,0 +1,174 @@
+//! Programs: their input, and the meaning of their exit and output.
+//!
+//! A program reads its context from stdin and the host's facts from variables. If the whole of its stdout is one JSON
+//! value, that is its output; otherwise it is text for the record.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use wasmtime_wasi::WasiCtxBuilder;
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+
+use crate::bindings::campanile::task::types::Failure;
+use crate::capability::run_info::RunInfo;
+use crate::capability::stdio::Capture;
+use crate::grants::ENV_PREFIX;
+use crate::limits::Limits;
+
+/// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
+const EXIT_PERMANENT: i32 = 65;
+
+/// The input of a program.
+pub(crate) struct Program {
+    /// A JSON object, as text.
+    pub(crate) context: String,
+}
+
+impl Program {
+    /// Put the context and a line break on stdin, and the facts in variables. The program's name is that of the task.
+    pub(crate) fn start_with(self, wasi: &mut WasiCtxBuilder, info: &RunInfo) {
+        let facts = &info.facts;
+        let mut stdin = self.context;
+        stdin.push('\n');
+        wasi.stdin(MemoryInputPipe::new(stdin)).arg(&info.task);
+        for (name, value) in [
+            ("TASK_NAME", info.task.clone()),
+            ("EXECUTION_ID", facts.execution_id.to_string()),
+            ("RUN_ID", facts.run_id.to_string()),
+            ("ATTEMPT", facts.attempt.to_string()),
+            ("IS_RECOVERY", facts.is_recovery.to_string()),
+            ("SCHEDULED_FOR", facts.scheduled_time.to_string()),
+            (
+                "ORIGINAL_SCHEDULED_TIME",
+                facts.original_scheduled_time.to_string(),
+            ),
+            ("DEADLINE", info.deadline.to_string()),
+        ] {
+            wasi.env(format!("{ENV_PREFIX}{name}"), value);
+        }
+    }
+}
+
+/// What a program printed on stdout.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Printed {
+    /// One JSON value, and nothing else.
+    Output(Value),
+    /// One JSON value, as far as it was kept, with this many bytes: more than an output may have.
+    TooLong(u64),
+    /// Anything else, or nothing.
+    Text,
+}
+
+/// Take the output from `stdout`, if it holds one. A text that was cut is never taken as one.
+pub(crate) fn printed(stdout: &Capture, limits: &Limits) -> Printed {
+    let (bytes, dropped) = stdout.bytes();
+    let value = bytes.trim_ascii();
+    if value.is_empty() {
+        return Printed::Text;
+    }
+    let parsed: Result<Value, _> = serde_json::from_slice(value);
+    let length = value.len() as u64 + dropped;
+    match parsed {
+        Ok(_) if length > limits.output_bytes_max as u64 => Printed::TooLong(length),
+        Ok(value) => {
+            stdout.clear();
+            Printed::Output(value)
+        }
+        // Only the end is missing, and it was dropped.
+        Err(error) if dropped > 0 && error.is_eof() => Printed::TooLong(length),
+        Err(_) => Printed::Text,
+    }
+}
+
+/// Return the failure of a program that ended with `code`, which is not 0.
+pub(crate) fn exited(code: i32, stderr: &Capture) -> Failure {
+    let mut message = format!("exited with code {code}");
+    let (bytes, dropped) = stderr.bytes();
+    let said = String::from_utf8_lossy(&bytes);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    // If anything was dropped, the real last line was.
+    if let Some(last) = last.filter(|_| dropped == 0) {
+        // Writing to a string cannot fail.
+        let _ = write!(message, ": {}", last.trim());
+    }
+    Failure {
+        message,
+        retryable: code != EXIT_PERMANENT,
+        retry_after_ms: None,
+        details: Some(json!({ "exit_code": code }).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(text: &str, limits: &Limits) -> Capture {
+        let capture = Capture::of_program(limits);
+        capture.write(text.as_bytes());
+        capture
+    }
+
+    fn of(text: &str, stdio_bytes_max: usize, output_bytes_max: usize) -> Printed {
+        let limits = Limits {
+            stdio_bytes_max,
+            output_bytes_max,
+            ..Limits::default()
+        };
+        printed(&capture(text, &limits), &limits)
+    }
+
+    #[test]
+    fn what_is_one_json_value_is_the_output() {
+        assert_eq!(
+            of(" {\"n\": 1}\n\n", 64, 64),
+            Printed::Output(json!({"n": 1}))
+        );
+        assert_eq!(of("null", 64, 64), Printed::Output(Value::Null));
+        // Beyond what is kept as text, and within what an output may have.
+        assert_eq!(of("[1,2,3]\n", 2, 8), Printed::Output(json!([1, 2, 3])));
+        for text in [
+            "",
+            " \n",
+            "ding dong",
+            "{\"n\": 1}\n{\"n\": 2}\n",
+            "{\"n\": 1",
+            "1 2",
+        ] {
+            assert_eq!(of(text, 64, 64), Printed::Text, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_output_that_is_too_long_is_told_from_text_that_is() {
+        assert_eq!(of("[1,2,3]", 64, 6), Printed::TooLong(7));
+        assert_eq!(of("[1,2,3]", 4, 6), Printed::TooLong(7));
+        assert_eq!(of("123456789", 4, 6), Printed::TooLong(9));
+        assert_eq!(of("ding dong", 4, 6), Printed::Text);
+        assert_eq!(of("{}\n{}\n{}\n", 4, 6), Printed::Text);
+        // A last blank counts for nothing.
+        assert_eq!(of("[1,2,3]\n", 64, 7), Printed::Output(json!([1, 2, 3])));
+    }
+
+    #[test]
+    fn an_exit_tells_the_last_line_of_stderr() {
+        let limits = Limits::default();
+        let failure = exited(3, &capture("first\n last \n\n", &limits));
+        assert_eq!(failure.message, "exited with code 3: last");
+        assert_eq!(failure.details.as_deref(), Some("{\"exit_code\":3}"));
+        assert!(failure.retryable);
+        assert_eq!(
+            exited(1, &capture("", &limits)).message,
+            "exited with code 1"
+        );
+        // As a failure of a typed task says that it is not retryable.
+        assert!(!exited(65, &capture("", &limits)).retryable);
+        for code in [2, 64, 66, 255] {
+            assert!(exited(code, &capture("", &limits)).retryable, "{code}");
+        }
+        let cut_short = Capture::new(5);
+        cut_short.write(b"first\nlast\n");
+        assert_eq!(exited(1, &cut_short).message, "exited with code 1");
+    }
+}

@@ -1,0 +1,258 @@
+//! The result of a call, from how its guest ended and from what the host refused it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use wasmtime::WasmBacktrace;
+use wasmtime::component::ResourceTableError;
+
+use crate::bindings::campanile::task::types;
+use crate::capability::files::directories::Unopened;
+use crate::limits::{Limits, Resource};
+use crate::outcome::{Failure, Outcome};
+use crate::run::program::{self, Printed};
+use crate::run::trap::trap_message;
+use crate::run::waiting::Ended;
+use crate::state::HostState;
+
+/// The engine's words when it refuses to copy something because of its size, and when the guest holds too many handles.
+/// These errors have no public types; tests notice when the words change.
+const COPY_TOO_LARGE: &str = "too much data is being copied";
+const NO_HANDLE_LEFT: &str = "store handle limit exceeded";
+
+/// What the guest's function returned.
+pub(crate) enum Returned {
+    Completion(types::Completion),
+    Failure(types::Failure),
+    /// The exit code of a program.
+    Exit(i32),
+}
+
+/// The result of a call.
+pub(crate) type Verdict = Result<Success, Failure>;
+
+/// The values that a task returned, each with its length in bytes as the task wrote it.
+#[derive(Default)]
+pub(crate) struct Success {
+    pub(crate) output: Option<(Value, usize)>,
+    pub(crate) context: Option<(Map<String, Value>, usize)>,
+}
+
+/// Decide the result of a call.
+pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState, limits: &Limits) -> Verdict {
+    match ended {
+        Ended::Returned(Returned::Completion(completion)) => completed(completion, limits),
+        Ended::Returned(Returned::Failure(failure)) => Err(failed(failure, state, limits)),
+        Ended::Returned(Returned::Exit(0)) => printed(state, limits),
+        Ended::Returned(Returned::Exit(code)) => {
+            let failure = program::exited(code, &state.stderr);
+            Err(failed(failure, state, limits))
+        }
+        Ended::Broke(error) => Err(broke(&error, state, limits)),
+        Ended::TimedOut => Err(timed_out(
+            &format!(
+                "after its time-out of {}",
+                humantime::format_duration(limits.timeout)
+            ),
+            Resource::Timeout,
+        )),
+        Ended::CpuSpent => Err(timed_out(
+            &format!(
+                "after {} on a processor, its limit",
+                humantime::format_duration(limits.cpu.unwrap_or(limits.timeout))
+            ),
+            Resource::Cpu,
+        )),
+        Ended::Dropped => Err(Failure::new(
+            Outcome::Cancelled,
+            "the host dropped the call before it ended".to_owned(),
+        )),
+    }
+}
+
+fn timed_out(when: &str, limit: Resource) -> Failure {
+    let raise = limit.raise();
+    let message = format!("the task was stopped {when}; to give it more, {raise}");
+    Failure::new(Outcome::TimedOut, message)
+}
+
+fn invalid_output(message: String) -> Failure {
+    Failure::new(Outcome::InvalidOutput, message)
+}
+
+/// Return what to do about a result that is too large, as a clause.
+fn return_less() -> String {
+    let raise = Resource::Output.raise();
+    format!("put large results in a file or a database and return where they are, or {raise}")
+}
+
+/// A program has ended well. What it printed may be its output.
+fn printed(state: &HostState, limits: &Limits) -> Verdict {
+    let bytes = usize::try_from(state.stdout.written_bytes()).unwrap_or(usize::MAX);
+    let output = match program::printed(&state.stdout, limits) {
+        Printed::Output(value) => Some((value, bytes)),
+        Printed::Text => None,
+        Printed::TooLong(bytes) => {
+            return Err(invalid_output(format!(
+                "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
+                limits.output_bytes_max,
+                return_less()
+            )));
+        }
+    };
+    Ok(Success {
+        output,
+        context: None,
+    })
+}
+
+fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
+    let parse = |name: &str, text: Option<String>| -> Result<Option<(Value, usize)>, Failure> {
+        let Some(text) = text else { return Ok(None) };
+        if text.len() > limits.output_bytes_max {
+            return Err(invalid_output(format!(
+                "the task's {name} has {} bytes and its limit is {}; {}",
+                text.len(),
+                limits.output_bytes_max,
+                return_less()
+            )));
+        }
+        match serde_json::from_str(&text) {
+            Ok(value) => Ok(Some((value, text.len()))),
+            Err(error) => Err(invalid_output(format!(
+                "the task's {name} is not JSON: {error}"
+            ))),
+        }
+    };
+    let output = parse("output", completion.output)?;
+    let context = match parse("context", completion.context)? {
+        None => None,
+        Some((Value::Object(keys), bytes)) => Some((keys, bytes)),
+        Some(_) => {
+            return Err(invalid_output(
+                "the task's context is not a JSON object: return one, with the keys for dependent tasks"
+                    .to_owned(),
+            ));
+        }
+    };
+    Ok(Success { output, context })
+}
+
+/// The task returned a failure.
+///
+/// Its kind follows from what the host refused, or from `kind` in its details, and never from the words of its message.
+fn failed(failure: types::Failure, state: &HostState, limits: &Limits) -> Failure {
+    let details = failure.details.map(|text| {
+        if text.len() > limits.output_bytes_max {
+            return Value::String(format!("{} bytes of details were dropped", text.len()));
+        }
+        serde_json::from_str(&text).unwrap_or(Value::String(text))
+    });
+    let says_denied = details
+        .as_ref()
+        .and_then(|details| details.get("kind"))
+        .is_some_and(|kind| kind == "denied");
+    let denied = state.shared.denied();
+    let (kind, reason) = if says_denied || denied.is_some() {
+        (Outcome::Denied, denied.map(str::to_owned))
+    } else if let Some(message) = state.memory.refusal() {
+        (Outcome::MemoryExceeded, Some(message))
+    } else {
+        let exceeded = state.shared.exceeded();
+        (Outcome::Failed, exceeded.map(str::to_owned))
+    };
+    let note = state.files.denied.note(&failure.message);
+    // The host's reason comes first: the task's words often follow from it.
+    let message = match reason {
+        Some(reason) if failure.message.is_empty() => reason,
+        Some(reason) => format!("{reason} (the task said: {})", failure.message),
+        None => failure.message,
+    };
+    let failed = Failure::new(kind, message);
+    Failure {
+        retryable: match kind {
+            Outcome::Failed => failure.retryable,
+            _ => failed.retryable,
+        },
+        note,
+        retry_after: failure.retry_after_ms.map(Duration::from_millis),
+        details,
+        ..failed
+    }
+}
+
+/// The call ended with an error of the engine.
+fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure {
+    if let Some(message) = state.memory.refusal() {
+        return Failure::new(Outcome::MemoryExceeded, message);
+    }
+    if let Some(message) = state.shared.denied() {
+        return Failure::new(Outcome::Denied, message.to_owned());
+    }
+    if let Some(unopened) = error.downcast_ref::<Unopened>() {
+        return before_call(unopened.to_string());
+    }
+    if error.is::<wasmtime::PoolConcurrencyLimitError>() {
+        return before_call(format!("no slot for an instance was free: {error}"));
+    }
+    if is_result_too_large(error) {
+        return invalid_output(format!(
+            "the task's result is far too large: its limit is {} bytes; {}",
+            limits.output_bytes_max,
+            return_less()
+        ));
+    }
+    let message = trap_message(error, &state.stderr.text());
+    let exceeded = || state.shared.exceeded().map(str::to_owned);
+    let note = state.files.denied.note(&message);
+    let message = match engine_limit(error, limits).or_else(exceeded) {
+        // The trap itself carries the reason.
+        Some(reason) if message.contains(&reason) => message,
+        Some(reason) => format!("{reason} ({message})"),
+        None => message,
+    };
+    Failure {
+        note,
+        ..Failure::new(Outcome::Trapped, message)
+    }
+}
+
+/// The host could not begin the call.
+fn before_call(message: String) -> Failure {
+    Failure {
+        precedes_call: true,
+        ..Failure::new(Outcome::HostError, message)
+    }
+}
+
+/// Return which of the limits that the engine itself checks the call exceeded.
+fn engine_limit(error: &wasmtime::Error, limits: &Limits) -> Option<String> {
+    if is_copy_too_large(error) {
+        return Some(format!(
+            "the task and the host may not pass more than {} bytes in one call; {}",
+            limits.host_call_bytes_max,
+            Resource::HostCall.raise()
+        ));
+    }
+    let full = error.downcast_ref::<ResourceTableError>();
+    let is_full = matches!(full, Some(ResourceTableError::Full))
+        || error.root_cause().to_string().contains(NO_HANDLE_LEFT);
+    is_full.then(|| {
+        format!(
+            "the task may not hold more than {} files, streams, requests and other handles at once; {}",
+            limits.handles_max,
+            Resource::Handles.raise()
+        )
+    })
+}
+
+/// Whether the engine refused to copy a result because of its size.
+///
+/// The same error is raised when the guest passes too much to an import, but then code of the guest is on the stack.
+fn is_result_too_large(error: &wasmtime::Error) -> bool {
+    is_copy_too_large(error) && !error.is::<WasmBacktrace>()
+}
+
+fn is_copy_too_large(error: &wasmtime::Error) -> bool {
+    error.root_cause().to_string().starts_with(COPY_TOO_LARGE)
+}

@@ -1,0 +1,169 @@
+//! The façade: one sandbox loads packages, describes them and calls their tasks.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use campanile_model::clock::Clock;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
+
+use crate::engine::{DESCRIBES_MAX, Engines};
+use crate::load::artifact::{self, Artifact};
+use crate::load::refusal::Refusal;
+use crate::outcome::{Outcome, Report};
+use crate::run::call::{Call, run};
+use crate::run::describe::describe;
+use crate::settings::{SandboxError, SandboxSettings};
+
+/// Threads for host calls that block, such as files.
+const BLOCKING_THREADS_MAX: usize = 64;
+
+/// Loads packages and calls their tasks. One for the process.
+pub struct Sandbox {
+    engines: Engines,
+    compiling: Mutex<()>,
+    /// One permit for each slot of the pool, so that an instance always finds a free slot.
+    pub(crate) calls: Arc<Semaphore>,
+    describes: Arc<Semaphore>,
+    memory_bytes_max: u64,
+    clock: Clock,
+    /// None only while the sandbox is dropped.
+    guests: Option<Runtime>,
+}
+
+impl Sandbox {
+    /// Start the engine, its epoch ticker and the guests' threads. `clock` dates the log lines of guests.
+    ///
+    /// # Errors
+    ///
+    /// When the machine gives no thread or no memory, or `cache_dir` cannot be made private.
+    pub fn new(mut settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
+        settings.calls_max = settings.calls_max.max(1);
+        let engines = Engines::new(&settings)?;
+        // Last, because a runtime that is dropped in an async context panics.
+        let guests = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(settings.guest_threads.max(1))
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name("campanile-guest")
+            .enable_all()
+            .build()
+            .map_err(|error| SandboxError(format!("the guests' threads did not start: {error}")))?;
+        let calls = usize::try_from(settings.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
+        Ok(Sandbox {
+            engines,
+            compiling: Mutex::new(()),
+            calls: Arc::new(Semaphore::new(calls)),
+            describes: Arc::new(Semaphore::new(DESCRIBES_MAX as usize)),
+            memory_bytes_max: settings.memory_bytes_max,
+            clock,
+            guests: Some(guests),
+        })
+    }
+
+    /// Check and compile `bytes`. This takes from milliseconds to tens of seconds of processor time: call it outside of
+    /// the async threads. Only one load runs at a time; others wait here.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says what the file is and what to do, when it is not a package that can run.
+    pub fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
+        let _only_load = self
+            .compiling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        artifact::load(&self.engines, bytes).map_err(Refusal::printable)
+    }
+
+    /// Return the package's manifest, or none when it has none.
+    ///
+    /// A package that exports `describe` is called without any capability, within 1 s and 32 MiB. Otherwise the
+    /// manifest is the `name`, `version` and `language` of the file's custom sections, as far as they exist.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when `describe` does not return a JSON object of at most 256 KiB within these limits.
+    pub async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
+        let slot = self.describes.clone().acquire_owned().await;
+        self.spawn_guest(slot, describe(artifact.clone(), self.clock.clone()))
+            .await
+            .unwrap_or_else(|message| Err(Refusal { message }))
+            .map_err(Refusal::printable)
+    }
+
+    /// Make one call. Every outcome, also an error of the host, is in the report.
+    ///
+    /// The future may be awaited on any runtime. It waits while `calls_max` calls are under way, and dropping it drops
+    /// the call.
+    pub async fn run(&self, mut call: Call) -> Report {
+        let slot = tokio::select! {
+            biased;
+            () = call.stop.dropped() => {
+                let message = "the host dropped the call before it began".to_owned();
+                return Report::without_call(Outcome::Cancelled, message);
+            }
+            slot = self.calls.clone().acquire_owned() => slot,
+        };
+        call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
+        self.spawn_guest(slot, run(call, self.clock.clone()))
+            .await
+            .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
+    }
+
+    /// Make the same call `times` times in a row on one of the guests' threads, and return the last report. It measures
+    /// the least time that a launch can take.
+    pub async fn run_in_a_row(&self, call: Call, times: u32) -> Report {
+        let slot = self.calls.clone().acquire_owned().await;
+        let clock = self.clock.clone();
+        let in_a_row = async move {
+            let mut report =
+                Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
+            for _ in 0..times {
+                report = run(call.clone(), clock.clone()).await;
+            }
+            report
+        };
+        self.spawn_guest(slot, in_a_row)
+            .await
+            .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
+    }
+
+    /// Await `work` on the guests' threads, and release `slot` when it is done. A panic in it becomes an error.
+    pub(crate) async fn spawn_guest<T: Send + 'static>(
+        &self,
+        slot: Result<OwnedSemaphorePermit, AcquireError>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, String> {
+        let (Ok(slot), Some(guests)) = (slot, &self.guests) else {
+            return Err("the sandbox is shutting down".to_owned());
+        };
+        let work = guests.spawn(async move {
+            let done = work.await;
+            drop(slot);
+            done
+        });
+        let mut work = AbortOnDropJoinHandle::from(work);
+        (&mut *work)
+            .await
+            .map_err(|error| match error.try_into_panic() {
+                Ok(panic) => format!("the host panicked: {}", panic_text(panic.as_ref())),
+                Err(_) => "the sandbox is shutting down".to_owned(),
+            })
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Dropping the runtime waits for its threads, which an async context forbids.
+        if let Some(guests) = self.guests.take() {
+            guests.shutdown_background();
+        }
+    }
+}

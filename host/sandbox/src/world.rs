@@ -1,0 +1,78 @@
+//! What the host tells a call, and what the call meets outside of the sandbox.
+
+use std::sync::Arc;
+
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, RunId};
+
+use crate::capability::http::script::Replies;
+use crate::capability::keyvalue::buckets::Buckets;
+use crate::effects::EffectObserver;
+
+/// What the imported interface `run-info` tells the task.
+#[derive(Clone, Debug)]
+pub struct RunFacts {
+    pub execution_id: LaunchId,
+    pub run_id: RunId,
+    pub attempt: u32,
+    pub is_recovery: bool,
+    pub scheduled_time: Timestamp,
+    pub original_scheduled_time: Timestamp,
+}
+
+/// What a call meets outside of the sandbox.
+#[derive(Clone)]
+pub struct World {
+    /// Where its buckets are stored.
+    pub buckets: Arc<dyn Buckets>,
+    /// Where its HTTP requests go.
+    pub network: Network,
+    /// The time of its wall clock.
+    pub time: Time,
+    /// Observes its effects.
+    pub observer: Option<Arc<dyn EffectObserver>>,
+}
+
+impl World {
+    /// The real network and time, and `buckets`.
+    pub fn real(buckets: Arc<dyn Buckets>) -> World {
+        World {
+            buckets,
+            network: Network::Real,
+            time: Time::Real,
+            observer: None,
+        }
+    }
+}
+
+/// Where the granted requests of a call go.
+#[derive(Clone, Default)]
+pub enum Network {
+    /// To the servers that they name.
+    #[default]
+    Real,
+    /// To a script, for tests. It has no sockets.
+    Scripted(Arc<dyn Replies>),
+}
+
+/// The time of a call's wall clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The machine's time.
+    #[default]
+    Real,
+    /// The clock starts at this time and runs.
+    StartingAt(Timestamp),
+    /// The clock stands still, and random bytes are the same in every call: equal calls in equal worlds do the same.
+    Frozen(Timestamp),
+}
+
+impl Time {
+    /// Return the time at the start of the call; none is the machine's time.
+    pub fn start(self) -> Option<Timestamp> {
+        match self {
+            Time::Real => None,
+            Time::StartingAt(now) | Time::Frozen(now) => Some(now),
+        }
+    }
+}
