@@ -14,7 +14,7 @@ use campanile_package::files;
 use campanile_package::limits::LimitChanges;
 use campanile_package::toml_reader;
 use campanile_package::toml_reader::Document;
-use campanile_sandbox::{Limits, SandboxSettings};
+use campanile_sandbox::{LIMITS, Limits, SandboxSettings};
 use campanile_store::{DatabaseUrl, InvalidDatabaseUrl};
 
 mod print;
@@ -103,8 +103,16 @@ impl Config {
     }
 
     /// The default configuration with a comment on every key: the text of a first `campanile.toml`.
-    pub fn default_text() -> &'static str {
-        include_str!("config/default.toml")
+    pub fn default_text() -> String {
+        let limits = LIMITS.iter().map(|spec| {
+            let (help, key) = (spec.help, spec.key());
+            match spec.default_toml() {
+                Some(default) => format!("# {help}\n{key} = {default}\n"),
+                None => format!("# {help}\n# {key} = \"1m\"\n"),
+            }
+        });
+        let limits: String = limits.collect();
+        include_str!("config/default.toml").replace("# LIMITS\n", &limits)
     }
 
     /// What the sandbox needs to know.

@@ -25,10 +25,7 @@ pub fn keys() -> Vec<KeyHelp> {
             Unit::Count => "number",
         }
         .to_owned(),
-        default: spec.default_text().map(|text| match spec.unit {
-            Unit::Count => text,
-            Unit::Time | Unit::Bytes => format!("\"{text}\""),
-        }),
+        default: spec.default_toml(),
         bounds: Some(match spec.most {
             u64::MAX => format!("from {}", spec.unit.text(spec.least)),
             most => format!("{} to {}", spec.unit.text(spec.least), spec.unit.text(most)),

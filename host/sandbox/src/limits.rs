@@ -36,6 +36,14 @@ impl Unit {
             Unit::Count => amount.to_string(),
         }
     }
+
+    /// Return `amount` as a value of TOML.
+    pub fn toml(self, amount: u64) -> String {
+        match self {
+            Unit::Time | Unit::Bytes => format!("\"{}\"", self.text(amount)),
+            Unit::Count => self.text(amount),
+        }
+    }
 }
 
 /// What may be set for one limit.
@@ -55,10 +63,10 @@ impl LimitSpec {
         self.resource.as_str()
     }
 
-    /// Return the default as a person writes it, or none when the resource is not limited by default.
-    pub fn default_text(&self) -> Option<String> {
+    /// Return the default as a value of TOML, or none when the resource is not limited by default.
+    pub fn default_toml(&self) -> Option<String> {
         let amount = Limits::default().get(self.resource)?;
-        Some(self.unit.text(amount))
+        Some(self.unit.toml(amount))
     }
 }
 

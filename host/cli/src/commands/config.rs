@@ -31,7 +31,7 @@ pub(crate) struct ConfigReport {
 impl ConfigCommand {
     pub fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let (file, text) = match self {
-            ConfigCommand::Default => (None, Config::default_text().to_owned()),
+            ConfigCommand::Default => (None, Config::default_text()),
             ConfigCommand::Check => {
                 let config = common.config()?;
                 let text = config.to_string();

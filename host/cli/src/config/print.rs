@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Config;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{duration_text, size_text};
-use campanile_sandbox::{LIMITS, Unit};
+use campanile_sandbox::LIMITS;
 
 /// A key as TOML writes it.
 fn key(name: &str) -> String {
@@ -46,11 +46,7 @@ impl fmt::Display for Config {
             let Some(amount) = self.limits.get(spec.resource) else {
                 continue;
             };
-            let text = spec.unit.text(amount);
-            match spec.unit {
-                Unit::Count => writeln!(f, "{} = {text}", spec.key())?,
-                Unit::Time | Unit::Bytes => writeln!(f, "{} = {}", spec.key(), quote(&text))?,
-            }
+            writeln!(f, "{} = {}", spec.key(), spec.unit.toml(amount))?;
         }
         writeln!(f, "\n[recovery]\nlease = {}", time(self.recovery.lease))?;
         writeln!(f, "renew = {}", time(self.recovery.renew))?;

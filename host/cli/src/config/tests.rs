@@ -25,7 +25,7 @@ fn defaults() -> Config {
 
 #[test]
 fn the_default_text_says_what_the_defaults_are() {
-    let written = Config::read("default", Config::default_text(), Path::new(""), &no_env).unwrap();
+    let written = Config::read("default", &Config::default_text(), Path::new(""), &no_env).unwrap();
     assert_eq!(written, defaults());
 }
 
@@ -57,6 +57,12 @@ fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
         keys
     };
     assert_eq!(keys(&text), keys(&config.to_string()));
+    let example = include_str!("../../../../examples/config/campanile.toml");
+    assert_eq!(
+        example,
+        Config::default_text(),
+        "the example is the default"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ const RANDOM: &str = "wasi:random/random@0.2.12";
 const INSECURE: &str = "wasi:random/insecure@0.2.12";
 
 /// Mixed into the seed of repeatable random bytes: the seed of a hash map needs some variety.
-const SEED: &[u8] = b"the bells of one tower";
+const SEED: &[u8] = b"campanile: repeatable random bytes";
 
 /// Make random bytes repeatable where the time is frozen, and leave their limit to [`limit_random`].
 pub(crate) fn set_random(wasi: &mut WasiCtxBuilder, time: Time) {

@@ -25,7 +25,7 @@ const WRITE_BYTES_MAX: usize = 64 << 10;
 /// The line break that a program prints after its output.
 const LINE_END_BYTES_MAX: usize = 2;
 
-/// One captured stream; clones share what is captured.
+/// One captured stream. Clones share the bytes.
 #[derive(Clone)]
 pub(crate) struct Capture(Arc<Mutex<Kept>>);
 

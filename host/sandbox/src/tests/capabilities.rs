@@ -1,4 +1,4 @@
-//! What a guest can reach: nothing, and then what was granted.
+//! What a guest can reach without and with grants.
 
 use std::path::PathBuf;
 use std::sync::Arc;

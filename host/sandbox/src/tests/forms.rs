@@ -1,4 +1,4 @@
-//! The forms that a file may have, with guests written for the purpose and with those that a real toolchain made.
+//! The forms of a file, with handwritten guests and with guests of a real toolchain.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn program(body: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// Call each of [`PROGRAMS`] with `context`, and look at what it comes to.
+/// Call each of [`PROGRAMS`] with `context`, and check its report.
 async fn each_with(context: Value, change: impl Fn(&mut Call), look: impl Fn(&Report, Form)) {
     let sandbox = sandbox();
     for (name, form) in PROGRAMS {
@@ -63,10 +63,10 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
     };
     each_with(context.clone(), recovered, |report, _| {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-        let told = report.output.as_ref().unwrap();
-        assert_eq!(told["context"], context);
-        assert_eq!(told["arguments"], json!(["test"]));
-        let mut variables = told["env"].as_object().unwrap().clone();
+        let output = report.output.as_ref().unwrap();
+        assert_eq!(output["context"], context);
+        assert_eq!(output["arguments"], json!(["test"]));
+        let mut variables = output["env"].as_object().unwrap().clone();
         let deadline = variables.remove("CAMPANILE_DEADLINE").unwrap();
         assert!(deadline.as_str().unwrap().parse::<Timestamp>().is_ok());
         assert_eq!(
@@ -82,7 +82,7 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
                 "CAMPANILE_ORIGINAL_SCHEDULED_TIME": "1970-01-01T00:00:00Z",
             })
         );
-        // What became the output is not text beside it, and dependents are handed nothing.
+        // The output is not also text, and a program returns no context.
         assert_eq!(report.stdout, "");
         assert_eq!(report.context, None);
     })
@@ -133,7 +133,7 @@ async fn exit_codes_of_preview_1_are_kept() {
         let program = program(&format!("(call $exit (i32.const {code}))"));
         let artifact = Arc::new(sandbox.load(&program).unwrap());
         assert_eq!(artifact.form, Form::Preview1Command);
-        // The digest is that of the file, not of what was made of it.
+        // The digest is that of the file, before its adaption.
         assert_eq!(artifact.digest, ArtifactDigest::of(&program));
         let report = sandbox.run(call(&artifact)).await;
         if kept == 0 {
@@ -158,7 +158,7 @@ async fn exit_codes_of_a_real_program() {
                         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
                         return;
                     }
-                    // The library of WASI 0.2 itself only tells success from failure.
+                    // The library of WASI 0.2 keeps only success or failure.
                     let kept = match form {
                         Form::Preview1Command => code,
                         _ => 1,
@@ -287,7 +287,7 @@ async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
         },
     )
     .await;
-    // More than is kept as text, and just what an output may have with its quotes.
+    // Longer than the kept text, and just as long as an output may be with its quotes.
     each_with(
         json!({"do": "list", "bytes": (1 << 20) - 2}),
         |_| {},
@@ -303,8 +303,8 @@ async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
             |_| {},
             |report, _| {
                 let said = failure(report, Outcome::InvalidOutput);
-                let told = format!("one JSON value of {} bytes", bytes + 2);
-                assert!(said.message.contains(&told), "{}", said.message);
+                let expected = format!("one JSON value of {} bytes", bytes + 2);
+                assert!(said.message.contains(&expected), "{}", said.message);
                 assert!(
                     said.message.contains("put large results"),
                     "{}",
@@ -370,7 +370,7 @@ async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
             json!({"name": "tower", "version": "1.2.3", "language": "C11, Rust"})
         ))
     );
-    // The labels of a module in a component are its own, and only its language is the component's.
+    // A component has only the language of its module, and not its other labels.
     let component = recognise(&labelled).unwrap().component;
     let component = Arc::new(sandbox.load(&component).unwrap());
     assert_eq!(

@@ -11,8 +11,8 @@ use crate::*;
 
 pub use super::guest_text::*;
 
-/// Far less than what would never end, and far more than what is done at once on a machine that does much else.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Far less than an endless guest takes, and far more than a quick one takes on a busy machine.
+pub const LONG_WAIT: Duration = Duration::from_secs(5);
 
 /// A sandbox for two calls at a time.
 pub fn sandbox() -> Sandbox {
@@ -67,7 +67,7 @@ pub async fn until_free(sandbox: &Sandbox, slots: usize) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let waited = tokio::time::timeout(PATIENCE, wait).await;
+    let waited = tokio::time::timeout(LONG_WAIT, wait).await;
     waited.unwrap_or_else(|_| panic!("never {slots} slots free"));
 }
 

@@ -1,4 +1,4 @@
-//! Guests that go for the host itself.
+//! Guests that attack the host.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -29,17 +29,17 @@ const PEAK_BYTES_MAX: u64 = 256 << 20;
 /// Set in the process that looks at the files.
 const INSIDE: &str = "CAMPANILE_TEST_MALFORMED";
 
-/// In a process of its own: the memory is then what these files took, and a reader that overflows its stack, which
-/// nothing can catch, is a failure of this test alone.
+/// Runs in a separate process: its memory is then that of these files, and a stack overflow in a reader fails only this
+/// test.
 #[test]
 fn twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory() {
     if std::env::var_os(INSIDE).is_some() {
         return look_at_all();
     }
     // The name of a test is without that of its crate.
-    let (_, room) = module_path!().split_once("::").unwrap();
+    let (_, module) = module_path!().split_once("::").unwrap();
     let own = format!(
-        "{room}::twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory"
+        "{module}::twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory"
     );
     let inside = Command::new(std::env::current_exe().unwrap())
         .args([&own, "--exact", "--nocapture"])
@@ -64,9 +64,10 @@ fn look_at_all() {
     println!("CAMPANILE_TEST_SEED={seed}");
     let (small, large) = (Arc::new(small()), Arc::new(large()));
     let next = Arc::new(AtomicUsize::new(0));
-    let (tell, told) = mpsc::channel();
+    let (sender, results) = mpsc::channel();
     for _ in 0..2 {
-        let (small, large, next, tell) = (small.clone(), large.clone(), next.clone(), tell.clone());
+        let (small, large, next, sender) =
+            (small.clone(), large.clone(), next.clone(), sender.clone());
         std::thread::spawn(move || {
             let looker = Looker::new();
             loop {
@@ -82,19 +83,19 @@ fn look_at_all() {
                 let file = mutated(files, &mut random);
                 let began = Instant::now();
                 let loaded = looker.look(&file);
-                // Nobody listens any more when the test has failed.
-                let _ = tell.send((number, loaded, began.elapsed()));
+                // The receiver is gone when the test has failed.
+                let _ = sender.send((number, loaded, began.elapsed()));
             }
         });
     }
-    drop(tell);
+    drop(sender);
     let (mut loaded, mut longest, mut seen) = (0, Duration::ZERO, 0);
     // Ends early when a thread has panicked, and has said why.
     while seen < FILES {
-        let (number, is_loaded, took) = told
-            .recv_timeout(4 * PATIENCE)
+        let (number, is_loaded, took) = results
+            .recv_timeout(4 * LONG_WAIT)
             .unwrap_or_else(|error| panic!("after {seen} files: {error}"));
-        assert!(took < PATIENCE, "file {number} took {took:?}");
+        assert!(took < LONG_WAIT, "file {number} took {took:?}");
         loaded += usize::from(is_loaded);
         longest = longest.max(took);
         seen += 1;
@@ -190,7 +191,7 @@ fn large() -> Vec<Vec<u8>> {
             }
         }
     }
-    // In an order of its own, or a seed would replay nothing.
+    // Sorted, so that a seed replays the same files.
     files.sort();
     files
         .iter()
@@ -240,7 +241,7 @@ fn change(file: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
     }
 }
 
-/// The most memory that this process ever had in use, where the system tells.
+/// Return the peak memory of this process, where the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

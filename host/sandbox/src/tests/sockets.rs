@@ -1,4 +1,4 @@
-//! Sockets: to where was granted, by the name or by the address, and nowhere else.
+//! Sockets connect to granted names and addresses, and nowhere else.
 
 use std::sync::Arc;
 

@@ -291,7 +291,7 @@ mod tests {
             .await
             .unwrap_err();
         assert!(matches!(error, Error::HttpRequestDenied));
-        // The first refusal is the one that is told.
+        // The first refusal is reported.
         assert!(
             gate.0
                 .denied()
