@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Grants, Limits};
+use campanile_sandbox::{Artifact, Grants, Limits, Resource};
 
 mod assemble;
 pub mod context;
@@ -70,9 +70,17 @@ impl<A> Package<A> {
         (Arc::clone(&self.artifact), Arc::clone(&self.manifest))
     }
 
-    /// The limits of a call of `task`; see [`limits::limits_of`].
+    /// Return the limits of a call of `task`: those of the host, with the changes of the sidecar.
+    ///
+    /// A package may ask for less time than it would get. Only the operator gives more, in the sidecar.
     pub fn limits_of(&self, task: &str) -> Limits {
-        limits::limits_of(&self.manifest, &self.sidecar, &self.limits, task)
+        let mut limits = self.sidecar.limits.over(&self.limits);
+        if self.sidecar.limits.get(Resource::Timeout).is_none()
+            && let Some(proposed) = self.manifest.task(task).and_then(|task| task.timeout)
+        {
+            limits.timeout = limits.timeout.min(proposed);
+        }
+        limits
     }
 
     /// How often `task` may be attempted in one run: the sidecar's word, else the package's, else 3.

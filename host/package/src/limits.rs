@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::{Manifest, Sidecar};
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text;
@@ -88,19 +87,6 @@ impl LimitChanges {
         }
         limits
     }
-}
-
-/// Return the limits of a call of `task`: the host's limits `base`, with the changes of the sidecar.
-///
-/// A package may ask for less time than it would get. Only the operator gives more, in the sidecar.
-pub fn limits_of(manifest: &Manifest, sidecar: &Sidecar, base: &Limits, task: &str) -> Limits {
-    let mut limits = sidecar.limits.over(base);
-    if sidecar.limits.get(Resource::Timeout).is_none()
-        && let Some(proposed) = manifest.task(task).and_then(|task| task.timeout)
-    {
-        limits.timeout = limits.timeout.min(proposed);
-    }
-    limits
 }
 
 #[cfg(test)]

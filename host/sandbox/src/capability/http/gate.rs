@@ -10,7 +10,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks}
 use crate::capability::http::destination::Destination;
 use crate::capability::http::exchange::{Driver, Exchanged, Waits, exchange};
 use crate::capability::http::response::wait_max;
-use crate::capability::http::script::answer;
+use crate::capability::http::scripted::answer;
 use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
 use crate::effects::{Crash, EffectUnderWay};

@@ -7,3 +7,4 @@ pub(crate) mod gate;
 pub(crate) mod request_texts;
 pub(crate) mod response;
 pub(crate) mod script;
+pub(crate) mod scripted;
