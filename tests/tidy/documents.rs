@@ -208,23 +208,3 @@ fn links_and_anchors_are_read_as_they_are_shown() {
     assert_eq!(resolved("docs/src/../../a/./b"), Some("a/b".to_owned()));
     assert_eq!(resolved("a/../../b"), None);
 }
-
-#[test]
-fn the_reference_of_limits_has_the_table_of_the_sandbox() {
-    let rows = campanile_package::limits::keys().into_iter().map(|help| {
-        let default = help.default.map(|text| format!("`{text}`"));
-        format!(
-            "| `{}` | {} | {} | {} |\n",
-            help.key,
-            default.as_deref().unwrap_or("none"),
-            help.bounds.unwrap_or_default(),
-            help.meaning
-        )
-    });
-    let table: String = rows.collect();
-    let page = std::fs::read_to_string(repository().join("docs/src/reference/limits.md")).unwrap();
-    assert!(
-        page.contains(&table),
-        "the table of limits must be:\n{table}"
-    );
-}

@@ -153,12 +153,31 @@ fn files() -> Vec<(&'static str, String)> {
         ("configuration.md", configuration_text()),
         ("sidecar.md", grants_text()),
         ("events.md", events_text()),
+        ("limits.md", limits_text()),
     ]
 }
 
 /// Return a line of text as a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn limits_text() -> String {
+    let mut text = String::from(
+        "\n| key in `[limits]` | default | bounds | of one call |\n|---|---|---|---|\n",
+    );
+    for help in campanile_package::limits::keys() {
+        let default = help.default.map(|default| format!("`{default}`"));
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            help.key,
+            default.as_deref().unwrap_or("none"),
+            help.bounds.unwrap_or_default(),
+            cell(&help.meaning)
+        );
+    }
+    text
 }
 
 // Commands.
