@@ -152,7 +152,7 @@ fn hashed_values_are_those_of_no_schedule() {
 #[test]
 fn bad_input_is_refused_with_its_place_and_what_to_write() {
     for command in ["next", "explain", "calendar"] {
-        for (rule, says) in [
+        for (rule, expected) in [
             (
                 &["61 * * * *"][..],
                 &["`61` in the minute field at position 1", "write 0 to 59"][..],
@@ -192,7 +192,7 @@ fn bad_input_is_refused_with_its_place_and_what_to_write() {
                 &["<EXPRESSION|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"],
             ),
         ] {
-            cron(&[&[command][..], rule].concat()).refused(says);
+            cron(&[&[command][..], rule].concat()).refused(expected);
         }
     }
     let said = cron(&["next", "61 * * * *", "--json"]);
@@ -241,7 +241,7 @@ warning: both day fields are restricted, so that a day which matches either one 
 
 #[test]
 fn what_clock_changes_do_is_told() {
-    for (rule, says) in [
+    for (rule, expected) in [
         (
             &["30 2 * * *"][..],
             &[
@@ -269,8 +269,8 @@ fn what_clock_changes_do_is_told() {
     ] {
         let more = ["--tz", "Europe/Paris", "--from", "2026-11-21T00:00:00Z"];
         let said = quiet(&[&["explain"][..], rule, &more].concat());
-        for says in says {
-            assert!(said.contains(says), "no {says:?}: {said}");
+        for expected in expected {
+            assert!(said.contains(expected), "no {expected:?}: {said}");
         }
     }
 }
@@ -278,7 +278,7 @@ fn what_clock_changes_do_is_told() {
 #[test]
 fn a_day_that_a_country_left_out_is_told() {
     let more = ["--tz", "Pacific/Apia", "--from", "2011-12-01T00:00:00Z"];
-    for (rule, says) in [
+    for (rule, expected) in [
         (
             "0 12 * * *",
             "2011-12-30 12:00 is left out by the clock: nothing fires\n",
@@ -289,7 +289,7 @@ fn a_day_that_a_country_left_out_is_told() {
         ),
     ] {
         let said = quiet(&[&["explain", rule][..], &more].concat());
-        assert!(said.contains(says), "no {says:?}: {said}");
+        assert!(said.contains(expected), "no {expected:?}: {said}");
     }
 }
 

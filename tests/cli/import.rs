@@ -135,7 +135,7 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     assert_eq!(said.code, 1, "{said:?}");
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 11, "{said:?}");
-    for (place, says) in [
+    for (place, expected) in [
         (
             0,
             "line 3: not imported: the variable PATH; a task gets variables only from",
@@ -173,8 +173,8 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         ),
     ] {
         assert!(
-            lines[place].starts_with(says),
-            "not {says:?}: {}",
+            lines[place].starts_with(expected),
+            "not {expected:?}: {}",
             lines[place]
         );
     }
@@ -256,7 +256,7 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
 async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
     let (tower, _host) = serving(place);
     import(&tower, &[]).refused(&["crontab: ", "No such file"]);
-    for (text, says) in [
+    for (text, expected) in [
         (
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
             "crontab: the file has no entry",
@@ -271,7 +271,7 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
         ),
     ] {
         std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
-        import(&tower, &[]).refused(&[says]);
+        import(&tower, &[]).refused(&[expected]);
     }
     // A zone that is none is told at its own line.
     write(&tower, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");

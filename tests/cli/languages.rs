@@ -71,13 +71,13 @@ impl Example {
     }
 
     #[track_caller]
-    fn fails(&self, context: &Value, more: &[&str], kind: &str, says: &str) {
+    fn fails(&self, context: &Value, more: &[&str], kind: &str, expected: &str) {
         let report = self.report(nowhere().path(), context, more);
         let message = text(&report["failure"]["message"]);
         assert_eq!(report["outcome"], kind, "{}: {report:#}", self.name);
         assert!(
-            message.contains(says),
-            "{}: no `{says}`: {message}",
+            message.contains(expected),
+            "{}: no `{expected}`: {message}",
             self.name
         );
     }

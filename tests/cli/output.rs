@@ -108,7 +108,7 @@ fn every_command_has_help_and_the_version_names_what_decides() {
 #[test]
 fn wrong_usage_is_exit_code_2_and_says_how() {
     let here = tempfile::tempdir().expect("a folder");
-    for (args, says) in [
+    for (args, expected) in [
         (&["ring"][..], "unrecognized subcommand 'ring'"),
         (&["schedule", "add"], "--package"),
         (&["schedule", "add", "x", "--package", "p"], "--cron"),
@@ -132,7 +132,7 @@ fn wrong_usage_is_exit_code_2_and_says_how() {
         (&["serve", "--wait", "soon"], "30s"),
         (&["serve", "--log-format", "xml"], "json"),
     ] {
-        run(here.path(), args).refused(&[says]);
+        run(here.path(), args).refused(&[expected]);
     }
     let left = std::fs::read_dir(here.path()).expect("the folder").count();
     assert_eq!(left, 0, "nothing was made");

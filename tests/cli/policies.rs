@@ -138,7 +138,7 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
     let tower = Tower::known(place);
     let hourly =
         |flags: &[&str]| tower.try_to_add("new", "ok", &[&["--every", "1h"], flags].concat());
-    for (flags, says) in [
+    for (flags, expected) in [
         (
             &["--catchup", "none", "--catchup-window", "1h"][..],
             &[
@@ -226,7 +226,7 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
         ),
         (&["--jiter", "1s"], &["--jiter", "--jitter"]),
     ] {
-        hourly(flags).refused(says);
+        hourly(flags).refused(expected);
     }
     tower
         .try_to_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
@@ -258,7 +258,7 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
     let first =
         json!({"overlap": "allow", "max_concurrent": 2, "start_at": "2090-01-01T00:00:00Z"});
     assert_eq!(policies(), first);
-    for (lines, says) in [
+    for (lines, expected) in [
         (
             "jitter = '2h'\n",
             &[
@@ -275,8 +275,8 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
         ),
     ] {
         sidecar(lines);
-        let said = host.wait_for_line(says[0]);
-        assert!(said.contains(says[1]), "{said}");
+        let said = host.wait_for_line(expected[0]);
+        assert!(said.contains(expected[1]), "{said}");
         assert_eq!(policies(), first, "the one before holds");
     }
     sidecar("jitter = '10m'\n");

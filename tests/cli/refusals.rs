@@ -57,7 +57,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         "hint: ",
         "Europe/Paris",
     ]);
-    for (cron, says) in [
+    for (cron, expected) in [
         (
             "* * * *",
             &["expected 5 fields", "found 4", "30 2 * * *"][..],
@@ -75,7 +75,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         ),
         ("0 0 31 4,6,9,11 *", &["never fires", "hint: "]),
     ] {
-        add(&["--cron", cron]).refused(says);
+        add(&["--cron", cron]).refused(expected);
     }
     add(&["--every", "0s"]).refused(&["`0s` is zero", "hint: "]);
     add(&["--every", "often"]).refused(&["`often`", "hint: "]);
@@ -83,16 +83,16 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
     add(&["--at", "2020-01-01T00:00:00Z"])
         .refused(&["2020-01-01T00:00:00Z is in the past", "give a later time"]);
     add(&["--at", "tomorrow"]).refused(&["`tomorrow`", "RFC 3339", "hint: "]);
-    for (context, says) in [
+    for (context, expected) in [
         ("[1]", "--context: the context must be a JSON object"),
         ("{,}", "--context: not JSON"),
         (r#"{"trigger": "me"}"#, "may not set `trigger`"),
         ("@nowhere.json", "nowhere.json"),
     ] {
-        add(&["--every", "1h", "--context", context]).refused(&[says]);
+        add(&["--every", "1h", "--context", context]).refused(&[expected]);
         tower
             .run(["schedule", "trigger", "known", "--context", context])
-            .refused(&[says]);
+            .refused(&[expected]);
     }
     let schedule =
         |args: &[&'static str]| tower.run(["schedule"].into_iter().chain(args.iter().copied()));
@@ -159,7 +159,7 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
     let host = tower.serve();
     tower.launch_where("noop", |row| row["status"] == "succeeded");
     let packages = list(tower.json(["package", "list"]));
-    for (name, says) in [
+    for (name, expected) in [
         (
             "cycle",
             "tasks that depend on each other: chicken → egg → chicken",
@@ -174,12 +174,15 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
         let found = packages.iter().find(|package| package["name"] == name);
         let package = found.unwrap_or_else(|| panic!("no {name}: {packages:#?}"));
         assert_eq!(package["state"], "rejected", "{package:#}");
-        assert!(text(&package["rejection"]).contains(says), "{package:#}");
+        assert!(
+            text(&package["rejection"]).contains(expected),
+            "{package:#}"
+        );
         let said = host.wait_for_line(&format!("rejected {name}"));
-        assert!(said.contains(says), "{said}");
+        assert!(said.contains(expected), "{said}");
         tower
             .run(["schedule", "add", "new", "--package", name, "--every", "1s"])
-            .refused(&[&format!("the package `{name}` was rejected"), says]);
+            .refused(&[&format!("the package `{name}` was rejected"), expected]);
     }
     assert_eq!(list(tower.json(["schedule", "list"])).len(), 1);
     // A mended sidecar is all it takes.
@@ -199,12 +202,12 @@ async fn a_database_without_tables_is_refused_until_somebody_serves_it(place: Pl
         &["stats"],
         &["health"],
     ];
-    let says = match tower.place().backend {
+    let expected = match tower.place().backend {
         Backend::Sqlite => ["there is no database at", "campanile serve"],
         Backend::Postgres => ["lacks schema version 1", "campanile db migrate"],
     };
     for order in orders {
-        tower.run(order.iter().copied()).refused(&says);
+        tower.run(order.iter().copied()).refused(&expected);
     }
     if let Some(file) = tower.place().url.sqlite_path() {
         assert!(!file.exists(), "looking makes no database");
@@ -269,7 +272,7 @@ fn alone(here: &Path, args: &[&str]) -> Said {
 fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
     let here = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
-    for (config, says) in [
+    for (config, expected) in [
         (
             "[host]\nruns_max = 'many'\n",
             "bad.toml:2:1: `host.runs_max` must be a whole number, not a text",
@@ -301,20 +304,20 @@ fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
                 .chain(["--config", "bad.toml"])
                 .collect();
             let said = alone(here.path(), &args);
-            said.refused(&[says]);
+            said.refused(&[expected]);
             assert!(!said.stderr.contains("secret"), "{said:?}");
         }
     }
     std::fs::remove_file(here.path().join("bad.toml")).expect("the file");
     alone(here.path(), &["serve", "--config", "nowhere.toml"])
         .refused(&["nowhere.toml cannot be read", "--config"]);
-    for (url, says) in [
+    for (url, expected) in [
         ("mysql://u:secret@h/d", "--database begins with \"mysql\""),
         ("campanile.db", "--database is \"campanile.db\""),
         ("sqlite::memory:", "--database would forget every launch"),
     ] {
         let said = alone(here.path(), &["serve", "--database", url]);
-        said.refused(&[says, "write sqlite:PATH or postgres://"]);
+        said.refused(&[expected, "write sqlite:PATH or postgres://"]);
         assert!(!said.stderr.contains("secret"), "{said:?}");
     }
     let left = std::fs::read_dir(here.path()).expect("the folder").count();

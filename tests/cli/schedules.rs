@@ -374,8 +374,8 @@ async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
     let said = add("eleventh", 59);
     assert_eq!(
         said.stderr,
-        "warning: 10 other schedules have their next slot in the same minute; write `H` for the \
-         minute, or choose one that is free\n"
+        "warning: 10 other schedules have their next slot in the same minute; choose another \
+         minute\n"
     );
     // Those that are paused are in nobody's way.
     tower.ok(["schedule", "pause", "at-0"]);

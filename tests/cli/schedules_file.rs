@@ -110,7 +110,7 @@ async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
     let good = schedule("hourly", "every = '1h'");
     let (tower, mut host) = ordered(place, &good);
     let kept = [of_file("hourly", 1)];
-    for (broken, says) in [
+    for (broken, expected) in [
         (
             schedule("hourly", "every = '1h'\njitter = '2h'"),
             "line 6: `schedules[0].jitter` is refused: jitter is 2h, longer",
@@ -130,10 +130,10 @@ async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
         ("[[schedules]".to_owned(), "line 1: this is not TOML"),
     ] {
         order(&tower, &broken);
-        let said = host.wait_for_line(says);
+        let said = host.wait_for_line(expected);
         assert!(said.contains("its schedules stay as they were"), "{said}");
         let told = events(&tower, "schedules_file_rejected");
-        assert!(told[0].contains(says), "{told:?}");
+        assert!(told[0].contains(expected), "{told:?}");
         assert_eq!(all(&tower), kept);
     }
     std::fs::remove_file(tower.folder().join("schedules.toml")).expect("the file");

@@ -35,13 +35,13 @@ fn guest(task: &str, context: &Value, more: &[&str]) -> (i32, Value) {
 }
 
 #[track_caller]
-fn assert_failure(report: &Value, kind: &str, retryable: bool, says: &str) {
+fn assert_failure(report: &Value, kind: &str, retryable: bool, expected: &str) {
     let failure = &report["failure"];
     assert_eq!(report["outcome"], kind, "{report:#}");
     assert_eq!(failure["kind"], kind, "{report:#}");
     assert_eq!(failure["retryable"], retryable, "{report:#}");
     let message = failure["message"].as_str().expect("a message");
-    assert!(message.contains(says), "no `{says}`: {report:#}");
+    assert!(message.contains(expected), "no `{expected}`: {report:#}");
     assert_eq!(report["output"], Value::Null, "{report:#}");
 }
 
@@ -162,14 +162,14 @@ fn an_output_that_may_not_be_is_invalid_and_never_worth_a_retry() {
     let (code, report) = guest("big_output", &json!({"bytes": 2 << 20}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "invalid_output", false, "its limit is 1048576");
-    for (task, says) in [
+    for (task, expected) in [
         ("output_not_json", "output is not JSON"),
         ("context_not_object", "context"),
         ("context_reserved", "may not set `attempt`"),
     ] {
         let said = task_run("misshapen", &["--task", task, "--json"]);
         assert_eq!(said.code, 1, "{said:?}");
-        assert_failure(&said.json(), "invalid_output", false, says);
+        assert_failure(&said.json(), "invalid_output", false, expected);
     }
 }
 
@@ -267,8 +267,8 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
     let (code, report) = write(&reading);
     assert_eq!(code, 1, "{report:#}");
     // The task's SDK says `denied` itself for an error of permissions.
-    let says = "/data/new.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"`";
-    assert_note(&report, "denied", says);
+    let expected = "/data/new.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"`";
+    assert_note(&report, "denied", expected);
     // What is not there in a granted directory is the task's own affair.
     let missing = json!({"path": "/data/missing.txt"});
     let (_, report) = in_folder(reading.path(), "read_file", &missing);
@@ -378,7 +378,7 @@ fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
 
 #[test]
 fn a_context_that_is_none_is_refused_with_what_to_write() {
-    for (context, says) in [
+    for (context, expected) in [
         ("[1]", "--context: the context must be a JSON object"),
         ("{", "--context: not JSON"),
         ("", "--context: not JSON"),
@@ -388,7 +388,7 @@ fn a_context_that_is_none_is_refused_with_what_to_write() {
         ),
         ("@nowhere.json", "nowhere.json"),
     ] {
-        task_run("noop", &["--context", context]).refused(&[says]);
+        task_run("noop", &["--context", context]).refused(&[expected]);
     }
 }
 
@@ -456,7 +456,7 @@ fn what_is_no_package_is_refused_by_what_it_is_with_exit_code_2() {
     let draft = r#"(module (import "wasi_unstable" "fd_write"
         (func (param i32 i32 i32 i32) (result i32))) (func (export "_start")))"#;
     let later = r#"(component (instance $i) (export "wasi:cli/run@0.3.0" (instance $i)))"#;
-    for (bytes, says) in [
+    for (bytes, expected) in [
         (b"just text\n".to_vec(), "this is not WebAssembly"),
         (Vec::new(), "the file is empty"),
         (whole[..5000].to_vec(), "cut short"),
@@ -473,10 +473,10 @@ fn what_is_no_package_is_refused_by_what_it_is_with_exit_code_2() {
         assert_eq!(
             (said.code, said.stderr.as_str()),
             (2, ""),
-            "{says}: {said:?}"
+            "{expected}: {said:?}"
         );
         let report = said.json();
-        assert_failure(&report, "refused", false, says);
+        assert_failure(&report, "refused", false, expected);
         assert_eq!(report["package"]["form"], Value::Null);
     }
     task_run("nowhere", &[]).refused(&["nowhere.wasm"]);
@@ -490,7 +490,7 @@ fn a_file_that_could_not_be_read_as_a_package_is_reported_too() {
         .and_then(|file| file.set_len((64 << 20) + 1))
         .expect("a file with holes");
     make_fifo(&here.path().join("pipe.wasm"));
-    for (file, says) in [
+    for (file, expected) in [
         ("directory.wasm", "it is not a regular file"),
         ("pipe.wasm", "it is not a regular file"),
         ("huge.wasm", "and a package may have 64MiB"),
@@ -498,7 +498,7 @@ fn a_file_that_could_not_be_read_as_a_package_is_reported_too() {
         let said = run(here.path(), ["task", "run", file, "--json"]);
         assert_eq!((said.code, said.stderr.as_str()), (2, ""), "{said:?}");
         let report = said.json();
-        assert_failure(&report, "refused", false, says);
+        assert_failure(&report, "refused", false, expected);
         assert_eq!(report["package"]["digest"], Value::Null);
     }
 }
@@ -510,15 +510,15 @@ fn make_fifo(path: &Path) {
 
 /// What a sidecar that a host would refuse is refused for here.
 #[track_caller]
-fn assert_refused(here: &TempDir, says: &str) {
+fn assert_refused(here: &TempDir, expected: &str) {
     let (code, report) = in_folder(here.path(), "ok", &json!({}));
     assert_eq!(code, 2, "{report:#}");
-    assert_failure(&report, "refused", false, says);
+    assert_failure(&report, "refused", false, expected);
 }
 
 #[test]
 fn a_sidecar_is_held_against_the_file_as_a_host_would() {
-    for (sidecar, says) in [
+    for (sidecar, expected) in [
         (
             format!("sha256 = '{}'\n", "0".repeat(64)),
             "and guests.toml pins 0000",
@@ -540,7 +540,7 @@ fn a_sidecar_is_held_against_the_file_as_a_host_would() {
             "guests.toml: it has more than 1MiB",
         ),
     ] {
-        assert_refused(&granted(Some(&sidecar)), says);
+        assert_refused(&granted(Some(&sidecar)), expected);
     }
     let here = granted(None);
     make_fifo(&here.path().join("guests.toml"));
@@ -552,7 +552,7 @@ fn a_sidecar_is_held_against_the_file_as_a_host_would() {
 
 #[test]
 fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
-    for (sidecar, says) in [
+    for (sidecar, expected) in [
         (
             "[limits]\ntimout = '1s'\n",
             "guests.toml:2:1: unknown key `limits.timout`: did you mean `timeout`?",
@@ -572,7 +572,7 @@ fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
         let here = granted(Some(sidecar));
         let (code, report) = in_folder(here.path(), "ok", &json!({}));
         assert_eq!(code, 2, "{report:#}");
-        assert_failure(&report, "refused", false, says);
+        assert_failure(&report, "refused", false, expected);
     }
 }
 

@@ -448,7 +448,7 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
     let other = "0".repeat(64);
     let run =
         |args: &[&'static str]| -> Said { tower.run(["package"].iter().chain(args).copied()) };
-    for (args, says) in [
+    for (args, expected) in [
         (&["show", "chime"][..], "did you mean `chimes`?"),
         (&["diff", "chime"], "did you mean `chimes`?"),
         (&["approve", "chime"], "did you mean `chimes`?"),
@@ -475,7 +475,7 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
             "has no version `0000`",
         ),
     ] {
-        run(args).refused(&[says]);
+        run(args).refused(&[expected]);
     }
     let in_force = digest_of(&first());
     let to = ["package", "rollback", "chimes", "--to", &in_force];

@@ -182,7 +182,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     let id = schedule_id(number);
     let text = RuleText::new(RuleKind::Cron, "*/5 * * * *", "UTC");
     let next = Rule::parse(&text, HashKey::of(id)).unwrap().next(now);
-    let says = Revision {
+    let definition = Revision {
         schedule_id: id,
         revision: 1,
         name: format!("bell-{number}"),
@@ -193,9 +193,9 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
         context: "{}".to_owned(),
         since: now,
     };
-    definition::parse(&says).unwrap_or_else(|error| panic!("{policies}: {error}"));
+    definition::parse(&definition).unwrap_or_else(|error| panic!("{policies}: {error}"));
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &says, Origin::Operator, next)
+    schedules::insert(&mut tx, &definition, Origin::Operator, next)
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -158,7 +158,7 @@ type Done = (&'static str, String, bool);
 
 async fn add_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let number = u128::from(caller.next());
-    let says = Revision {
+    let definition = Revision {
         name: format!("bell-{}", caller.random.random_range(0..8)),
         package: caller.package().to_owned(),
         since: now,
@@ -167,9 +167,9 @@ async fn add_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
     let next = caller.apart(now.plus(Duration::from_secs(20)));
     let next = Some(next).filter(|_| !caller.one_in(10));
     let origin = Origin::ALL[caller.random.random_range(0..Origin::ALL.len())];
-    let answer = schedules::insert(tx, &says, origin, next).await;
+    let answer = schedules::insert(tx, &definition, origin, next).await;
     if answer.is_ok() {
-        caller.schedules.push(says.schedule_id);
+        caller.schedules.push(definition.schedule_id);
         caller.did("added", 1);
     }
     ("add", text(&answer), answer.is_ok())
@@ -187,7 +187,7 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     } else {
         found.definition.name.clone()
     };
-    let says = Revision {
+    let definition = Revision {
         revision: found.state.revision + 1 - stale,
         name,
         since: now,
@@ -197,7 +197,7 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
     let next = Some(next).filter(|_| found.state.enabled);
     let answer = schedules::revise(
         tx,
-        &says,
+        &definition,
         found.state.enabled,
         found.state.origin,
         now,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_schedule::policy::{Keep, Overlap, Policies, Turn};
+use campanile_schedule::policy::{Keep, Overlap, OverlapDecision, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunEnd;
@@ -42,13 +42,13 @@ impl Stage {
     async fn with_rule(test: TestDb, rule: RuleText, policies: Policies, next: Timestamp) -> Stage {
         let clock = Clock::simulated(at(0));
         let host = host::start(&test, &clock, &host::sandbox(&clock), "tower").await;
-        let says = Revision {
+        let definition = Revision {
             rule,
             policies: serde_json::to_string(&policies).unwrap(),
             ..revision(1)
         };
         let mut tx = test.write().await;
-        schedules::insert(&mut tx, &says, Origin::Operator, Some(next))
+        schedules::insert(&mut tx, &definition, Origin::Operator, Some(next))
             .await
             .unwrap();
         tx.commit().await.unwrap();
@@ -81,7 +81,7 @@ impl Stage {
         self.host.engine.let_go(work.run_id, work.fence);
     }
 
-    async fn trigger(&self, overlap: Option<Overlap>) -> Turn {
+    async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {
         let trigger = Trigger {
             overlap,
             ..Trigger::default()
@@ -125,7 +125,10 @@ async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
     let mut stage = Stage::new(test, policies).await;
     stage.pass_to(at(60)).await;
     stage.clock.advance_to(at(70));
-    assert_eq!(stage.trigger(Some(Overlap::BufferOne)).await, Turn::Later);
+    assert_eq!(
+        stage.trigger(Some(Overlap::BufferOne)).await,
+        OverlapDecision::Queue
+    );
     // It holds nobody up.
     stage.pass_to(at(120)).await;
     let both_run = "schedule running, manual queued, schedule running";
@@ -139,7 +142,7 @@ async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
     let its_turn = "schedule succeeded, manual running, schedule succeeded";
     assert_eq!(stage.shown().await, its_turn);
     // One that says nothing does as the schedule says.
-    assert_eq!(stage.trigger(None).await, Turn::Now);
+    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
 }
 
 async fn a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skipped_as_it_fired(
@@ -155,7 +158,10 @@ async fn a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skippe
     assert_eq!(stage.shown().await, "schedule queued");
     let fires = stage.rows().await[0].fire_time;
     assert_eq!(stage.standing().await, (1, None));
-    assert_eq!(stage.trigger(Some(Overlap::Allow)).await, Turn::Now);
+    assert_eq!(
+        stage.trigger(Some(Overlap::Allow)).await,
+        OverlapDecision::Start
+    );
     stage.pass_to(fires).await;
     let rows = stage.rows().await;
     let skipped = rows.iter().find(|row| row.reason.is_some()).unwrap();
@@ -174,7 +180,10 @@ async fn a_launch_that_is_skipped_as_it_fires_does_not_count(test: TestDb) {
     stage.pass_to(at(60)).await;
     assert_eq!(stage.standing().await, (1, None));
     let fires = stage.rows().await[0].fire_time;
-    assert_eq!(stage.trigger(Some(Overlap::Allow)).await, Turn::Now);
+    assert_eq!(
+        stage.trigger(Some(Overlap::Allow)).await,
+        OverlapDecision::Start
+    );
     stage.pass_to(fires).await;
     assert_eq!(stage.standing().await, (0, Some(at(120))));
     // The next one is the one that it may have.
@@ -202,7 +211,7 @@ async fn a_launch_that_waited_and_made_way_does_not_count(test: TestDb) {
     assert_eq!(stage.shown().await, "schedule running, schedule queued");
     assert_eq!(stage.standing().await, (2, None));
     stage.clock.advance_to(at(130));
-    assert_eq!(stage.trigger(None).await, Turn::Later);
+    assert_eq!(stage.trigger(None).await, OverlapDecision::Queue);
     let displaced = "schedule running, schedule skipped, manual queued";
     assert_eq!(stage.shown().await, displaced);
     assert_eq!(stage.standing().await, (1, Some(at(180))));
@@ -223,12 +232,12 @@ async fn a_launch_that_ends_for_another_counts_if_it_had_begun(test: TestDb) {
     stage.decide(at(60)).await;
     assert_eq!(stage.standing().await, (1, None));
     stage.clock.advance_to(at(70));
-    assert_eq!(stage.trigger(None).await, Turn::Now);
+    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
     assert_eq!(stage.shown().await, "schedule skipped, manual open");
     assert_eq!(stage.standing().await, (0, Some(at(120))));
     stage.pass_to(at(120)).await;
     stage.clock.advance_to(at(130));
-    assert_eq!(stage.trigger(None).await, Turn::Now);
+    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
     let begun = "schedule skipped, manual skipped, schedule cancelled, manual open";
     assert_eq!(stage.shown().await, begun);
     assert_eq!(stage.standing().await, (1, None));

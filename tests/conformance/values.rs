@@ -120,11 +120,11 @@ async fn every_word_comes_back(test: TestDb) {
             .unwrap();
     }
     for (number, &kind) in (20..).zip(RuleKind::ALL) {
-        let says = Revision {
+        let definition = Revision {
             rule: RuleText::new(kind, "", "UTC"),
             ..revision(number)
         };
-        schedules::insert(&mut tx, &says, Origin::Operator, None)
+        schedules::insert(&mut tx, &definition, Origin::Operator, None)
             .await
             .unwrap();
     }

@@ -353,7 +353,7 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
     let before = state(&test).await;
     let other = of("other");
     let never = of("asks 2");
-    for (error, says) in [
+    for (error, expected) in [
         (approve(&test, Some("12"), 3).await, "4 at least"),
         (
             approve(&test, Some(other.as_str()), 3).await,
@@ -374,7 +374,7 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
         ),
     ] {
         let said = error.unwrap_err().to_string();
-        assert!(said.contains(says), "{said}");
+        assert!(said.contains(expected), "{said}");
     }
     let mut tx = test.write().await;
     let unknown = approval::approve(&mut tx, "chime", None, ADA, at(3)).await;

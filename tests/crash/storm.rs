@@ -142,6 +142,6 @@ fn settle(what: &str, host: &HostProcess, differs: impl Fn() -> Option<String>) 
 
 fn count_said(host: &HostProcess, words: &[&str]) -> usize {
     let lines = host.stderr_lines();
-    let says = |line: &&String| words.iter().any(|word| line.contains(word));
-    lines.iter().filter(says).count()
+    let expected = |line: &&String| words.iter().any(|word| line.contains(word));
+    lines.iter().filter(expected).count()
 }

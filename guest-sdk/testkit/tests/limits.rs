@@ -23,9 +23,12 @@ fn fits(report: &Report) {
 }
 
 #[track_caller]
-fn exceeds(report: &Report, outcome: Outcome, says: &str) {
+fn exceeds(report: &Report, outcome: Outcome, expected: &str) {
     assert_eq!(report.outcome(), outcome, "{report}");
-    assert!(report.message().contains(says), "no {says:?}: {report}");
+    assert!(
+        report.message().contains(expected),
+        "no {expected:?}: {report}"
+    );
 }
 
 /// What the record says of a resource.

@@ -394,8 +394,8 @@ async fn tasks_missing(
 ) -> Result<Vec<(String, String)>, DbError> {
     let all = campanile_store::schedules::list(tx, None, Some(name)).await?;
     let tasks = all.into_iter().filter_map(|schedule| {
-        let says = schedule.definition;
-        says.task.map(|task| (says.name, task))
+        let definition = schedule.definition;
+        definition.task.map(|task| (definition.name, task))
     });
     Ok(tasks
         .filter(|(_, task)| manifest.task(task).is_none())

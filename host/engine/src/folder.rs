@@ -467,12 +467,12 @@ async fn follow(
     if !is_of_package(schedule.state.origin) || schedule.definition.package != wanted.package {
         return Err(ScheduleError::Exists(wanted.name.clone()));
     }
-    let says = &schedule.definition;
-    let context: serde_json::Value = serde_json::from_str(&says.context).unwrap_or_default();
+    let definition = &schedule.definition;
+    let context: serde_json::Value = serde_json::from_str(&definition.context).unwrap_or_default();
     let policies = serde_json::to_string(&wanted.policies).unwrap_or_default();
-    let same = says.rule == wanted.rule
-        && says.policies == policies
-        && says.task == wanted.task
+    let same = definition.rule == wanted.rule
+        && definition.policies == policies
+        && definition.task == wanted.task
         && context.as_object() == Some(&wanted.context)
         && schedule.state.origin == origin;
     if !same {

@@ -10,7 +10,7 @@ use super::{Engine, EngineError};
 use crate::crash;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
-use campanile_schedule::policy::Beside;
+use campanile_schedule::policy::OverlapState;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
@@ -127,7 +127,7 @@ impl Engine {
         due: &[DueSchedule],
         specs: &[Arc<Spec>],
         now: Timestamp,
-    ) -> Result<HashMap<ScheduleId, Beside>, EngineError> {
+    ) -> Result<HashMap<ScheduleId, OverlapState>, EngineError> {
         let matters = due.iter().zip(specs);
         let matters = matters.filter(|(_, spec)| spec.policies.has_limit_at_once());
         let ids: Vec<ScheduleId> = matters.map(|(due, _)| due.id).collect();
@@ -137,7 +137,7 @@ impl Engine {
         }
         let beside = of_each
             .into_iter()
-            .map(|(id, launches)| (id, Beside::new(plan::active(&launches, true, now))));
+            .map(|(id, launches)| (id, OverlapState::new(plan::active(&launches, true, now))));
         Ok(beside.collect())
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use campanile_schedule::policy::{
-    Active, Beside, CaughtUp, Claim, Defaults, Displacements, Judgement, Overlap, Policies, Stage,
-    Standing, Terms, Turn, Verdict,
+    Active, Defaults, Displacements, LastCatchup, LaunchClass, Overlap, OverlapDecision,
+    OverlapState, Policies, SlotAction, SlotDecisions, SlotEvaluator, SlotProgress, Stage,
 };
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
@@ -45,37 +45,39 @@ pub struct EffectiveSpec<'a> {
 pub fn plan(
     due: &DueSchedule,
     spec: EffectiveSpec<'_>,
-    mut beside: Beside,
+    mut beside: OverlapState,
     host: HostId,
     now: Timestamp,
     slots_max: usize,
 ) -> Plan {
     let policies = spec.policies;
     let rule = decidable(spec.rule, Some(due.next_slot));
-    let terms = Terms {
+    let evaluator = SlotEvaluator {
         schedule: due.id,
         rule: &rule,
         policies,
         defaults: spec.defaults,
     };
-    let judgement = terms.judge(&standing(due.cursor_at, &due.history), now, slots_max);
+    let decided = evaluator.evaluate(&slot_progress(due.cursor_at, &due.history), now, slots_max);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
     let turns = match is_missing {
-        true => vec![None; judgement.decisions.len()],
-        false => turns(due.id, &judgement, policies, &mut beside, now),
+        true => vec![None; decided.decisions.len()],
+        false => turns(due.id, &decided, policies, &mut beside, now),
     };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;
-    let mut launches = Vec::with_capacity(judgement.decisions.len());
-    for (slots, turn) in judgement.decisions.iter().zip(turns) {
-        let launched = launch_of(slots.verdict);
+    let mut launches = Vec::with_capacity(decided.decisions.len());
+    for (slots, turn) in decided.decisions.iter().zip(turns) {
+        let launched = launch_of(slots.action);
         let (kind, fire_time) = launched.unwrap_or((LaunchKind::Schedule, slots.first));
-        let (decision, reason, overlaps) = match (slots.verdict, turn) {
-            (Verdict::Drop(reason), _) => (Decision::Skipped, Some(reason.as_str()), None),
+        let (decision, reason, overlaps) = match (slots.action, turn) {
+            (SlotAction::Drop(reason), _) => (Decision::Skipped, Some(reason.as_str()), None),
             _ if is_missing => (Decision::Skipped, Some(PACKAGE_MISSING), None),
-            (_, Some(Turn::Now)) => (Decision::Launched, None, None),
-            (_, Some(Turn::Never(other))) => (Decision::Skipped, Some(REASON), Some(other)),
-            (_, Some(Turn::Later) | None) => (Decision::Queued, None, None),
+            (_, Some(OverlapDecision::Start)) => (Decision::Launched, None, None),
+            (_, Some(OverlapDecision::Skip(other))) => {
+                (Decision::Skipped, Some(REASON), Some(other))
+            }
+            (_, Some(OverlapDecision::Queue) | None) => (Decision::Queued, None, None),
         };
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
             caught_up = Some((now, fire_time));
@@ -106,13 +108,13 @@ pub fn plan(
     }
     let is_launched = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
     let launched = launches.iter().filter(is_launched).count() as i64;
-    let cursor = judgement.cursor.unwrap_or(due.cursor_at);
+    let cursor = decided.cursor.unwrap_or(due.cursor_at);
     let launches_made = u64::try_from(due.history.launches + launched).unwrap_or_default();
     let next_slot = match spec.rule.delay_after_completion() {
         // Without a launch there is no end from which to count.
         Some(delay) if launched == 0 => policies.allowed_from(now.plus(delay), launches_made),
         Some(_) => None,
-        None => terms.next_slot(cursor, launches_made),
+        None => evaluator.next_slot(cursor, launches_made),
     };
     Plan {
         launches,
@@ -147,11 +149,11 @@ pub fn slot_after_end(
 }
 
 /// Return the kind and the fire time of the launch that a verdict asks for.
-fn launch_of(verdict: Verdict) -> Option<(LaunchKind, Timestamp)> {
-    match verdict {
-        Verdict::Launch { fire_time } => Some((LaunchKind::Schedule, fire_time)),
-        Verdict::CatchUp { fire_time } => Some((LaunchKind::Catchup, fire_time)),
-        Verdict::Drop(_) => None,
+fn launch_of(action: SlotAction) -> Option<(LaunchKind, Timestamp)> {
+    match action {
+        SlotAction::Launch { fire_time } => Some((LaunchKind::Schedule, fire_time)),
+        SlotAction::CatchUp { fire_time } => Some((LaunchKind::Catchup, fire_time)),
+        SlotAction::Drop(_) => None,
     }
 }
 
@@ -160,21 +162,22 @@ fn launch_of(verdict: Verdict) -> Option<(LaunchKind, Timestamp)> {
 /// Slots on time come first. Slots that are caught up queue behind them, although they are older.
 fn turns(
     schedule: ScheduleId,
-    judgement: &Judgement,
+    decided: &SlotDecisions,
     policies: &Policies,
-    beside: &mut Beside,
+    beside: &mut OverlapState,
     now: Timestamp,
-) -> Vec<Option<Turn>> {
-    let mut turns = vec![None; judgement.decisions.len()];
+) -> Vec<Option<OverlapDecision>> {
+    let mut turns = vec![None; decided.decisions.len()];
     // The next transaction may decide more slots, and some of them on time.
-    let more_come = judgement.next.is_some_and(|next| next <= now);
-    for class in [Claim::Prompt, Claim::Patient] {
-        for (turn, slots) in turns.iter_mut().zip(&judgement.decisions) {
-            let launch = launch_of(slots.verdict).filter(|(kind, _)| Claim::from(*kind) == class);
+    let more_come = decided.next.is_some_and(|next| next <= now);
+    for class in [LaunchClass::OnTime, LaunchClass::Deferred] {
+        for (turn, slots) in turns.iter_mut().zip(&decided.decisions) {
+            let launch =
+                launch_of(slots.action).filter(|(kind, _)| LaunchClass::from(*kind) == class);
             if let Some((kind, fire_time)) = launch {
                 let id = LaunchId::of(schedule, slots.first, kind);
-                let waits = fire_time > now || (more_come && class == Claim::Patient);
-                *turn = Some(beside.come(policies, id, class, waits));
+                let waits = fire_time > now || (more_come && class == LaunchClass::Deferred);
+                *turn = Some(beside.admit(policies, id, class, waits));
             }
         }
     }
@@ -182,16 +185,16 @@ fn turns(
 }
 
 /// Return what the policies have to know about earlier slots.
-fn standing(cursor: Timestamp, history: &History) -> Standing {
+fn slot_progress(cursor: Timestamp, history: &History) -> SlotProgress {
     let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
-    Standing {
+    SlotProgress {
         cursor,
         launches: history.launches_made(),
-        caught_up: caught_up.map(|(decided_at, fire_time)| CaughtUp {
+        caught_up: caught_up.map(|(decided_at, fire_time)| LastCatchup {
             decided_at,
             fire_time,
         }),
-        taken_out: history.skipped_slots(),
+        skips: history.skipped_slots(),
     }
 }
 
@@ -207,9 +210,9 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
         // It was early when it was decided. A launch that is caught up or of a backfill is only spread.
         LaunchStatus::Queued
             if launch.fire_time > launch.claimed_at
-                && Claim::from(launch.kind) == Claim::Prompt =>
+                && LaunchClass::from(launch.kind) == LaunchClass::OnTime =>
         {
-            Stage::Arriving
+            Stage::Due
         }
         LaunchStatus::Queued => Stage::Queued,
         LaunchStatus::Waiting => Stage::Retrying,
@@ -221,7 +224,7 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
     let counted = unfinished.iter().filter(counts);
     let active = counted.map(|launch| Active {
         launch: launch.id,
-        claim: Claim::from(launch.kind),
+        class: LaunchClass::from(launch.kind),
         stage: stage(launch),
         alone: launch
             .overlap
@@ -275,7 +278,7 @@ mod tests {
         plan(
             due,
             spec,
-            Beside::new(Vec::new()),
+            OverlapState::new(Vec::new()),
             HostId::new(now),
             now,
             10,

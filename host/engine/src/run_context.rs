@@ -11,7 +11,7 @@ use campanile_store::runs::ClaimedLaunch;
 /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
 pub(super) fn facts(work: &Work, attempt: i64) -> Facts {
     let taken = &work.launch;
-    let says = &work.spec.definition;
+    let definition = &work.spec.definition;
     let stored = |text: &Option<String>| -> Value {
         text.as_deref()
             .and_then(|text| serde_json::from_str(text).ok())
@@ -27,9 +27,9 @@ pub(super) fn facts(work: &Work, attempt: i64) -> Facts {
         trigger: taken.kind,
         schedule: json!({
             "id": taken.schedule_id,
-            "name": says.name,
-            "expression": says.rule.expression,
-            "timezone": says.rule.timezone,
+            "name": definition.name,
+            "expression": definition.rule.expression,
+            "timezone": definition.rule.timezone,
         }),
         scheduled_local: taken.scheduled_local.clone(),
         interval_start: taken.interval_start,

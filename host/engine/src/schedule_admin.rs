@@ -20,7 +20,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
 use campanile_package::{Manifest, names};
-use campanile_schedule::policy::{Beside, Displacements, Overlap, Policies, Turn};
+use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
@@ -61,7 +61,7 @@ pub struct Trigger<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Triggered {
     pub launch: LaunchId,
-    pub turn: Turn,
+    pub turn: OverlapDecision,
 }
 
 /// Add a schedule; gives its id.
@@ -80,18 +80,18 @@ pub async fn add(
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
     let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
-    let says = revision(wanted, id, 1, now);
-    schedules::insert(tx, &says, origin, next).await?;
+    let definition = revision(wanted, id, 1, now);
+    schedules::insert(tx, &definition, origin, next).await?;
     let detail = format!(
         "{} {} {}, {}",
-        says.rule.kind,
-        says.rule.expression,
-        says.rule.timezone,
+        definition.rule.kind,
+        definition.rule.expression,
+        definition.rule.timezone,
         origin_is(origin)
     );
     events::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
     changes::bump(tx).await?;
-    Ok(says.schedule_id)
+    Ok(definition.schedule_id)
 }
 
 /// Make `schedule` say what is wanted. A change of timing never looks back; any other keeps the cursor.
@@ -124,13 +124,22 @@ pub async fn revise(
         false => None,
     };
     let revision_number = schedule.state.revision + 1;
-    let says = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(tx, &says, schedule.state.enabled, origin, cursor_at, next).await? {
+    let definition = revision(wanted, schedule.state.id, revision_number, now);
+    if !schedules::revise(
+        tx,
+        &definition,
+        schedule.state.enabled,
+        origin,
+        cursor_at,
+        next,
+    )
+    .await?
+    {
         return Err(ScheduleError::Raced(wanted.name.clone()));
     }
     let detail = format!(
         "revision {revision_number}: {} {}",
-        says.rule.kind, says.rule.expression
+        definition.rule.kind, definition.rule.expression
     );
     events::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
     changes::bump(tx).await?;
@@ -211,7 +220,7 @@ pub(super) async fn launch_beside(
     now: Timestamp,
 ) -> Result<Triggered, DbError> {
     let id = launch.id;
-    let mut turn = Turn::Now;
+    let mut turn = OverlapDecision::Start;
     if launch.decision == Decision::Launched {
         let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
         turn = turns.into_iter().next().unwrap_or(turn);
@@ -229,17 +238,17 @@ pub(super) async fn launch_each_beside(
     policies: &Policies,
     mut launches: Vec<NewLaunch>,
     now: Timestamp,
-) -> Result<Vec<Turn>, DbError> {
+) -> Result<Vec<OverlapDecision>, DbError> {
     let unfinished = overlap::unfinished(tx, &[state.id]).await?;
-    let mut beside = Beside::new(plan::active(&unfinished, state.enabled, now));
+    let mut beside = OverlapState::new(plan::active(&unfinished, state.enabled, now));
     let mut turns = Vec::with_capacity(launches.len());
     for launch in &mut launches {
         let early = launch.fire_time > now;
-        let turn = beside.come(policies, launch.id, launch.kind.into(), early);
+        let turn = beside.admit(policies, launch.id, launch.kind.into(), early);
         match turn {
-            Turn::Now => {}
-            Turn::Later => launch.decision = Decision::Queued,
-            Turn::Never(other) => {
+            OverlapDecision::Start => {}
+            OverlapDecision::Queue => launch.decision = Decision::Queued,
+            OverlapDecision::Skip(other) => {
                 launch.decision = Decision::Skipped;
                 launch.reason = Some(overlap::REASON);
                 launch.overlaps = Some(other);
@@ -254,8 +263,8 @@ pub(super) async fn launch_each_beside(
         changes::bump(tx).await?;
     }
     if made.may_have_next_slot
-        && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
-        && let Ok((rule, policies)) = definition::parse(&says)
+        && let Some(definition) = schedules::revision(tx, state.id, state.revision).await?
+        && let Ok((rule, policies)) = definition::parse(&definition)
     {
         set_next_slot(tx, state.id, &rule, &policies, now).await?;
     }

@@ -1,10 +1,11 @@
-//! Time: the one type for it, and the only place that asks what time it is.
+//! Time: its type, and the only place that reads the clock.
 //!
-//! Everything else takes `now` as an argument, so that a test can hold it still.
+//! All other code takes `now` as an argument, so that a test sets it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// An instant in UTC, in whole microseconds: the finest that both databases keep exactly.
+/// An instant in UTC, in whole microseconds, the precision of both databases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -20,43 +21,43 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Timestamp = Timestamp(0);
 
-    /// The instant `micros` microseconds after the epoch.
+    /// Return the instant `micros` microseconds after the epoch.
     ///
-    /// Clamped to the years 1 to 9999, the range in which the stored text sorts as time does.
+    /// The result is clamped to the years 1 to 9999, in which the stored text sorts as the instants do.
     pub fn from_micros(micros: i64) -> Timestamp {
         const YEAR_1: i64 = -62_135_596_800_000_000;
         const YEAR_9999_END: i64 = 253_402_300_799_999_999;
         Timestamp(micros.clamp(YEAR_1, YEAR_9999_END))
     }
 
-    /// Microseconds since the epoch.
+    /// Return the microseconds since the epoch.
     pub fn micros(self) -> i64 {
         self.0
     }
 
-    /// This instant, `duration` later.
+    /// Return the instant `duration` later.
     pub fn plus(self, duration: Duration) -> Timestamp {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Timestamp::from_micros(self.0.saturating_add(micros))
     }
 
-    /// This instant, `duration` earlier.
+    /// Return the instant `duration` earlier.
     pub fn minus(self, duration: Duration) -> Timestamp {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Timestamp::from_micros(self.0.saturating_sub(micros))
     }
 
-    /// How long this instant is after `earlier`; zero when it is not after it.
+    /// Return the time from `earlier` to this instant; zero when this instant is earlier.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// The same instant as chrono's type.
+    /// Convert to the type of chrono.
     pub fn to_chrono(self) -> DateTime<Utc> {
         DateTime::from_timestamp_micros(self.0).unwrap_or_default()
     }
 
-    /// Fixed-width text, `2026-11-21T08:00:00.000000Z`: sorts as the instants do. What SQLite stores.
+    /// Print with a fixed width, `2026-11-21T08:00:00.000000Z`, as SQLite stores it. The text sorts as the instants do.
     pub fn to_fixed_text(self) -> String {
         self.to_chrono()
             .to_rfc3339_opts(SecondsFormat::Micros, true)
@@ -69,13 +70,12 @@ impl From<DateTime<Utc>> for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC with no more digits than needed: `2026-11-21T08:00:00Z`.
+/// Print RFC 3339 in UTC, with a fraction only when it is not zero: `2026-11-21T08:00:00Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let format = if self.0.rem_euclid(1_000_000) == 0 {
-            SecondsFormat::Secs
-        } else {
-            SecondsFormat::Micros
+        let format = match self.0.rem_euclid(1_000_000) {
+            0 => SecondsFormat::Secs,
+            _ => SecondsFormat::Micros,
         };
         f.write_str(&self.to_chrono().to_rfc3339_opts(format, true))
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Reads RFC 3339 with any offset.
+/// Read RFC 3339 with any offset.
 impl FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
@@ -98,7 +98,7 @@ impl FromStr for Timestamp {
     }
 }
 
-/// A text that should have been an RFC 3339 time.
+/// A text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an RFC 3339 time such as 2026-11-21T08:00:00Z")]
 pub struct InvalidTimestamp(String);
@@ -130,35 +130,33 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where `now` comes from. [`Clock::system`] in the product, [`Clock::simulated`] in tests.
+/// The source of `now`: [`Clock::system`] in the product, [`Clock::simulated`] in tests.
 #[derive(Clone)]
 pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The machine's clock plus an offset in microseconds that follows the database's clock.
-    System(std::sync::Arc<AtomicI64>),
-    /// A value that moves only when a test moves it.
-    Simulated(std::sync::Arc<watch::Sender<Timestamp>>),
+    /// The machine's clock, plus an offset in microseconds that follows the clock of the database.
+    System(Arc<AtomicI64>),
+    /// A value that tests move.
+    Simulated(Arc<watch::Sender<Timestamp>>),
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Return the machine's clock.
     pub fn system() -> Clock {
-        Clock(Source::System(std::sync::Arc::new(AtomicI64::new(0))))
+        Clock(Source::System(Arc::new(AtomicI64::new(0))))
     }
 
-    /// A clock that stands at `start` until [`Clock::advance_to`] moves it.
+    /// Return a clock that shows `start` until [`Clock::advance_to`] moves it.
     pub fn simulated(start: Timestamp) -> Clock {
-        Clock(Source::Simulated(std::sync::Arc::new(watch::Sender::new(
-            start,
-        ))))
+        Clock(Source::Simulated(Arc::new(watch::Sender::new(start))))
     }
 
-    /// The present instant.
+    /// Return the present instant.
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the one place that asks the machine"
+        reason = "this is the only place that reads the machine's clock"
     )]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
@@ -172,14 +170,14 @@ impl Clock {
 
     /// Set the offset that is added to the machine's clock, in microseconds.
     ///
-    /// One clock must decide among many hosts; on Postgres it is the database's. No effect on a simulated clock.
+    /// Many hosts follow one clock; on Postgres it is the clock of the database. A simulated clock has no offset.
     pub fn set_offset_us(&self, offset: i64) {
         if let Source::System(offset_us) = &self.0 {
             offset_us.store(offset, Ordering::Relaxed);
         }
     }
 
-    /// The offset in force, in microseconds.
+    /// Return the offset in microseconds.
     pub fn offset_us(&self) -> i64 {
         match &self.0 {
             Source::System(offset_us) => offset_us.load(Ordering::Relaxed),
@@ -187,10 +185,10 @@ impl Clock {
         }
     }
 
-    /// Wait until the clock reads `deadline` or later.
+    /// Wait until the clock shows `deadline` or later.
     ///
-    /// On the system clock this waits at most a minute at a time and looks again: a timer runs on
-    /// the monotonic clock, which neither a correction nor the machine's sleep moves.
+    /// The function reads the system clock at least once a minute, because a timer uses the monotonic
+    /// clock: a correction of the clock and the machine's sleep do not move it.
     pub async fn sleep_until(&self, deadline: Timestamp) {
         match &self.0 {
             Source::System(_) => loop {
@@ -202,13 +200,13 @@ impl Clock {
             },
             Source::Simulated(now) => {
                 let mut now = now.subscribe();
-                // The sender lives in this clock, so the wait cannot fail.
+                // This clock owns the sender, so the wait cannot fail.
                 let _ = now.wait_for(|now| *now >= deadline).await;
             }
         }
     }
 
-    /// Move a simulated clock forward to `now`; never backwards. No effect on the system clock.
+    /// Move a simulated clock forward; an earlier instant and the system clock are left alone.
     pub fn advance_to(&self, to: Timestamp) {
         if let Source::Simulated(now) = &self.0 {
             now.send_if_modified(|now| {

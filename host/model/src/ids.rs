@@ -1,4 +1,4 @@
-//! Newtypes for identities: a schedule's id cannot be handed where a run's is wanted.
+//! Ids as newtypes, so that the compiler refuses a schedule's id for a run's.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::clock::Timestamp;
 use crate::words;
 
+/// Declare an id; `ordered` ids are made from the present instant.
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -38,31 +39,41 @@ macro_rules! uuid_newtype {
             }
         }
     };
+    ($(#[$doc:meta])* $name:ident, ordered) => {
+        uuid_newtype! { $(#[$doc])* $name }
+
+        impl $name {
+            /// Return a new id. Ids sort by `now`.
+            pub fn new(now: Timestamp) -> $name {
+                $name(uuid_at(now))
+            }
+        }
+    };
 }
 
 uuid_newtype! {
-    /// A schedule. Stays through renames and edits.
+    /// A schedule. Renames and edits keep the id.
     ScheduleId
 }
 uuid_newtype! {
-    /// A launch: the same on every host and after every crash. See [`LaunchId::of`].
+    /// A launch. The id is the same on every host and after every crash; see [`LaunchId::of`].
     LaunchId
 }
 uuid_newtype! {
-    /// One attempt to carry out a launch; later runs sort after earlier ones.
-    RunId
+    /// A run: one execution of a launch. Later runs sort after earlier runs.
+    RunId, ordered
 }
 uuid_newtype! {
-    /// A request to launch the slots of a time that is past.
-    BackfillId
+    /// A backfill: a request to launch past slots.
+    BackfillId, ordered
 }
 uuid_newtype! {
-    /// One life of one `campanile serve` process: a restart is a new incarnation.
-    HostId
+    /// One process of `campanile serve`. A restart has a new id.
+    HostId, ordered
 }
 
 impl ScheduleId {
-    /// A new, random id.
+    /// Return a new random id.
     pub fn new() -> ScheduleId {
         ScheduleId(Uuid::new_v4())
     }
@@ -74,33 +85,13 @@ impl Default for ScheduleId {
     }
 }
 
-impl RunId {
-    /// A new id, ordered by `now` and unique besides.
-    pub fn new(now: Timestamp) -> RunId {
-        RunId(uuid_at(now))
-    }
-}
-
-impl BackfillId {
-    /// A new id, ordered by `now` and unique besides.
-    pub fn new(now: Timestamp) -> BackfillId {
-        BackfillId(uuid_at(now))
-    }
-}
-
-impl HostId {
-    /// A new id, ordered by `now` and unique besides.
-    pub fn new(now: Timestamp) -> HostId {
-        HostId(uuid_at(now))
-    }
-}
-
-/// A version 7 UUID of the instant `now`. Those that one process makes sort in the order in which it made them,
-/// as long as `now` does not go back.
+/// Return a version 7 UUID of `now`.
+///
+/// The UUIDs of one process sort in the order in which it makes them, unless `now` goes back.
 pub fn uuid_at(now: Timestamp) -> Uuid {
     static MADE: AtomicU16 = AtomicU16::new(0);
     let micros = u64::try_from(now.micros()).unwrap_or(0);
-    // After the milliseconds come 12 bits for the microseconds, 14 that count, and 48 of chance.
+    // After the milliseconds: 12 bits of microseconds, 14 bits of a counter, 48 random bits.
     let mut rest: [u8; 10] = rand::random();
     rest[..2].copy_from_slice(&((micros % 1_000) as u16).to_be_bytes());
     rest[2..4].copy_from_slice(&MADE.fetch_add(1, Ordering::Relaxed).to_be_bytes());
@@ -108,42 +99,41 @@ pub fn uuid_at(now: Timestamp) -> Uuid {
 }
 
 words! {
-    /// What asked for a launch.
+    /// The cause of a launch.
     LaunchKind {
-        /// The schedule's rule, in time or a little late.
+        /// A slot of the rule, on time or late within the grace.
         Schedule => "schedule",
-        /// The schedule's rule, for a slot that was missed.
+        /// A slot of the rule that was missed.
         Catchup => "catchup",
-        /// A person or a program, now.
+        /// An operator or a program.
         Manual => "manual",
-        /// A person, for a slot of a time that is past.
+        /// A backfill, for a past slot.
         Backfill => "backfill",
-        /// A host that started, for the rule `@reboot`.
+        /// The start of a host, for the rule `@reboot`.
         Startup => "startup",
     }
 }
 
 impl LaunchKind {
-    /// Whether the schedule's rule asked for it, in time or not: such launches are counted to `max_launches`.
+    /// Whether the launch is of a slot of the rule. `max_launches` counts these launches.
     pub fn is_of_slot(self) -> bool {
         matches!(self, LaunchKind::Schedule | LaunchKind::Catchup)
     }
 
-    /// Whether a person asked for it: it does not depend on whether the schedule is paused.
+    /// Whether an operator asked for the launch. A paused schedule does not hold it back.
     pub fn is_by_hand(self) -> bool {
         matches!(self, LaunchKind::Manual | LaunchKind::Backfill)
     }
 }
 
 impl LaunchId {
-    /// The namespace of launch ids, fixed for ever: changing it would launch past slots again.
+    /// The namespace of launch ids. It must never change: past slots would be launched again.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);
 
-    /// The id of the launch of `slot` of `schedule`.
+    /// Return the id of the launch of `slot` of `schedule`.
     ///
-    /// A slot has one launch whether it came in time or as catch-up, so both share an identity;
-    /// a manual launch of the same instant is another, and so is one at a host's start. That of a backfill
-    /// has [`LaunchId::of_backfill`].
+    /// A launch on time and a caught-up launch of one slot have the same id. A manual launch and a launch at
+    /// a host's start at the same instant have other ids. [`LaunchId::of_backfill`] is for backfills.
     pub fn of(schedule: ScheduleId, slot: Timestamp, kind: LaunchKind) -> LaunchId {
         let kind: u8 = match kind {
             LaunchKind::Schedule | LaunchKind::Catchup => 0,
@@ -155,7 +145,7 @@ impl LaunchId {
         LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
     }
 
-    /// The id of the launch of `slot` by one backfill: the same however often that is asked for.
+    /// Return the id of the launch of `slot` by a backfill; a repeated request has the same id.
     pub fn of_backfill(schedule: ScheduleId, slot: Timestamp, backfill: BackfillId) -> LaunchId {
         let name = LaunchId::name(schedule, slot, 3);
         let name = [&name[..], backfill.0.as_bytes()].concat();
@@ -171,12 +161,12 @@ impl LaunchId {
     }
 }
 
-/// The SHA-256 of `bytes`, in lower-case hexadecimal.
+/// Return the SHA-256 of `bytes` in lower-case hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// The SHA-256 of an artifact, in lower-case hexadecimal.
+/// The SHA-256 of a package's bytes, in lower-case hexadecimal.
 #[derive(
     Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -184,22 +174,22 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub struct ArtifactDigest(String);
 
 impl ArtifactDigest {
-    /// The digest of `bytes`.
+    /// Return the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> ArtifactDigest {
         ArtifactDigest(sha256(bytes))
     }
 
-    /// A digest read back from the database, where only [`ArtifactDigest::of`] put it.
+    /// Return a digest that the database stored; it came from [`ArtifactDigest::of`].
     pub fn from_stored(text: String) -> ArtifactDigest {
         ArtifactDigest(text)
     }
 
-    /// The first twelve digits: enough for a person.
+    /// Return the first twelve digits, for messages.
     pub fn short(&self) -> &str {
         &self.0[..self.0.len().min(12)]
     }
 
-    /// All digits.
+    /// Return all digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -224,10 +214,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_made_at_one_moment_sort_as_they_were_made() {
+    fn ids_of_one_instant_sort_in_the_order_of_creation() {
         let now = Timestamp::from_micros(1_800_000_000_123_456);
         let ids: Vec<RunId> = (0..200).map(|_| RunId::new(now)).collect();
-        // Only where the counter begins anew, once in 16 384, does a later id sort before an earlier one.
+        // When the counter restarts, once in 16,384 ids, a later id sorts before an earlier id.
         let ascents = ids.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert!(ascents >= 198, "{ascents} of 199");
         assert!(RunId::new(now.plus(Duration::from_micros(1))) > ids[199]);
@@ -235,18 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_has_one_identity_in_time_or_caught_up() {
+    fn a_launch_has_one_id_on_time_or_caught_up() {
         let schedule = ScheduleId(Uuid::from_u128(7));
         let slot = Timestamp::from_micros(1_800_000_000_000_000);
         let id = LaunchId::of(schedule, slot, LaunchKind::Schedule);
         assert_eq!(id, LaunchId::of(schedule, slot, LaunchKind::Catchup));
         assert_ne!(id, LaunchId::of(schedule, slot, LaunchKind::Manual));
-        // The value is part of the contract with databases already written.
+        // Existing databases depend on this value.
         assert_eq!(id.to_string(), "f14ae081-fa59-5d3c-9a6e-2833605df847");
     }
 
     #[test]
-    fn runs_sort_in_the_order_they_were_made() {
+    fn runs_sort_in_the_order_of_creation() {
         let earlier = RunId::new(Timestamp::from_micros(1_800_000_000_000_000));
         let later = RunId::new(Timestamp::from_micros(1_800_000_000_001_000));
         assert!(earlier < later);

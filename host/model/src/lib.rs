@@ -1,7 +1,14 @@
-//! The vocabulary that all of Campanile's crates share: ids, time, and the closed sets of words of the record.
+//! The vocabulary of all crates of Campanile.
 //!
-//! This crate does no I/O and knows no database and no WebAssembly. With its feature `sqlx`, which only
-//! `campanile-store` turns on, it says how its types are stored.
+//! * [`clock`]: the type for an instant, and the only place that reads the clock.
+//! * [`ids`]: ids of schedules, launches, runs, backfills and hosts, and the digest of a package.
+//! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
+//! * [`status`]: the words of the record, such as the status of a launch.
+//! * [`rule_text`]: a rule of time as its author wrote it.
+//! * [`text`]: durations, sizes and text from guests, read and printed.
+//!
+//! This crate does no I/O except for reading the clock. It decides nothing, and names no database and no
+//! WebAssembly. Its feature `sqlx` defines how its types are stored; only `campanile-store` turns it on.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

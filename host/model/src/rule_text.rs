@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::words;
 
 words! {
-    /// How an expression is to be read.
+    /// How to read an expression.
     RuleKind {
         /// Five fields, six with seconds first, or a macro: `0 2 * * *`, `@daily`, `@every 15m`.
         Cron => "cron",
@@ -23,19 +23,19 @@ words! {
     /// Which days match when both day fields of a cron rule are restricted.
     #[derive(Default)]
     DayMatch {
-        /// Those that match either field, as in every cron.
+        /// A day that matches either field, as in every cron.
         #[default]
         Or => "or",
-        /// Those that match both: a Friday that is the 13th.
+        /// A day that matches both fields: a Friday the 13th.
         And => "and",
     }
 }
 
 words! {
-    /// What becomes of a local time that a gap leaves out.
+    /// What happens to a local time in a gap.
     #[derive(Default)]
     DstGap {
-        /// It fires when the gap ends, if that is not longer than 3 hours.
+        /// It fires at the end of the gap, if the gap is at most 3 hours long.
         #[default]
         Shift => "shift",
         /// It does not fire.
@@ -44,29 +44,28 @@ words! {
 }
 
 words! {
-    /// In which pass a local time fires that a fold shows twice.
+    /// In which pass of a fold a local time fires.
     #[derive(Default)]
     DstFold {
-        /// In the first.
+        /// In the first pass.
         #[default]
         First => "first",
-        /// In the second.
+        /// In the second pass.
         Second => "second",
-        /// In both.
+        /// In both passes.
         Both => "both",
     }
 }
 
-/// A rule as a person wrote it. Stored as it is and read by
-/// [`Rule::parse`](super::Rule::parse).
+/// A rule as its author wrote it, and as it is stored. `Rule::parse` of `campanile-schedule` reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleText {
     /// How to read the expression.
     pub kind: RuleKind,
     /// `0 2 * * *`, `10s` or `2026-11-21T09:00:00+01:00`. At most 1 KiB.
     pub expression: String,
-    /// The first slot of an interval, from which the others count. Without one, intervals count
-    /// from 1970-01-01T00:00:00 in the zone, so that `10s` rings on :00, :10 and so on.
+    /// The first slot of an interval. Without an anchor, intervals count from 1970-01-01T00:00:00 in
+    /// the zone, so that `10s` fires at :00, :10 and so on.
     #[serde(default)]
     pub anchor: Option<Timestamp>,
     /// The IANA name of the zone whose clock the rule follows.
@@ -75,23 +74,22 @@ pub struct RuleText {
     /// Which days match when both day fields are restricted. Cron rules only.
     #[serde(default)]
     pub day_match: DayMatch,
-    /// What becomes of local times in a gap. For rules that name local times: cron rules whose
-    /// second, minute and hour do not begin with `*`, and intervals of days or more.
+    /// What happens to local times in a gap. For cron rules whose second, minute and hour do not begin
+    /// with `*`, and for intervals of days or more.
     #[serde(default)]
     pub dst_gap: DstGap,
-    /// In which pass of a fold local times fire. For the same rules.
+    /// In which pass of a fold local times fire. For the same rules as `dst_gap`.
     #[serde(default)]
     pub dst_fold: DstFold,
-    /// Local times that are left out, at most 100 items: a date `2026-12-25`, a date of every
-    /// year `12-25`, the days `2026-12-24..2027-01-01` (both included), or five cron fields that
-    /// match the minutes left out. What counts is the local time that the rule names, also where
-    /// a gap moves it.
+    /// Excluded local times, at most 100 items: a date `2026-12-25`, a date of every year `12-25`, the
+    /// days `2026-12-24..2027-01-01` (both included), or five cron fields that match the excluded
+    /// minutes. The local time of the rule counts, also when a gap shifts it.
     #[serde(default)]
     pub exclude: Vec<String>,
 }
 
 impl RuleText {
-    /// A rule without an anchor, overrides and exclusions.
+    /// Return a rule without an anchor, overrides and exclusions.
     pub fn new(
         kind: RuleKind,
         expression: impl Into<String>,
@@ -119,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_written_as_they_are_stored() {
+    fn kinds_print_as_they_are_stored() {
         for &kind in RuleKind::ALL {
             assert_eq!(kind.as_str().parse(), Ok(kind));
             let json = serde_json::to_string(&kind).unwrap();

@@ -186,21 +186,21 @@ words! {
 }
 
 words! {
-    /// What becomes of a launch while another one of the same schedule goes on.
+    /// What happens to a launch while another launch of its schedule is active.
     #[derive(Default)]
     Overlap {
-        /// It is skipped.
+        /// Skip the new launch.
         #[default]
         Skip => "skip",
-        /// One waits; the others are skipped.
+        /// Queue one launch; skip the others.
         BufferOne => "buffer_one",
-        /// It waits.
+        /// Queue the new launch.
         BufferAll => "buffer_all",
-        /// The other is asked to end, and it waits for that.
+        /// Ask the active launch to end, and queue the new launch.
         CancelOther => "cancel_other",
-        /// The other is ended.
+        /// End the active launch, and start the new launch.
         TerminateOther => "terminate_other",
-        /// Both go on.
+        /// Start the new launch beside the active launch.
         Allow => "allow",
     }
 }

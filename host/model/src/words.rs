@@ -1,11 +1,11 @@
-//! Closed sets of words: an enum on the inside, one text for the database, the command line and JSON.
+//! Closed sets of words: an enum in Rust, and one text in the database, on the command line and in JSON.
 
-/// A stored or typed word that this version does not know.
+/// A word that this version of Campanile does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a word this version of Campanile knows")]
 pub struct UnknownWord(pub String);
 
-/// Declare an enum whose values are written as words.
+/// Declare an enum with a word for each value.
 #[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident => $text:literal,)* }) => {
@@ -19,18 +19,23 @@ macro_rules! words {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
-            /// Read what a person wrote; the error is a clause that names the words there are, and the nearest one.
+            /// The word of every value, in the order of declaration.
+            pub const WORDS: &'static [&'static str] = &[$($text),*];
+
+            /// Read a word from an author or an operator.
+            ///
+            /// The error is a clause that lists the words and suggests the nearest one.
             pub fn read(text: &str) -> Result<$name, String> {
                 text.parse().map_err(|_| {
-                    let words: Vec<String> = $name::ALL.iter().map(|word| format!("`{word}`")).collect();
-                    let hint = $crate::text::nearest(text, $name::ALL.iter().map(|word| word.as_str()))
+                    let words = $name::WORDS.join("` or `");
+                    let hint = $crate::text::nearest(text, $name::WORDS.iter().copied())
                         .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                    format!("must be {}{hint}", words.join(" or "))
+                    format!("must be `{words}`{hint}")
                 })
             }
 
-            /// The word that is stored and printed.
-            pub fn as_str(self) -> &'static str {
+            /// Return the word that is stored and printed.
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $($name::$variant => $text,)*
                 }
@@ -47,10 +52,8 @@ macro_rules! words {
             type Err = $crate::words::UnknownWord;
 
             fn from_str(text: &str) -> Result<$name, $crate::words::UnknownWord> {
-                match text {
-                    $($text => Ok($name::$variant),)*
-                    other => Err($crate::words::UnknownWord(other.to_owned())),
-                }
+                let known = $name::ALL.iter().find(|word| word.as_str() == text);
+                known.copied().ok_or_else(|| $crate::words::UnknownWord(text.to_owned()))
             }
         }
     };

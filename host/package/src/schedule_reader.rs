@@ -11,7 +11,7 @@ use super::context;
 use super::names::schedule_name_fault;
 use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule};
 use crate::toml_reader::{Document, Error, Section};
-use campanile_schedule::policy::{NUMBER_MOST, Policies, Policy, Shape};
+use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
 /// The largest schedules file that is read.
@@ -172,12 +172,12 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
     let mut policies = Policies::default();
     for &policy in Policy::ALL {
         let key = policy.as_str();
-        let text = match policy.shape() {
-            Shape::Text => section.text(key)?,
-            Shape::Number => section
-                .number(key, 0, NUMBER_MOST)?
+        let text = match policy.spec().kind {
+            ValueKind::Number(_) => section
+                .number(key, 0, NUMBER_MAX)?
                 .map(|number| number.to_string()),
-            Shape::Instant => section.instant(key)?.map(|instant| instant.to_string()),
+            ValueKind::Instant => section.instant(key)?.map(|instant| instant.to_string()),
+            _ => section.text(key)?,
         };
         if let Some(text) = text {
             let set = policies.set(policy, &text);

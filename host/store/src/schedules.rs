@@ -260,43 +260,43 @@ pub const LOCKING_STATEMENTS: &[&str] = &[DUE_LOCKED, LOCK_LOCKED, PAUSES_OVER_L
 /// `Conflict` when a schedule of that name exists.
 pub async fn insert(
     tx: &mut Tx,
-    says: &Revision,
+    definition: &Revision,
     origin: Origin,
     next_slot: Option<Timestamp>,
 ) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(INSERT)
-        .bind(says.schedule_id)
-        .bind(&says.name)
-        .bind(&says.package)
+        .bind(definition.schedule_id)
+        .bind(&definition.name)
+        .bind(&definition.package)
         .bind(origin)
-        .bind(says.revision)
-        .bind(says.since)
+        .bind(definition.revision)
+        .bind(definition.since)
         .bind(next_slot)
-        .bind(says.since)
+        .bind(definition.since)
         .execute(conn)
         .await
         .map(|_| ()))?;
-    insert_revision(tx, says).await
+    insert_revision(tx, definition).await
 }
 
-async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
+async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result<(), DbError> {
     on!(tx, |conn| sqlx::query(INSERT_REVISION)
-        .bind(says.schedule_id)
-        .bind(says.revision)
-        .bind(&says.name)
-        .bind(&says.package)
-        .bind(&says.task)
-        .bind(says.rule.kind)
-        .bind(&says.rule.expression)
-        .bind(says.rule.anchor)
-        .bind(&says.rule.timezone)
-        .bind(says.rule.day_match)
-        .bind(says.rule.dst_gap)
-        .bind(says.rule.dst_fold)
-        .bind(json!(says.rule.exclude).to_string())
-        .bind(&says.policies)
-        .bind(&says.context)
-        .bind(says.since)
+        .bind(definition.schedule_id)
+        .bind(definition.revision)
+        .bind(&definition.name)
+        .bind(&definition.package)
+        .bind(&definition.task)
+        .bind(definition.rule.kind)
+        .bind(&definition.rule.expression)
+        .bind(definition.rule.anchor)
+        .bind(&definition.rule.timezone)
+        .bind(definition.rule.day_match)
+        .bind(definition.rule.dst_gap)
+        .bind(definition.rule.dst_fold)
+        .bind(json!(definition.rule.exclude).to_string())
+        .bind(&definition.policies)
+        .bind(&definition.context)
+        .bind(definition.since)
         .execute(conn)
         .await
         .map(|_| ()))?;
@@ -307,28 +307,28 @@ async fn insert_revision(tx: &mut Tx, says: &Revision) -> Result<(), DbError> {
 /// False when somebody else changed it first.
 pub async fn revise(
     tx: &mut Tx,
-    says: &Revision,
+    definition: &Revision,
     enabled: bool,
     origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
 ) -> Result<bool, DbError> {
     let rows = on!(tx, |conn| sqlx::query(REVISE)
-        .bind(says.schedule_id)
-        .bind(says.revision - 1)
-        .bind(says.revision)
-        .bind(&says.name)
-        .bind(&says.package)
+        .bind(definition.schedule_id)
+        .bind(definition.revision - 1)
+        .bind(definition.revision)
+        .bind(&definition.name)
+        .bind(&definition.package)
         .bind(cursor_at)
         .bind(next_slot)
-        .bind(says.since)
+        .bind(definition.since)
         .bind(origin)
         .bind(enabled)
         .execute(conn)
         .await
         .map(|done| done.rows_affected()))?;
     if rows == 1 {
-        insert_revision(tx, says).await?;
+        insert_revision(tx, definition).await?;
     }
     Ok(rows == 1)
 }

@@ -1,4 +1,4 @@
-//! Random cases, and what is right for them.
+//! Random cases, and their right answers.
 
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use chrono::{DateTime, Datelike as _, Days, NaiveDate, NaiveDateTime, TimeDelta, TimeZone as _};
@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
 
-/// 1980 and 2060: the zones have offsets of whole minutes, and `cron` has years enough.
+/// 1980 and 2060: between them the zones have offsets of whole minutes, and `cron` knows the years.
 const START_MIN: i64 = 315_532_800;
 const START_MAX: i64 = 2_840_140_800;
 
@@ -34,7 +34,7 @@ const ZONES: [Tz; 16] = [
     Tz::Pacific__Chatham,
 ];
 
-/// A zone, and an instant in seconds; every other one is up to a day before a change of offset.
+/// Return a zone and an instant in seconds. About half of the instants are within a day before a clock change.
 pub fn random_zone_and_start(random: &mut StdRng) -> (Tz, i64) {
     let tz = ZONES[random.random_range(0..ZONES.len())];
     let start = random.random_range(START_MIN..START_MAX);
@@ -50,7 +50,7 @@ fn offset(tz: Tz, instant: i64) -> TimeDelta {
     utc.with_timezone(&tz).naive_local() - utc.naive_utc()
 }
 
-/// What a field allows: everything, every so many, or some numbers.
+/// A field: every number, a step, or some numbers.
 enum Field {
     Star,
     Step(u32),
@@ -93,7 +93,7 @@ impl Field {
     }
 }
 
-/// A question to all three libraries.
+/// A case for all three libraries.
 pub struct Case {
     fields: [Field; 5],
     tz: Tz,
@@ -123,7 +123,7 @@ impl Case {
         }
     }
 
-    /// Five fields. Weekdays by name: `cron` numbers them otherwise.
+    /// Return five fields, with weekdays by name: `cron` counts them differently.
     pub fn expression(&self) -> String {
         let [minute, hour, day, month, weekday] = &self.fields;
         let number = |number: u32| number.to_string();
@@ -150,7 +150,7 @@ impl Case {
         start.with_timezone(&self.tz)
     }
 
-    /// An instant on the clock of the case's zone.
+    /// Print an instant in the zone of the case.
     pub fn show(&self, second: Option<i64>) -> String {
         let instant = second.and_then(|second| DateTime::from_timestamp(second, 0));
         instant.map_or_else(
@@ -163,11 +163,11 @@ impl Case {
         offset(self.tz, self.start) != offset(self.tz, self.start + DAY)
     }
 
-    /// The right answer, in seconds.
+    /// Return the right answer, in seconds.
     pub fn truth(&self) -> Option<i64> {
         let first = self.local_start().date_naive() - Days::new(1);
         let slots_of = |day: u64| self.slots_of(first + Days::new(day));
-        // A clock that goes back over midnight shows times of two dates in turn.
+        // A clock that goes back over midnight shows times of two dates alternately.
         (0..20_000).find_map(|day| {
             let slots = slots_of(day).into_iter();
             slots.clone().min()?;
@@ -175,7 +175,7 @@ impl Case {
         })
     }
 
-    /// The instants after the start that the local times of a date stand for.
+    /// Return the slots of a date after the start.
     fn slots_of(&self, date: NaiveDate) -> Vec<i64> {
         let [minute, hour, day, month, weekday] = &self.fields;
         let matches = day.allows(date.day(), 1)
@@ -222,7 +222,7 @@ impl Case {
     }
 }
 
-/// A rule of the whole dialect.
+/// Return a random rule of the whole dialect.
 pub fn random_text(random: &mut StdRng, tz: Tz) -> RuleText {
     let pick = |random: &mut StdRng, items: &[&str]| {
         let item = items[random.random_range(0..items.len())];

@@ -1,9 +1,9 @@
-//! The rules of time beside the crates `croner` and `cron`: wrong answers, and what an answer costs.
+//! The rules of time compared with the crates `croner` and `cron`: wrong answers, and the time of an answer.
 //!
-//! The cases are those that all three can express: five fields of plain numbers, of which at most
-//! one restricts the day. What is right is found by a walk over dates that shares no code with any
-//! of the three, by the rule of this project for gaps and folds; answers that are no answer at all,
-//! at or before the start, are counted apart. A seed in `CAMPANILE_TEST_SEED` replays the cases.
+//! All three libraries can express the cases: five fields of plain numbers, of which at most one
+//! restricts the day. A walk over dates finds the right answer. It shares no code with the libraries and
+//! follows Campanile's rule for gaps and folds. Answers at or before the start are counted apart. A seed in
+//! `CAMPANILE_TEST_SEED` replays the cases.
 
 mod cases;
 
@@ -20,14 +20,14 @@ use rand::rngs::StdRng;
 
 use cases::{Case, random_text, random_zone_and_start};
 
-/// Cases that all three are asked.
+/// The number of cases.
 const CASES: usize = 20_000;
-/// Rules of this project's whole dialect, and how often each is asked: a million answers.
+/// The rules of the whole dialect, and the answers of each: a million answers.
 const RULES: usize = 20_000;
 const STARTS: usize = 50;
-/// Each time is the least of so many, because others use this machine too.
+/// Each time is the least of this many tries, because other programs use the machine too.
 const TRIES: usize = 3;
-/// Wrong answers that are printed, of each library.
+/// The wrong answers that are printed for each library.
 const SHOWN_MAX: usize = 5;
 
 fn main() {
@@ -63,11 +63,10 @@ fn main() {
         println!("{}", measured.shown.join("\n"));
     }
     measure_whole_dialect(&mut random);
-    // A benchmark of wrong answers means nothing.
     assert_eq!(ours.wrong, 0, "{}", ours.shown.join("\n"));
 }
 
-/// What one library did.
+/// The results of one library.
 struct Measured {
     wrong: usize,
     not_after: usize,
@@ -113,7 +112,7 @@ impl Measured {
     }
 }
 
-/// An answer to a parsed expression, in seconds.
+/// The next slot of a parsed expression, in seconds.
 type Next = Box<dyn Fn() -> Option<i64>>;
 
 fn measure(
@@ -175,7 +174,7 @@ fn cron(case: &Case) -> Option<Next> {
     }))
 }
 
-/// The cost of `next()` over everything that a rule can say.
+/// Measure `next()` with rules of the whole dialect.
 fn measure_whole_dialect(random: &mut StdRng) {
     let mut rules = Vec::with_capacity(RULES);
     while rules.len() < RULES {
@@ -213,7 +212,7 @@ fn measure_whole_dialect(random: &mut StdRng) {
     );
 }
 
-/// The least time of some tries, the first of which is not counted.
+/// Return the least time of some tries; the first try is not counted.
 fn least<T>(what: impl Fn() -> T) -> Duration {
     black_box(what());
     let tries = (0..TRIES).map(|_| {

@@ -362,7 +362,7 @@ async fn the_timing_was_changed_and_it_has_another_name(test: TestDb) {
         claimed_at: time("10:12"),
     };
     launches::insert(&mut tx, &[missed]).await.unwrap();
-    let says = Revision {
+    let definition = Revision {
         revision: 2,
         name: "carillon".to_owned(),
         rule: cron("30 * * * *"),
@@ -372,7 +372,7 @@ async fn the_timing_was_changed_and_it_has_another_name(test: TestDb) {
     let cursor = time("10:12");
     let next = Some(time("10:30"));
     assert!(
-        schedules::revise(&mut tx, &says, true, Origin::Operator, cursor, next)
+        schedules::revise(&mut tx, &definition, true, Origin::Operator, cursor, next)
             .await
             .unwrap()
     );

@@ -56,7 +56,7 @@ impl Stage {
         let now = self.clock.now();
         let parsed = Rule::parse(&rule, HashKey::of(id)).unwrap();
         let next = policies.next_slot(&parsed, now, 0);
-        let says = Revision {
+        let definition = Revision {
             schedule_id: id,
             revision: 1,
             name: "bell".to_owned(),
@@ -68,7 +68,7 @@ impl Stage {
             since: now,
         };
         let mut tx = self.test.write().await;
-        schedules::insert(&mut tx, &says, Origin::Operator, next)
+        schedules::insert(&mut tx, &definition, Origin::Operator, next)
             .await
             .unwrap();
         tx.commit().await.unwrap();

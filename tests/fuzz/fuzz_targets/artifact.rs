@@ -1,11 +1,11 @@
-//! Any bytes as a package: loaded, and asked what it says of itself.
+//! Random bytes as a package: load it, and ask for its manifest.
 
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
 
-use campanile::clock::Clock;
-use campanile::wasm::{Sandbox, SandboxSettings};
+use campanile_model::clock::Clock;
+use campanile_sandbox::{Sandbox, SandboxSettings};
 use tokio::runtime::Runtime;
 
 static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
@@ -30,7 +30,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Err(refusal) => Some(refusal),
     };
     if let Some(refusal) = refusal {
-        let said = refusal.message;
-        assert!(!said.is_empty() && !said.contains('\n'), "{said}");
+        let message = refusal.message;
+        assert!(!message.is_empty() && !message.contains('\n'), "{message}");
     }
 });

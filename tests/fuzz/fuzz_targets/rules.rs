@@ -1,4 +1,4 @@
-//! Any bytes as a rule of every kind, and as an exclusion.
+//! Random bytes as a rule of every kind, and as an exclusion.
 
 #![no_main]
 

@@ -10,7 +10,7 @@ use super::slots::{self, SlotCount};
 use crate::output::{self, Failure};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::{
-    Fate, Rule, RuleKind, Touched, WARNED_AHEAD, Warning, tzdata_version,
+    DstAction, DstEffect, Rule, RuleKind, WARNED_AHEAD, Warning, tzdata_version,
 };
 
 /// The most slots affected by clock changes that are shown to a person.
@@ -78,7 +78,7 @@ pub(crate) fn print(parsed: &ParsedRule, count: &SlotCount, as_json: bool) -> Re
             })
             .collect(),
         touched: rule
-            .touched(*from, until)
+            .dst_effects(*from, until)
             .map(|touched| touched_time(rule, &touched))
             .collect(),
         warnings: rule.warnings(*from),
@@ -149,13 +149,13 @@ fn print_touched(rule: &Rule, until: Timestamp, touched: &[TouchedTime]) -> Resu
     }
 }
 
-fn touched_time(rule: &Rule, touched: &Touched) -> TouchedTime {
-    let (fate, fires_at) = match touched.fate {
-        Fate::Moved { to } => ("moved", vec![to]),
-        Fate::Skipped => ("skipped", vec![]),
-        Fate::NotShown => ("not_shown", vec![]),
-        Fate::Once { at, .. } => ("once", vec![at]),
-        Fate::Twice { first, second } => ("twice", vec![first, second]),
+fn touched_time(rule: &Rule, touched: &DstEffect) -> TouchedTime {
+    let (fate, fires_at) = match touched.action {
+        DstAction::Shifted { to } => ("moved", vec![to]),
+        DstAction::Skipped => ("skipped", vec![]),
+        DstAction::NotShown => ("not_shown", vec![]),
+        DstAction::Once { at, .. } => ("once", vec![at]),
+        DstAction::Twice { first, second } => ("twice", vec![first, second]),
     };
     TouchedTime {
         change: touched.change,
@@ -163,7 +163,7 @@ fn touched_time(rule: &Rule, touched: &Touched) -> TouchedTime {
         local_last: iso(touched.local_last),
         fate,
         fires_at,
-        message: rule.touched_text(touched),
+        message: rule.dst_effect_text(touched),
     }
 }
 

@@ -3,54 +3,34 @@
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::output::Failure;
-use campanile_schedule::policy::{Policies, Policy};
-
-/// The heading of the policies in a command's help.
-const HEADING: &str = "Policies";
+use campanile_schedule::policy::{Policies, Policy, ValueKind};
 
 /// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
 pub(crate) struct PolicyOptions(Vec<(Policy, String)>);
 
-/// The flag of each policy, the name of its value, and its help.
-const OPTIONS: &str = "\
-catchup|WORD|Which missed slots are launched after an outage: latest, none, earliest, all
-catchup-window|SPAN|Do not catch up slots that were missed by more than this, such as 24h
-catchup-max|N|Catch up at most so many missed slots, the newest, with --catchup all
-catchup-spread|SPAN|The time between launches that are caught up, such as 30s
-misfire-grace|SPAN|A slot that is later than this was missed, such as 5m
-overlap|WORD|What to do with a slot while a launch is unfinished: skip, buffer_one, buffer_all, cancel_other, terminate_other, allow
-max-buffered|N|The most launches that wait, with --overlap buffer_all
-keep|WORD|Which launch waits, with --overlap buffer_one: first, latest
-max-concurrent|N|The most unfinished launches at one time, with --overlap allow
-cancel-grace|SPAN|How long a cancelled launch may still run, with --overlap cancel_other, such as 30s
-delivery|WORD|What to do with a launch whose run was lost: at_least_once runs it again, at_most_once does not
-jitter|SPAN|Each slot fires up to this long after its time, such as 30s
-start-at|TIME|No slot before this time, such as 2027-01-31T08:00:00Z
-end-at|TIME|No slot after this time
-max-launches|N|End the schedule after so many launches; manual launches do not count
-pause-on-failure|N|Pause the schedule after so many failed launches in a row";
-
-/// Return the flag of a policy, the name of its value, and its help.
-fn option(policy: Policy) -> (&'static str, &'static str, &'static str) {
-    let options = OPTIONS.lines().filter_map(|line| {
-        let (flag, rest) = line.split_once('|')?;
-        let (value_name, help) = rest.split_once('|')?;
-        Some((flag, value_name, help))
-    });
-    let mut options = options.filter(|(flag, ..)| flag.replace('-', "_") == policy.as_str());
-    options.next().unwrap_or_default()
+/// Return the option of a policy, from its entry in the table of policies.
+fn option(policy: Policy) -> Arg {
+    let spec = policy.spec();
+    let (value_name, values) = match spec.kind {
+        ValueKind::Word(words) => ("WORD", format!(": {}", words.join(", "))),
+        ValueKind::Duration(example) => ("SPAN", format!(", such as {example}")),
+        ValueKind::Number(_) => ("N", String::new()),
+        ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
+    };
+    let needs = spec
+        .needs
+        .map(|(other, words)| format!(", with --{} {}", other.flag(), words.join(" or ")));
+    let needs = needs.unwrap_or_default();
+    Arg::new(spec.key)
+        .long(policy.flag())
+        .value_name(value_name)
+        .help(format!("{}{needs}{values}", spec.meaning))
+        .help_heading("Policies")
 }
 
 impl Args for PolicyOptions {
     fn augment_args(command: Command) -> Command {
-        command.args(Policy::ALL.iter().map(|&policy| {
-            let (flag, value_name, help) = option(policy);
-            Arg::new(policy.as_str())
-                .long(flag)
-                .value_name(value_name)
-                .help(help)
-                .help_heading(HEADING)
-        }))
+        command.args(Policy::ALL.iter().map(|&policy| option(policy)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -85,13 +65,11 @@ impl PolicyOptions {
         let mut policies = Policies::default();
         let mut given = Vec::new();
         for (policy, text) in &self.0 {
-            policies.set(*policy, text).map_err(|fault| {
-                let (flag, ..) = option(*policy);
-                Failure::refused(format!("--{flag} {fault}"))
-            })?;
+            let set = policies.set(*policy, text);
+            set.map_err(|fault| Failure::refused(format!("--{} {fault}", policy.flag())))?;
             given.push(*policy);
         }
-        for (policy, _) in policies.said() {
+        for (policy, _) in policies.entries() {
             if !given.contains(&policy) {
                 given.push(policy);
             }

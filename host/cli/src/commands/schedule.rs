@@ -25,7 +25,7 @@ use crate::output::{self, Failure};
 use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Triggered, Wanted};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_schedule::policy::{Overlap, Turn};
+use campanile_schedule::policy::{Overlap, OverlapDecision};
 use campanile_schedule::rule::{Rule, Warning};
 use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
@@ -342,17 +342,17 @@ async fn trigger(
     })
     .await?;
     let (decision, overlaps, text) = match turn {
-        Turn::Now => (
+        OverlapDecision::Start => (
             Decision::Launched,
             None,
             format!("triggered {name}: launch {launch}"),
         ),
-        Turn::Later => (
+        OverlapDecision::Queue => (
             Decision::Queued,
             None,
             format!("triggered {name}: launch {launch} is queued behind an unfinished launch"),
         ),
-        Turn::Never(other) => (
+        OverlapDecision::Skip(other) => (
             Decision::Skipped,
             Some(other),
             format!("skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"),

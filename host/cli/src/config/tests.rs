@@ -159,20 +159,20 @@ fn what_is_no_text_file_is_said_to_be_what_it_is_and_not_waited_for() {
             .to_string()
     };
     fs::write(&path, b"plugins = '\xff'").unwrap();
-    let says = error();
+    let expected = error();
     assert!(
-        says.ends_with("campanile.toml cannot be read: it is not UTF-8 text; save it as such"),
-        "{says}"
+        expected.ends_with("campanile.toml cannot be read: it is not UTF-8 text; save it as such"),
+        "{expected}"
     );
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("nothing", &path).unwrap();
-    let says = error();
-    assert!(says.ends_with("it is a link to nothing"), "{says}");
+    let expected = error();
+    assert!(expected.ends_with("it is a link to nothing"), "{expected}");
     fs::remove_file(&path).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(made.unwrap().success());
-    let says = error();
-    assert!(says.ends_with("it is not a regular file"), "{says}");
+    let expected = error();
+    assert!(expected.ends_with("it is not a regular file"), "{expected}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::intend::SLOTS_MAX;
 use crate::plan::{self, Plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
-use campanile_schedule::policy::{self, Active, Beside, Displaced, Displacements};
+use campanile_schedule::policy::{self, Active, Displaced, Displacements, OverlapState};
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::schedules::DueSchedule;
@@ -213,15 +213,15 @@ impl<'a> Simulator<'a> {
             .filter(|&slot| slot <= self.now && self.decided < self.question.rows_max)
         {
             let beside = match scheduled.policies.has_limit_at_once() {
-                true => Beside::new(self.active(schedule)),
-                false => Beside::default(),
+                true => OverlapState::new(self.active(schedule)),
+                false => OverlapState::default(),
             };
             let due = DueSchedule {
                 next_slot,
                 ..self.states[schedule].due.clone()
             };
-            let says = scheduled.effective_spec(&self.snapshot.defaults);
-            let plan = plan::plan(&due, says, beside, HOST, self.now, SLOTS_MAX);
+            let spec = scheduled.effective_spec(&self.snapshot.defaults);
+            let plan = plan::plan(&due, spec, beside, HOST, self.now, SLOTS_MAX);
             self.record(schedule, plan);
         }
     }

@@ -221,7 +221,7 @@ fn a_launch_fires_at_its_jitter() {
     let jitter = r#"{"jitter":"2m"}"#;
     let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, jitter, 10)]);
     let forecast = snapshot.forecast(&until("09:00"));
-    let terms = campanile_schedule::policy::Terms {
+    let evaluator = campanile_schedule::policy::SlotEvaluator {
         schedule: snapshot.schedules[0].due.id,
         rule: &snapshot.schedules[0].rule,
         policies: &snapshot.schedules[0].policies,
@@ -229,7 +229,7 @@ fn a_launch_fires_at_its_jitter() {
     };
     assert_eq!(forecast.rows.len(), 12);
     for row in &forecast.rows {
-        assert_eq!(row.fire_time, terms.fire_time(row.scheduled_time));
+        assert_eq!(row.fire_time, evaluator.fire_time(row.scheduled_time));
         assert_eq!(row.started_at, Some(row.fire_time));
         assert_eq!(row.lag(), Some(Duration::ZERO));
     }

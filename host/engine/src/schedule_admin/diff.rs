@@ -145,20 +145,20 @@ impl Wanted {
     ///
     /// # Errors
     /// `Unreadable` when another version stored something that this one does not know.
-    pub fn of(says: &Revision) -> Result<Wanted, ScheduleError> {
+    pub fn of(definition: &Revision) -> Result<Wanted, ScheduleError> {
         let unreadable = |why: String| ScheduleError::Unreadable {
-            name: says.name.clone(),
+            name: definition.name.clone(),
             why,
         };
-        let policies: Policies = serde_json::from_str(&says.policies)
+        let policies: Policies = serde_json::from_str(&definition.policies)
             .map_err(|error| unreadable(format!("its policies: {error}")))?;
-        let context = serde_json::from_str(&says.context)
+        let context = serde_json::from_str(&definition.context)
             .map_err(|error| unreadable(format!("its context: {error}")))?;
         Ok(Wanted {
-            name: says.name.clone(),
-            package: says.package.clone(),
-            task: says.task.clone(),
-            rule: says.rule.clone(),
+            name: definition.name.clone(),
+            package: definition.package.clone(),
+            task: definition.task.clone(),
+            rule: definition.rule.clone(),
             policies,
             context,
         })
@@ -196,7 +196,7 @@ impl Wanted {
         if !exclude.is_empty() {
             lines.push(("exclude", exclude.join("; ")));
         }
-        let policies = self.policies.said();
+        let policies = self.policies.entries();
         lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
         if !self.context.is_empty() {
             lines.push(("context", Value::Object(self.context.clone()).to_string()));

@@ -68,17 +68,26 @@ pub async fn rename(
         return Err(ScheduleError::Exists(new.to_owned()));
     }
     let state = &schedule.state;
-    let says = Revision {
+    let definition = Revision {
         revision: state.revision + 1,
         name: new.to_owned(),
         since: now,
         ..schedule.definition.clone()
     };
     let (cursor_at, next) = (state.cursor_at, state.next_slot);
-    if !schedules::revise(tx, &says, state.enabled, state.origin, cursor_at, next).await? {
+    if !schedules::revise(
+        tx,
+        &definition,
+        state.enabled,
+        state.origin,
+        cursor_at,
+        next,
+    )
+    .await?
+    {
         return Err(ScheduleError::Raced(old.to_owned()));
     }
-    let revision = says.revision;
+    let revision = definition.revision;
     let was = format!("is called `{new}` from revision {revision} on");
     events::record(tx, now, EventKind::ScheduleRenamed, old, &was).await?;
     let is = format!("was called `{old}` before revision {revision}");

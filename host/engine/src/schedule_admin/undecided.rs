@@ -131,7 +131,7 @@ impl Range<'_> {
     }
 
     fn row(&self, slot: Timestamp, interval_start: Timestamp, reason: &'static str) -> NewLaunch {
-        let (state, says) = (&self.schedule.state, &self.schedule.definition);
+        let (state, definition) = (&self.schedule.state, &self.schedule.definition);
         NewLaunch {
             id: LaunchId::of(state.id, slot, LaunchKind::Schedule),
             schedule_id: state.id,
@@ -144,7 +144,7 @@ impl Range<'_> {
             decision: Decision::Skipped,
             reason: Some(reason),
             overlaps: None,
-            package: says.package.clone(),
+            package: definition.package.clone(),
             digest: None,
             context: None,
             overlap: None,

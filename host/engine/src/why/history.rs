@@ -143,12 +143,12 @@ async fn events_of(
     until: Timestamp,
 ) -> Result<Vec<Event>, ScheduleError> {
     let mut events = Vec::new();
-    for (number, says) in said.iter().enumerate() {
+    for (number, definition) in said.iter().enumerate() {
         // Another schedule may have had the name before, and another may have it since.
         let next = said.get(number + 1).map(|next| next.since);
         let until = next.map_or(until, |next| next.minus(Duration::from_micros(1)));
-        for subject in BTreeSet::from([&says.name, &says.package]) {
-            events.extend(history::events(tx, subject, says.since, until).await?);
+        for subject in BTreeSet::from([&definition.name, &definition.package]) {
+            events.extend(history::events(tx, subject, definition.since, until).await?);
         }
     }
     events.sort_by_key(|event| event.at);

@@ -24,7 +24,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text;
 use campanile_model::words;
-use campanile_schedule::rule::{Fate, Fit, Rule, Shown, clock_text};
+use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
 use campanile_store::Tx;
 use history::{LaunchTrace, ScheduleHistory};
 
@@ -291,9 +291,9 @@ async fn shown(
             });
         }
     };
-    match rule.shown(local) {
-        Shown::Once(instant) => at(tx, history, instant).await,
-        Shown::Twice(first, second) => {
+    match rule.occurrences_of(local) {
+        LocalOccurrence::Once(instant) => at(tx, history, instant).await,
+        LocalOccurrence::Twice(first, second) => {
             let twice = format!(
                 "the clock shows {} twice, {} apart",
                 clock_text(local),
@@ -304,10 +304,10 @@ async fn shown(
             findings.extend(at(tx, history, second).await?);
             Ok(findings)
         }
-        Shown::Never { change } => {
-            let fit = rule.fit_left_out(local, change);
-            if let Fit::Touched(touched) = fit
-                && let Fate::Moved { to } = touched.fate
+        LocalOccurrence::InGap { change } => {
+            let fit = rule.check_slot_in_gap(local, change);
+            if let SlotCheck::ClockChange(touched) = fit
+                && let DstAction::Shifted { to } = touched.action
             {
                 return at(tx, history, to).await;
             }
@@ -319,10 +319,10 @@ async fn shown(
 
 /// A rule as it was written: `cron `30 2 * * *` (revision 1)`.
 fn rule_of(said: &history::ParsedRevision) -> String {
-    let says = &said.definition;
+    let definition = &said.definition;
     format!(
         "{} `{}` (revision {})",
-        says.rule.kind, says.rule.expression, says.revision
+        definition.rule.kind, definition.rule.expression, definition.revision
     )
 }
 

@@ -7,8 +7,8 @@ use chrono::NaiveDateTime;
 use super::history::{ParsedRevision, ScheduleHistory};
 use super::{Finding, FindingKind, explained, rule_of, span};
 use campanile_model::clock::Timestamp;
-use campanile_schedule::policy::{Defaults, Policies, Terms};
-use campanile_schedule::rule::{Fit, Rule, clock_text};
+use campanile_schedule::policy::{Defaults, Policies, SlotEvaluator};
+use campanile_schedule::rule::{Rule, SlotCheck, clock_text};
 
 /// ParsedRevision of a slot that a host should have decided.
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";
@@ -54,7 +54,7 @@ pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) ->
         Err(why) => return vec![unreadable(said, why)],
     };
     let mut findings = Vec::new();
-    match misfit(said, rule, &rule.fit(instant)) {
+    match misfit(said, rule, &rule.check_slot(instant)) {
         Some((kind, text)) => {
             findings.push(Finding::at(kind, instant, text));
             findings.extend(neighbours(said, instant));
@@ -82,7 +82,7 @@ pub(super) fn left_out_by_clock(
     rule: &Rule,
     local: NaiveDateTime,
     change: Timestamp,
-    fit: &Fit,
+    fit: &SlotCheck,
 ) -> Vec<Finding> {
     let text = format!(
         "the clock leaves {} out, and goes on here",
@@ -102,10 +102,10 @@ pub(super) fn slot(
     instant: Timestamp,
     also: &str,
 ) -> Vec<Finding> {
-    let touched = rule.touched_at(instant).into_iter();
+    let touched = rule.dst_effects_at(instant).into_iter();
     let mut findings: Vec<Finding> = touched
         .map(|touched| {
-            let text = rule.touched_text(&touched);
+            let text = rule.dst_effect_text(&touched);
             Finding::at(FindingKind::Clock, touched.change, text)
         })
         .collect();
@@ -115,30 +115,30 @@ pub(super) fn slot(
 }
 
 /// Why a moment is no slot; none when it is one.
-fn misfit(said: &ParsedRevision, rule: &Rule, fit: &Fit) -> Option<(FindingKind, String)> {
+fn misfit(said: &ParsedRevision, rule: &Rule, fit: &SlotCheck) -> Option<(FindingKind, String)> {
     let of = rule_of(said);
     Some(match fit {
-        Fit::Slot => return None,
-        Fit::Fields(misfits) => {
-            let misfits: Vec<String> = misfits.iter().map(ToString::to_string).collect();
+        SlotCheck::Slot => return None,
+        SlotCheck::FieldsDiffer(mismatches) => {
+            let mismatches: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
             (
                 FindingKind::NoSlot,
-                format!("no slot of {of}: {}", misfits.join(", ")),
+                format!("no slot of {of}: {}", mismatches.join(", ")),
             )
         }
-        Fit::LeftOut(item) => (
+        SlotCheck::Excluded(item) => (
             FindingKind::LeftOut,
             format!("a slot of {of}, if its exclusion `{item}` did not leave it out"),
         ),
-        Fit::Touched(touched) => (
+        SlotCheck::ClockChange(touched) => (
             FindingKind::Clock,
-            format!("no slot of {of}: {}", rule.touched_text(touched)),
+            format!("no slot of {of}: {}", rule.dst_effect_text(touched)),
         ),
-        Fit::Between => (
+        SlotCheck::OffGrid => (
             FindingKind::NoSlot,
             format!("no slot of {of}: it rings {}", explained(rule)),
         ),
-        Fit::NoSlots => (
+        SlotCheck::NoSlots => (
             FindingKind::NoSlot,
             format!(
                 "the clock gives {of} no slots: it rings {}",
@@ -294,13 +294,13 @@ fn coming(
     slot: Timestamp,
     what: &str,
 ) -> Finding {
-    let terms = Terms {
+    let evaluator = SlotEvaluator {
         schedule: history.state.id,
         rule,
         policies,
         defaults: &Defaults::default(),
     };
-    let text = match terms.fire_time(slot).since(slot) {
+    let text = match evaluator.fire_time(slot).since(slot) {
         Duration::ZERO => what.to_owned(),
         jitter => format!("{what}, to fire {} later by its jitter", span(jitter)),
     };

@@ -168,7 +168,7 @@ async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
     assert_eq!(scene.scan().await, [told.as_str()]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 2);
-    // Touched: tried again, not told again.
+    // DstEffect: tried again, not told again.
     scene.write("a.wasm", "bad");
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 3);
@@ -267,10 +267,10 @@ async fn what_needs_no_compiling_comes_first_and_each_change_as_it_is_found() {
     scene.write("d e.wasm", "good");
     let before = scene.loads();
     let mut scan = scene.folder.scan(&scene.live).await.unwrap();
-    for says in ["applied the new settings of b", "removed c", "rejected d e"] {
+    for expected in ["applied the new settings of b", "removed c", "rejected d e"] {
         let change = scene.folder.next_change(&mut scan, &scene.live).await;
         let said = change.unwrap().to_string();
-        assert!(said.starts_with(says), "{said}");
+        assert!(said.starts_with(expected), "{said}");
     }
     assert_eq!(scene.loads(), before, "found before anything is compiled");
     let change = scene.folder.next_change(&mut scan, &scene.live).await;

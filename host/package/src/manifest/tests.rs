@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::requests::denial;
 use campanile_sandbox::DirectoryGrant;
-use campanile_schedule::policy::Policy;
+use campanile_schedule::policy::{Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
 fn read(description: Value) -> Manifest {
@@ -206,7 +206,7 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
     assert_eq!(manifest.warnings, Vec::<String>::new());
     let said: Vec<String> = manifest.schedules[0]
         .policies
-        .said()
+        .entries()
         .map(|(policy, text)| format!("{policy} {text}"))
         .collect();
     let written = [
@@ -218,7 +218,7 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
     assert_eq!(said, written);
 
     let one = |schedule: Value| fault(json!({"schedules": [schedule]}));
-    for (policy, says) in [
+    for (policy, expected) in [
         (
             json!({"every": "1h", "overlap": "alow"}),
             "`schedules[0].overlap` must be `skip` or ",
@@ -237,7 +237,7 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
         ),
     ] {
         let fault = one(policy);
-        assert!(fault.starts_with(says), "{fault}");
+        assert!(fault.starts_with(expected), "{fault}");
     }
 
     let schema: Value =
@@ -246,7 +246,29 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
         .as_object()
         .unwrap();
     for policy in Policy::ALL {
-        assert!(keys.contains_key(policy.as_str()), "{policy}");
+        let spec = policy.spec();
+        let property = &keys[spec.key];
+        let needs = spec.needs.map(|(other, words)| {
+            let words = words.join("` or `");
+            format!(" Needs `{other}` = `{words}`.")
+        });
+        let description = format!("{}.{}", spec.meaning, needs.unwrap_or_default());
+        assert_eq!(property["description"], json!(description), "{policy}");
+        match spec.kind {
+            ValueKind::Word(words) => {
+                let known = property["enum"].as_array().unwrap();
+                assert!(words.iter().all(|word| known.contains(&json!(word))));
+            }
+            ValueKind::Duration(example) => {
+                assert_eq!(property["examples"], json!([example]), "{policy}");
+            }
+            ValueKind::Number(max) => {
+                let maximum = Some(max).filter(|&max| max < u64::from(u32::MAX));
+                assert_eq!(property["maximum"].as_u64(), maximum, "{policy}");
+                assert_eq!(property["minimum"], json!(1), "{policy}");
+            }
+            ValueKind::Instant => assert_eq!(property["format"], json!("date-time"), "{policy}"),
+        }
     }
 }
 

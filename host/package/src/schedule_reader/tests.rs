@@ -43,7 +43,7 @@ fn a_whole_file_is_read() {
     let said: Vec<String> = nightly
         .spec
         .policies
-        .said()
+        .entries()
         .map(|(policy, text)| format!("{policy} {text}"))
         .collect();
     assert_eq!(
@@ -70,7 +70,7 @@ fn the_example_is_understood() {
 
 #[test]
 fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
-    for (text, says) in [
+    for (text, expected) in [
         (
             "[[schedules]]\npackage = 'p'\nevery = '1h'",
             "schedules.toml:1:1: `schedules[0]` needs `name`, which identifies the schedule in every later version of this file",
@@ -98,7 +98,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
         ),
     ] {
         let error = read(text).unwrap_err();
-        assert!(error.starts_with(says), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
     let twice = format!("{HOURLY}\n{HOURLY}");
     assert_eq!(
@@ -109,7 +109,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
 
 #[test]
 fn policies_that_are_wrong_or_contradict_are_refused_at_their_line() {
-    for (lines, says) in [
+    for (lines, expected) in [
         (
             "overlap = 'alow'",
             "5:1: `schedules[0].overlap` must be `skip` or `buffer_one` or `buffer_all` or `cancel_other` or \
@@ -171,7 +171,7 @@ fn policies_that_are_wrong_or_contradict_are_refused_at_their_line() {
         ),
     ] {
         let error = read(&format!("{HOURLY}{lines}")).unwrap_err();
-        let says = format!("schedules.toml:{says}");
-        assert!(error.starts_with(&says), "{error}\nnot {says}");
+        let expected = format!("schedules.toml:{expected}");
+        assert!(error.starts_with(&expected), "{error}\nnot {expected}");
     }
 }

@@ -1,136 +1,66 @@
-//! Policies that contradict each other, or the rule, are refused when they are entered.
+//! Refuses policies that contradict each other, or the rule, when they are written.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use super::error::PolicyError;
-use super::says::{CATCHUP_MAX_MOST, Catchup, Defaults, Policies};
+use super::policies::{Catchup, Defaults, Policies, Policy, ValueKind};
 use crate::rule::Rule;
 use campanile_model::clock::Timestamp;
-use campanile_model::status::Overlap;
 use campanile_model::text::duration_text;
 
-/// Slots looked at to find how close to each other those of a rule are.
+/// How many slots are compared to find the shortest time between two slots of a rule.
 const SLOTS_COMPARED: usize = 100;
 
 impl Policies {
-    /// Refuse what contradicts itself, or `rule`. Asks for no time, so an end that is past is not
-    /// refused; where the schedule says nothing, the contract's defaults count, not a host's.
+    /// Check the policies against each other and against `rule`.
+    ///
+    /// The check does not read the clock, so it accepts an `end_at` in the past. For a policy that
+    /// is not set it assumes the default of the contract, not the host's.
     ///
     /// # Errors
     /// The first contradiction found.
     pub fn check(&self, rule: &Rule) -> Result<(), PolicyError> {
-        self.refuse_zeros()?;
-        self.refuse_meaningless()?;
-        self.refuse_of_slots(rule)?;
+        for (policy, text) in self.entries() {
+            refuse_out_of_bounds(policy, &text)?;
+        }
+        for (policy, _) in self.entries() {
+            self.refuse_unmet_need(policy)?;
+        }
+        if rule.at_host_start() {
+            self.refuse_slot_policies()?;
+        }
         self.refuse_short_window()?;
         self.refuse_backward_span()?;
         self.refuse_without_slots(rule)?;
         self.refuse_long_jitter(rule)
     }
 
-    fn refuse_zeros(&self) -> Result<(), PolicyError> {
-        let is_zero = |span: Option<Duration>| span.is_some_and(|span| span.is_zero());
-        for (name, zero) in [
-            ("misfire_grace", is_zero(self.misfire_grace)),
-            ("catchup_window", is_zero(self.catchup_window)),
-            ("catchup_spread", is_zero(self.catchup_spread)),
-            ("cancel_grace", is_zero(self.cancel_grace)),
-            ("jitter", is_zero(self.jitter)),
-        ] {
-            if zero {
-                return Err(PolicyError::new(
-                    format!("{name} is zero"),
-                    format!("write a time such as `30s`, or leave {name} out"),
-                ));
-            }
-        }
-        for (name, zero) in [
-            ("catchup_max", self.catchup_max == Some(0)),
-            ("max_buffered", self.max_buffered == Some(0)),
-            ("max_concurrent", self.max_concurrent == Some(0)),
-            ("max_launches", self.max_launches == Some(0)),
-            ("pause_on_failure", self.pause_on_failure == Some(0)),
-        ] {
-            if zero {
-                return Err(PolicyError::new(
-                    format!("{name} is 0"),
-                    format!("write at least 1, or leave {name} out"),
-                ));
-            }
-        }
-        if self.catchup_max() > CATCHUP_MAX_MOST {
-            return Err(PolicyError::new(
-                format!("catchup_max is {}", self.catchup_max()),
-                format!("write at most {CATCHUP_MAX_MOST}; for more, use a backfill"),
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuse what is said for another word of `catchup` or `overlap` than the one chosen.
-    fn refuse_meaningless(&self) -> Result<(), PolicyError> {
-        let any = &[Catchup::Latest, Catchup::Earliest, Catchup::All][..];
-        for (name, said, with) in [
-            ("catchup_window", self.catchup_window.is_some(), any),
-            ("catchup_spread", self.catchup_spread.is_some(), any),
-            ("catchup_max", self.catchup_max.is_some(), &[Catchup::All]),
-        ] {
-            if said && !with.contains(&self.catchup) {
-                return Err(meaningless(name, "catchup", self.catchup, with));
-            }
-        }
-        for (name, said, with) in [
-            (
-                "max_buffered",
-                self.max_buffered.is_some(),
-                Overlap::BufferAll,
-            ),
-            ("keep", self.keep.is_some(), Overlap::BufferOne),
-            (
-                "max_concurrent",
-                self.max_concurrent.is_some(),
-                Overlap::Allow,
-            ),
-            (
-                "cancel_grace",
-                self.cancel_grace.is_some(),
-                Overlap::CancelOther,
-            ),
-        ] {
-            if said && self.overlap != with {
-                return Err(meaningless(name, "overlap", self.overlap, &[with]));
-            }
-        }
-        Ok(())
-    }
-
-    /// A rule without slots is launched when a host starts, whatever is said of slots.
-    fn refuse_of_slots(&self, rule: &Rule) -> Result<(), PolicyError> {
-        if !rule.at_host_start() {
+    fn refuse_unmet_need(&self, policy: Policy) -> Result<(), PolicyError> {
+        let Some((other, word, needed)) = self.unmet_need(policy) else {
             return Ok(());
-        }
-        for (name, said) in [
-            ("catchup", self.catchup != Catchup::default()),
-            ("catchup_window", self.catchup_window.is_some()),
-            ("catchup_spread", self.catchup_spread.is_some()),
-            ("misfire_grace", self.misfire_grace.is_some()),
-            ("jitter", self.jitter.is_some()),
-            ("start_at", self.start_at.is_some()),
-            ("end_at", self.end_at.is_some()),
-            ("max_launches", self.max_launches.is_some()),
-        ] {
-            if said {
-                return Err(PolicyError::new(
-                    format!("{name} means nothing with `@reboot`, which has no slots"),
-                    format!("leave {name} out"),
-                ));
-            }
-        }
-        Ok(())
+        };
+        let needed = needed.join("` or `");
+        Err(PolicyError::new(
+            policy,
+            format!("{policy} means nothing with {other} = `{word}`"),
+            format!("leave {policy} out, or choose {other} = `{needed}`"),
+        ))
     }
 
-    /// What is missed is late by more than the grace, so a shorter window would keep nothing.
+    /// Refuse policies that decide about slots, for `@reboot`.
+    fn refuse_slot_policies(&self) -> Result<(), PolicyError> {
+        let mut set = self.entries().map(|(policy, _)| policy);
+        set.find(|policy| policy.spec().decides_slots)
+            .map_or(Ok(()), |policy| {
+                Err(PolicyError::new(
+                    policy,
+                    format!("{policy} means nothing with `@reboot`, which has no slots"),
+                    format!("leave {policy} out"),
+                ))
+            })
+    }
+
+    /// Refuse a window shorter than the grace: a missed slot is later than the grace, so nothing would be caught up.
     fn refuse_short_window(&self) -> Result<(), PolicyError> {
         let defaults = Defaults::default();
         let grace = self.misfire_grace.unwrap_or(defaults.misfire_grace);
@@ -140,6 +70,7 @@ impl Policies {
         }
         let (grace, window) = (duration_text(grace), duration_text(window));
         Err(PolicyError::new(
+            Policy::CatchupWindow,
             format!("catchup_window is {window}, shorter than misfire_grace, {grace}"),
             format!(
                 "write a catchup_window of at least {grace}, a shorter misfire_grace, or \
@@ -151,6 +82,7 @@ impl Policies {
     fn refuse_backward_span(&self) -> Result<(), PolicyError> {
         match (self.start_at, self.end_at) {
             (Some(start), Some(end)) if end <= start => Err(PolicyError::new(
+                Policy::EndAt,
                 format!("end_at, {end}, is not after start_at, {start}"),
                 "write a later end_at, or leave one of them out",
             )),
@@ -158,7 +90,7 @@ impl Policies {
         }
     }
 
-    /// Refuse a start and an end between which the rule has no slot.
+    /// Refuse a `start_at` and an `end_at` without a slot between them.
     fn refuse_without_slots(&self, rule: &Rule) -> Result<(), PolicyError> {
         let ever = Timestamp::from_micros(i64::MIN);
         let has_span = self.start_at.is_some() || self.end_at.is_some();
@@ -179,6 +111,7 @@ impl Policies {
             (None, None) => String::new(),
         };
         Err(PolicyError::new(
+            None,
             format!("the rule has no slot {span}, so the schedule would never launch"),
             "write a start_at and an end_at with a slot between them, or leave them out",
         ))
@@ -193,26 +126,36 @@ impl Policies {
         }
         let (jitter, interval) = (duration_text(jitter), duration_text(interval));
         Err(PolicyError::new(
+            Policy::Jitter,
             format!("jitter is {jitter}, longer than from one slot to the next, {interval}"),
             format!("write a jitter of at most {interval}"),
         ))
     }
 }
 
-/// `name` was said, but `policy` is `chosen` and not one of `with`.
-fn meaningless<T: Display>(name: &str, policy: &str, chosen: T, with: &[T]) -> PolicyError {
-    let with: Vec<String> = with.iter().map(|word| format!("`{word}`")).collect();
-    PolicyError::new(
-        format!("{name} means nothing with {policy} = `{chosen}`"),
-        format!(
-            "leave {name} out, or choose {policy} = {}",
-            with.join(" or ")
+fn refuse_out_of_bounds(policy: Policy, text: &str) -> Result<(), PolicyError> {
+    let (message, hint) = match (policy.spec().kind, text) {
+        (ValueKind::Duration(_), "0s") => (
+            format!("{policy} is zero"),
+            format!("write a time such as `30s`, or leave {policy} out"),
         ),
-    )
+        (ValueKind::Number(_), "0") => (
+            format!("{policy} is 0"),
+            format!("write at least 1, or leave {policy} out"),
+        ),
+        // Only `catchup_max` has a bound below that of its type.
+        (ValueKind::Number(max), text) if text.parse().is_ok_and(|number: u64| number > max) => (
+            format!("{policy} is {text}"),
+            format!("write at most {max}; for more, use a backfill"),
+        ),
+        _ => return Ok(()),
+    };
+    Err(PolicyError::new(policy, message, hint))
 }
 
-/// How long it is from one slot to the next where the first slots of `rule` are closest, or from
-/// the end of one launch to the next; `None` when there are not two of them.
+/// Return the shortest time between two of the first slots of `rule`, or the delay of `after_completion`.
+///
+/// `None` for a rule with fewer than two slots.
 fn shortest_interval(rule: &Rule) -> Option<Duration> {
     let [ever, never] = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
     let slots: Vec<Timestamp> = rule.slots(ever, never).take(SLOTS_COMPARED).collect();

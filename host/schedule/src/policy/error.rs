@@ -1,33 +1,37 @@
-//! What is wrong with policies, and what to write instead.
+//! Why policies are refused.
 
-use super::typed::Policy;
+use super::policies::Policy;
 
 /// Why policies were refused.
 ///
-/// `Display` is one lower-case sentence that names the policy; [`PolicyError::hint`] says what to
-/// write instead.
+/// `Display` is one lower-case sentence that names the policy; [`PolicyError::hint`] is what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PolicyError {
+    policy: Option<Policy>,
     message: String,
     hint: String,
 }
 
 impl PolicyError {
-    pub(super) fn new(message: impl Into<String>, hint: impl Into<String>) -> PolicyError {
+    pub(super) fn new(
+        policy: impl Into<Option<Policy>>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> PolicyError {
         PolicyError {
+            policy: policy.into(),
             message: message.into(),
             hint: hint.into(),
         }
     }
 
-    /// The policy that is to blame, if it is one: the message begins with it.
+    /// Return the policy to correct; `None` when several policies and the rule contradict each other.
     pub fn policy(&self) -> Option<Policy> {
-        let first = self.message.split([' ', ',']).next();
-        first.and_then(|word| word.parse().ok())
+        self.policy
     }
 
-    /// What to write instead.
+    /// Return what to write instead.
     pub fn hint(&self) -> &str {
         &self.hint
     }

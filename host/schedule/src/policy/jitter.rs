@@ -1,47 +1,32 @@
-//! How long after its time a slot fires.
+//! The delay of a slot, chosen by hash.
 //!
-//! SHA-256 of [`DOMAIN`], the 16 bytes of the schedule's id and the slot's microseconds, 8 bytes
-//! with the highest first; the first 8 bytes of that, read as a big-endian number, are divided by
-//! the number of microseconds to choose from, and the remainder is the delay. So every host and
-//! every attempt finds the same, and schedules of one rule come apart. It must never change: what
-//! was forecast would not be what happens.
+//! The delay is [`hash_number`] of the schedule and the slot's microseconds, modulo the number of
+//! microseconds to choose from. So every host finds the same delay, and schedules with one rule
+//! spread. The result must never change: a forecast would not match what happens.
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
+use crate::rule::hash_number;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 
-/// Sets these hashes apart from all others of the same id.
+/// Separates these hashes from all other hashes of the same id.
 const DOMAIN: &[u8] = b"campanile/policy/jitter/1";
 
-/// The delay of `slot`: at most `most`, and before `next`, the slot after it.
+/// Return the delay of `slot`: at most `max`, and less than the time to `next`, the slot after it.
 pub(super) fn delay(
     schedule: ScheduleId,
     slot: Timestamp,
     next: Option<Timestamp>,
-    most: Duration,
+    max: Duration,
 ) -> Duration {
-    let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
+    let max = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
     let gap = next.map_or(u64::MAX, |next| {
         (next.micros() - slot.micros()).unsigned_abs()
     });
-    let choices = most.saturating_add(1).min(gap).max(1);
-    Duration::from_micros(number(schedule, slot) % choices)
-}
-
-/// A number from all of `u64`.
-fn number(schedule: ScheduleId, slot: Timestamp) -> u64 {
-    let digest = Sha256::new()
-        .chain_update(DOMAIN)
-        .chain_update(schedule.0.as_bytes())
-        .chain_update(slot.micros().to_be_bytes())
-        .finalize();
-    digest
-        .iter()
-        .take(size_of::<u64>())
-        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    let choices = max.saturating_add(1).min(gap).max(1);
+    let number = hash_number(DOMAIN, schedule.0, &slot.micros().to_be_bytes());
+    Duration::from_micros(number % choices)
 }
 
 #[cfg(test)]

@@ -1,77 +1,81 @@
-//! What is decided about slots: every policy of a schedule, and nothing that stores or launches.
+//! The policies of a schedule: what happens to its slots, and to launches that overlap. Pure.
 //!
-//! [`Policies`] is what a schedule says besides its rule. Three questions are answered here, by
-//! pure functions, so that the engine, a forecast and an explanation give the same answers:
+//! The engine, the forecast and the explanation of a launch call the same three functions:
 //!
 //! ```text
-//! slots after the cursor ── Terms::judge ──▶ launch, catch up, or drop and why
-//!                                              │
-//! what else of the schedule goes on ── admit ──┴──▶ now, later, not at all, or instead of another
-//!                                              ┌──▶ which of those that wait
-//! a run has ended, a fire time has come ── release
+//! slots after the cursor ── SlotEvaluator::evaluate ──▶ launch, catch up, or drop with a reason
+//!                                                         │
+//! active launches of the schedule ── OverlapState::admit ─┴──▶ start, queue, or skip; displace others
+//!                                                         ┌──▶ queued launches that start
+//! a run has ended, a fire time has come ──── release ─────┘
 //! ```
+//!
+//! This module stores nothing, launches nothing and does not read the clock.
 //!
 //! # Slots
 //!
-//! The first of these that holds decides about a slot:
+//! The first line that applies decides about a slot:
 //!
-//! | the slot                                              | it is                             |
-//! |-------------------------------------------------------|-----------------------------------|
-//! | was taken out by a person                             | dropped: `skipped_once`           |
-//! | is late by no more than `misfire_grace`               | launched                          |
-//! | was missed, and `catchup` is `none`                   | dropped: `catchup_none`           |
-//! | was missed by more than `catchup_window`              | dropped: `window`                 |
-//! | was missed, `latest`: the newest / any other          | caught up / dropped: `coalesced`  |
-//! | was missed, `earliest`: the oldest / any other        | caught up / dropped: `coalesced`  |
-//! | was missed, `all`: the newest `catchup_max` / others  | caught up / dropped: `catchup_max`|
+//! | the slot                                                | decision                           |
+//! |---------------------------------------------------------|------------------------------------|
+//! | an operator skipped it                                  | dropped: `skipped_once`            |
+//! | it is late by no more than `misfire_grace`              | launched                           |
+//! | it was missed, and `catchup` is `none`                  | dropped: `catchup_none`            |
+//! | it was missed by more than `catchup_window`             | dropped: `window`                  |
+//! | it was missed; `latest`: the newest / another           | caught up / dropped: `coalesced`   |
+//! | it was missed; `earliest`: the oldest / another         | caught up / dropped: `coalesced`   |
+//! | it was missed; `all`: one of the newest `catchup_max` / another | caught up / dropped: `catchup_max` |
 //!
-//! What the rule yields before `start_at`, after `end_at` and when `max_launches` are made is no slot
-//! of the schedule. A slot fires at its time and its jitter, and is late from then on. One that is caught up fires
-//! at once; with `catchup_spread` it fires that long after now or after the one caught up before
-//! it, whichever is later.
+//! Times of the rule before `start_at`, after `end_at` and after the last of `max_launches` are no
+//! slots of the schedule. A slot fires at its time plus its jitter, and is late from then on. A slot
+//! that is caught up fires at once. With `catchup_spread` it fires that long after now, or after the
+//! slot that was caught up before it, whichever is later.
 //!
 //! # Overlap
 //!
-//! What goes on is whatever was let go and is not over: it runs, is retried or recovered, waits to
-//! be taken, or was asked to end; and whatever asked for it. A slot in time, a host's start and a
-//! person are prompt:
+//! A launch is active from its start until it is over: it is open, runs, waits for a retry or a
+//! recovery, or was asked to end. The kind of a launch does not matter. A launch of a slot on time, of
+//! a host's start or by hand is on time:
 //!
-//! | `overlap`         | while something goes on                                                    |
-//! |-------------------|----------------------------------------------------------------------------|
-//! | `skip`            | it is skipped                                                              |
-//! | `buffer_one`      | it waits, if nothing prompt does; else `keep` says which of the two stays  |
-//! | `buffer_all`      | it waits, if fewer than `max_buffered` prompt ones do; else it is skipped  |
-//! | `cancel_other`    | what goes on is asked to end, and it waits for that                        |
-//! | `terminate_other` | what goes on is ended, and it is launched                                  |
-//! | `allow`           | it is launched, up to `max_concurrent`; then it is skipped                 |
+//! | `overlap`         | while a launch of the schedule is active                                       |
+//! |-------------------|--------------------------------------------------------------------------------|
+//! | `skip`            | the new launch is skipped                                                      |
+//! | `buffer_one`      | it is queued, if no launch on time is; else `keep` says which of the two stays |
+//! | `buffer_all`      | it is queued, if fewer than `max_buffered` launches on time are; else skipped  |
+//! | `cancel_other`    | the active launch is asked to end, and the new launch is queued                |
+//! | `terminate_other` | the active launch ends, and the new launch starts                              |
+//! | `allow`           | the new launch starts, up to `max_concurrent`; then it is skipped              |
 //!
-//! What is caught up or backfilled is patient: it waits for its turn under every policy, since to
-//! skip it would undo what `catchup` decided, and to cancel a newer run for an older slot helps
-//! nobody. While it waits it is in the way of nothing prompt. A slot with jitter is decided about when it
-//! fires, and is in nobody's way before.
+//! A caught-up or backfilled launch is deferred: it is queued under every policy. Skipping it would
+//! undo the decision of `catchup`, and cancelling a newer run for an older slot is never wanted. A queued
+//! deferred launch does not block a launch on time. A slot with jitter is admitted when it fires, and
+//! blocks nothing before.
 
 mod check;
 mod error;
 mod jitter;
-mod judge;
 mod overlap;
-mod says;
-mod typed;
+mod policies;
+mod slots;
 
 #[cfg(test)]
-mod cells;
+mod outage_tables;
 #[cfg(test)]
-mod model;
+mod slot_model;
 #[cfg(test)]
-mod outage;
+mod slot_tables;
 #[cfg(test)]
 mod testing;
 
 pub use campanile_model::status::{Displaced, Overlap};
 pub use error::PolicyError;
-pub use judge::{CaughtUp, Decision, DropReason, Judgement, Standing, Terms, Verdict};
 pub use overlap::{
-    Active, Admission, Beside, Claim, Displacements, Released, Stage, Turn, admit, release,
+    Active, Displacements, LaunchClass, OverlapDecision, OverlapState, Released, Stage, release,
 };
-pub use says::{CATCHUP_MAX_MOST, Catchup, Defaults, Delivery, Keep, Policies};
-pub use typed::{NUMBER_MOST, Policy, Shape};
+pub use policies::{
+    CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, NUMBER_MAX, Policies,
+    Policy, PolicySpec, ValueKind, reference,
+};
+pub use slots::{
+    DropReason, LastCatchup, SlotAction, SlotDecision, SlotDecisions, SlotEvaluator, SlotProgress,
+};

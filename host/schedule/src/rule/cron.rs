@@ -1,24 +1,23 @@
-//! The cron dialect, and its local times.
+//! The cron dialect and its local times.
 //!
-//! The fields are read here, strictly, and the `cron` crate is handed the resulting number lists:
-//! its own dialect counts the days of the week from 1, joins the two day fields with "and", and
-//! its iteration over zones skips what falls into a gap and goes back in time in a fold. With
-//! number lists and in UTC it is exact; so local times are given to it as if they were UTC, and
-//! [`passes`](super::passes) maps what it finds to instants. The days are found before it is
-//! asked, by [`days`](super::days): it would walk through every month and minute to a rare one.
+//! Campanile reads the fields itself and gives the `cron` crate lists of numbers. The dialect of the
+//! crate counts weekdays from 1 and joins the two day fields with "and". Its iteration over zones
+//! skips the local times of a gap and goes back in time in a fold. With lists of numbers and in UTC
+//! the crate is exact, so it is given local times as if they were UTC;
+//! [`dst_mapping`](super::dst_mapping) maps them to instants. [`month_days`](super::month_days) finds
+//! the days, because the crate walks through every month and minute to a rare day.
 
 use std::str::FromStr as _;
 
 use chrono::{DateTime, Utc};
 use cron::Schedule;
 
-use super::days::{self, Days, Month};
+use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
 use super::error::{RuleError, quoted};
 use super::exclude::Exclude;
-use super::field::{Field, FieldSpec};
 use super::fields::Fields;
 use super::hash::HashKey;
-use super::passes::{LocalTimes, Passes};
+use super::month_days::{self, Days, Month};
 use super::zone::{self, DAY};
 use campanile_model::rule_text::{DayMatch, RuleText};
 
@@ -32,24 +31,23 @@ const MACROS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// A cron expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CronRule {
     pub(super) fields: Fields,
     pub(super) day_match: DayMatch,
-    pub(super) passes: Passes,
+    pub(super) dst: DstMapping,
     days: Days,
-    /// The times of day, and the months.
     times: Schedule,
     pub(super) exclude: Exclude,
 }
 
 impl CronRule {
-    /// Read the expression of `text`: five fields, six with seconds first, or a macro such as
-    /// `@daily`. Gives also what is to be noted about how it was read.
+    /// Read the expression of `text`: five fields, six with seconds first, or a macro such as `@daily`.
+    ///
+    /// Return the rule and its notes; see [`Rule::notes`](super::Rule::notes).
     ///
     /// # Errors
-    /// When it is not of the dialect, never fires, or an override means nothing to it.
+    /// When the expression is not of the dialect or never fires, or an override means nothing to it.
     pub(super) fn parse(
         text: &RuleText,
         key: HashKey,
@@ -80,48 +78,47 @@ impl CronRule {
                 "leave day_match out, or restrict both day fields, as in `0 0 13 * FRI`",
             ));
         }
-        let passes = if fields.follow_clock() {
-            refuse_clock_overrides(
+        let dst = if fields.follow_clock() {
+            refuse_overrides(
                 text,
                 "a rule that follows the clock: it fires whenever the clock matches",
                 "give the second, minute and hour without `*`",
             )?;
-            Passes::CLOCK
+            DstMapping::CLOCK
         } else {
-            Passes {
+            DstMapping {
                 gap: text.dst_gap,
                 fold: text.dst_fold,
             }
         };
         let days = fields.days(text.day_match);
-        if days::first_day(0, |month| days.of_month(month)).is_none() {
+        if month_days::first_day(0, |month| days.of_month(month)).is_none() {
             return Err(fields.never_fires());
         }
         let exclude = Exclude::parse(&text.exclude, fields.hour.bits(), fields.minute.bits())?;
         Ok(CronRule {
             fields,
             day_match: text.day_match,
-            passes,
+            dst,
             days,
             times: times(&fields)?,
             exclude,
         })
     }
 
-    /// Whether it follows the clock through every change of offset (`*/15 * * * *`) instead of
-    /// naming times of day that happen once (`30 2 * * *`).
+    /// Whether the rule fires whenever the clock matches (`*/15 * * * *`), and not at times of day that
+    /// happen once (`30 2 * * *`).
     pub(super) fn follows_clock(&self) -> bool {
         self.fields.follow_clock()
     }
 
-    /// The days of `month` that have a slot, as bits.
+    /// Return the days of `month` that have a slot, as bits.
     fn days_of(&self, month: &Month) -> u32 {
         let days = self.days.of_month(month);
-        // Most rules and months need not look at the exclusions.
-        if days == 0 {
-            0
-        } else {
-            days & !self.exclude.days_of(month)
+        // The exclusions cost more than the days.
+        match days {
+            0 => 0,
+            days => days & !self.exclude.days_of(month),
         }
     }
 }
@@ -130,10 +127,11 @@ impl LocalTimes for CronRule {
     fn first_from(&self, from: i64) -> Option<i64> {
         let mut from = from.max(zone::LOCAL_FIRST);
         loop {
-            let day = days::first_day(from.div_euclid(DAY), |month| self.days_of(month))?;
+            let day = month_days::first_day(from.div_euclid(DAY), |month| self.days_of(month))?;
             from = from.max(day * DAY);
-            // The crate looks strictly after, in whole seconds.
-            let local = micros(self.times.after(&utc(from - 1)).next()?);
+            // The crate searches strictly after an instant, in whole seconds.
+            let local = self.times.after(&utc(from - 1)).next()?;
+            let local = local.timestamp_micros();
             if local.div_euclid(DAY) > day {
                 from = (day + 1) * DAY;
                 continue;
@@ -148,9 +146,11 @@ impl LocalTimes for CronRule {
     fn last_before(&self, before: i64) -> Option<i64> {
         let mut before = before.min(zone::LOCAL_END);
         loop {
-            let day = days::last_day((before - 1).div_euclid(DAY), |month| self.days_of(month))?;
+            let day =
+                month_days::last_day((before - 1).div_euclid(DAY), |month| self.days_of(month))?;
             before = before.min((day + 1) * DAY);
-            let local = micros(self.times.after(&utc(before)).next_back()?);
+            let local = self.times.after(&utc(before)).next_back()?;
+            let local = local.timestamp_micros();
             if local.div_euclid(DAY) < day {
                 before = day * DAY;
                 continue;
@@ -163,43 +163,21 @@ impl LocalTimes for CronRule {
     }
 }
 
-/// Local microseconds as the crate takes them.
+/// Return local microseconds as the crate takes them.
 fn utc(local: i64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(local).unwrap_or_default()
 }
 
-fn micros(local: DateTime<Utc>) -> i64 {
-    local.timestamp_micros()
-}
-
-/// Refuse `dst_gap` and `dst_fold` for a rule to which they mean nothing, which is `what`.
-///
-/// # Errors
-/// When one of them is given; the hint proposes `instead`.
-pub(super) fn refuse_clock_overrides(
-    text: &RuleText,
-    what: &str,
-    instead: &str,
-) -> Result<(), RuleError> {
-    let (gap, fold) = (text.dst_gap, text.dst_fold);
-    let given = [
-        ("dst_gap", gap.as_str(), gap != Default::default()),
-        ("dst_fold", fold.as_str(), fold != Default::default()),
-    ];
-    match given.iter().find(|(_, _, given)| *given) {
-        None => Ok(()),
-        Some((name, word, _)) => Err(RuleError::new(
-            format!("{name} `{word}` means nothing to {what}"),
-            format!("leave {name} out, or {instead}"),
-        )),
-    }
-}
-
-/// The times of day and the months of `fields`, for the crate.
+/// Return the times of day and the months of `fields` for the crate.
 fn times(fields: &Fields) -> Result<Schedule, RuleError> {
-    let [second, minute, hour, _, month, _] = fields
-        .with_specs()
-        .map(|(field, spec)| numbers(field, spec));
+    let [second, minute, hour, _, month, _] = fields.with_specs().map(|(field, spec)| {
+        let numbers: Vec<String> = field.numbers().map(|number| number.to_string()).collect();
+        // The crate shares one set for `*`; a list would store sixty numbers for each rule.
+        match field.is_full(spec) {
+            true => "*".to_owned(),
+            false => numbers.join(","),
+        }
+    });
     let text = format!("{second} {minute} {hour} * {month} *");
     Schedule::from_str(&text).map_err(|error| {
         RuleError::new(
@@ -207,18 +185,6 @@ fn times(fields: &Fields) -> Result<Schedule, RuleError> {
             "report this as a defect of Campanile, with the expression",
         )
     })
-}
-
-/// A field as the `cron` crate writes it.
-///
-/// A full field is the one thing not listed: the crate keeps one shared set for `*`, and sixty
-/// numbers per field and rule otherwise.
-fn numbers(field: Field, spec: &FieldSpec) -> String {
-    if field.is_full(spec) {
-        return "*".to_owned();
-    }
-    let numbers: Vec<String> = field.numbers().map(|number| number.to_string()).collect();
-    numbers.join(",")
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What is wrong with a rule, and what to write instead.
+//! Why a rule is refused.
 
 /// Why a rule was refused.
 ///
-/// `Display` is one lower-case sentence that names the part and its position, counted in
-/// characters from 1; [`RuleError::hint`] says what to write instead.
+/// `Display` is one lower-case sentence that names the part and its position, counted in characters
+/// from 1. [`RuleError::hint`] is what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuleError {
@@ -19,7 +19,7 @@ impl RuleError {
         }
     }
 
-    /// The same error, said of `part`, which stands in front.
+    /// Put the name of `part` in front of the message.
     pub(super) fn within(self, part: &str) -> RuleError {
         RuleError {
             message: format!("{part}: {}", self.message),
@@ -27,13 +27,12 @@ impl RuleError {
         }
     }
 
-    /// What to write instead.
     pub fn hint(&self) -> &str {
         &self.hint
     }
 }
 
-/// `text` in backquotes: short, and on one line whatever was typed.
+/// Return `text` in backquotes, shortened and on one line.
 pub(super) fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 32;
     let start: String = text.chars().take(CHARS_MAX).collect();
@@ -41,7 +40,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("`{}{more}`", start.escape_debug())
 }
 
-/// The position, from 1 and in characters, of the byte `offset` of `text`.
+/// Return the position of the byte `offset` of `text`, in characters from 1.
 pub(super) fn position(text: &str, offset: usize) -> usize {
     text.char_indices()
         .take_while(|&(start, _)| start < offset)

@@ -1,46 +1,40 @@
-//! Local times that a rule leaves out.
+//! The local times that a rule excludes.
 //!
-//! What is left out is counted in days where that is possible: a search then passes over months
-//! by [`Exclude::days_of`], and looks at minutes only on days that have one left.
+//! [`Exclude::days_of`] returns the days without a free minute, so that a search skips months. The
+//! search looks at minutes only on the other days.
 
 use chrono::{Datelike as _, NaiveDate};
 
-use super::days::{self, Days, Month};
 use super::error::{RuleError, quoted};
-use super::fields::Fields;
+use super::field_spec::ones;
+use super::fields::{Fields, words};
 use super::hash::HashKey;
-use super::special::ones;
+use super::month_days::{self, Days, Month};
 use super::zone::{DAY, SECOND};
 use campanile_model::rule_text::DayMatch;
 
-/// No rule may have more exclusions.
 const ITEMS_MAX: usize = 100;
-
-/// No exclusion may be longer.
 const ITEM_BYTES_MAX: usize = 256;
 
 pub(super) const MINUTE: i64 = 60 * SECOND;
 pub(super) const HOUR: i64 = 60 * MINUTE;
 
-/// All minutes of an hour, as bits.
 const MINUTES: u64 = (1 << 60) - 1;
 
-/// What a rule leaves out.
+/// The exclusions of a rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Exclude {
-    /// The items as written.
     pub(super) texts: Vec<String>,
-    /// The first and last days, counted from 1970-01-01, ascending and apart.
+    /// First and last days, counted from 1970-01-01, ascending and disjoint.
     ranges: Vec<(i64, i64)>,
-    /// Days of every year: the bits of each month, by its number.
+    /// Days of every year: the bits of each month, by the number of the month.
     yearly: [u32; 13],
     crons: Vec<Minutes>,
-    /// For each sort of minute that the rule names, the `crons` that match it, as bits. A day on
-    /// which each sort has one is left out whole.
-    sorts: Vec<u128>,
+    /// The sets of `crons` that match a minute of the rule, as bits, each set once. A day is excluded
+    /// when every set has an expression that matches the day.
+    cron_sets: Vec<u128>,
 }
 
-/// The minutes that a cron expression matches.
 #[derive(Clone, Debug, PartialEq)]
 struct Minutes {
     days: Days,
@@ -48,7 +42,6 @@ struct Minutes {
     minutes: u64,
 }
 
-/// One item, read.
 enum Item {
     Days(i64, i64),
     Yearly(u32, u32),
@@ -56,10 +49,7 @@ enum Item {
 }
 
 impl Exclude {
-    /// Read the exclusions of a rule that names minutes of these `hours` and `minutes`, as bits.
-    ///
-    /// # Errors
-    /// When there are too many, or one is not understood.
+    /// Read the exclusions of a rule whose slots are at these `hours` and `minutes`, as bits.
     pub(super) fn parse(items: &[String], hours: u64, minutes: u64) -> Result<Exclude, RuleError> {
         if items.len() > ITEMS_MAX {
             return Err(RuleError::new(
@@ -88,29 +78,29 @@ impl Exclude {
             }
             joined
         });
-        exclude.sorts = exclude.sorts_of(hours, minutes);
+        exclude.cron_sets = exclude.cron_sets_of(hours, minutes);
         Ok(exclude)
     }
 
-    fn sorts_of(&self, hours: u64, minutes: u64) -> Vec<u128> {
+    fn cron_sets_of(&self, hours: u64, minutes: u64) -> Vec<u128> {
         if self.crons.is_empty() {
             return Vec::new();
         }
-        let mut sorts = Vec::new();
+        let mut sets = Vec::new();
         for hour in ones(hours) {
             for minute in ones(minutes) {
                 let matching =
                     |cron: &Minutes| u128::from(cron.hours >> hour & cron.minutes >> minute & 1);
                 let crons = self.crons.iter().enumerate();
-                sorts.push(crons.fold(0, |sort, (index, cron)| sort | matching(cron) << index));
+                sets.push(crons.fold(0, |set, (index, cron)| set | matching(cron) << index));
             }
         }
-        sorts.sort_unstable();
-        sorts.dedup();
-        sorts
+        sets.sort_unstable();
+        sets.dedup();
+        sets
     }
 
-    /// The days of `month` on which no minute is left, as bits.
+    /// Return the days of `month` without a free minute, as bits.
     pub(super) fn days_of(&self, month: &Month) -> u32 {
         let mut days = self.yearly[usize::from(month.number)];
         let month_last = month.first + i64::from(month.length) - 1;
@@ -126,13 +116,9 @@ impl Exclude {
         days | self.days_without_minutes(month)
     }
 
-    fn free_days_of(&self, month: &Month) -> u32 {
-        month.all() & !self.days_of(month)
-    }
-
     fn days_without_minutes(&self, month: &Month) -> u32 {
-        // A sort that no exclusion matches leaves something of every day; it sorts first.
-        if self.sorts.first().is_none_or(|&sort| sort == 0) {
+        // The empty set sorts first: no expression excludes its minutes.
+        if self.cron_sets.first().is_none_or(|&set| set == 0) {
             return 0;
         }
         let mut by_cron = [0; ITEMS_MAX];
@@ -140,14 +126,14 @@ impl Exclude {
             *days = cron.days.of_month(month);
         }
         let mut covered = month.all();
-        for &sort in &self.sorts {
-            let mut of_sort = 0;
-            let mut crons = sort;
+        for &set in &self.cron_sets {
+            let mut of_set = 0;
+            let mut crons = set;
             while crons != 0 {
-                of_sort |= by_cron[crons.trailing_zeros() as usize];
+                of_set |= by_cron[crons.trailing_zeros() as usize];
                 crons &= crons - 1;
             }
-            covered &= of_sort;
+            covered &= of_set;
             if covered == 0 {
                 break;
             }
@@ -155,8 +141,9 @@ impl Exclude {
         covered
     }
 
-    /// The end of the stretch of excluded minutes that holds `local`, at most that of the day;
-    /// `None` if it is in none. Asks the expressions only, not the days.
+    /// Return the end of the run of excluded minutes that contains `local`, at most the end of the day.
+    ///
+    /// `None` when `local` is free. The function checks the expressions only, not the days.
     pub(super) fn end_of(&self, local: i64) -> Option<i64> {
         if self.crons.is_empty() {
             return None;
@@ -175,7 +162,7 @@ impl Exclude {
         Some((day + 1) * DAY)
     }
 
-    /// The begin of the stretch of excluded minutes that holds `local`, as [`Exclude::end_of`].
+    /// Return the begin of the run of excluded minutes that contains `local`, as [`Exclude::end_of`].
     pub(super) fn begin_of(&self, local: i64) -> Option<i64> {
         if self.crons.is_empty() {
             return None;
@@ -194,8 +181,8 @@ impl Exclude {
         Some(day * DAY)
     }
 
-    /// The item that leaves `local` out, as it was written.
-    pub(super) fn of(&self, local: i64) -> Option<&str> {
+    /// Return the item that excludes `local`, as written.
+    pub(super) fn item_of(&self, local: i64) -> Option<&str> {
         let (day, hour, minute) = parts(local);
         let (month, number) = Month::of(day);
         let holds = |text: &str| match item(text) {
@@ -213,13 +200,14 @@ impl Exclude {
         texts.find(|text| holds(text))
     }
 
-    /// The first local time at `local` or later that is not left out.
+    /// Return the first free local time at `local` or later.
     pub(super) fn free_from(&self, mut local: i64) -> Option<i64> {
-        if self.is_empty() {
+        if self.texts.is_empty() {
             return Some(local);
         }
         loop {
-            let day = days::first_day(local.div_euclid(DAY), |month| self.free_days_of(month))?;
+            let free_days = |month: &Month| month.all() & !self.days_of(month);
+            let day = month_days::first_day(local.div_euclid(DAY), free_days)?;
             local = local.max(day * DAY);
             match self.end_of(local) {
                 None => return Some(local),
@@ -228,14 +216,14 @@ impl Exclude {
         }
     }
 
-    /// The end of the last stretch before `before` that is not left out, or `before` within one.
+    /// Return `before` when the time before it is free, else the end of the last free time before.
     pub(super) fn free_before(&self, mut before: i64) -> Option<i64> {
-        if self.is_empty() {
+        if self.texts.is_empty() {
             return Some(before);
         }
         loop {
-            let day = (before - 1).div_euclid(DAY);
-            let day = days::last_day(day, |month| self.free_days_of(month))?;
+            let free_days = |month: &Month| month.all() & !self.days_of(month);
+            let day = month_days::last_day((before - 1).div_euclid(DAY), free_days)?;
             before = before.min((day + 1) * DAY);
             match self.begin_of(before - 1) {
                 None => return Some(before),
@@ -244,11 +232,7 @@ impl Exclude {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.texts.is_empty()
-    }
-
-    /// The excluded minutes of an hour of the day `day` of `month`, as bits.
+    /// Return the excluded minutes of an hour of the day `day` of `month`, as bits.
     fn minutes_of(&self, month: &Month, day: u8, hour: i64) -> u64 {
         let crons = self.crons.iter();
         crons
@@ -257,7 +241,6 @@ impl Exclude {
     }
 }
 
-/// The day, hour and minute of a local time.
 fn parts(local: i64) -> (i64, i64, i64) {
     let time = local.rem_euclid(DAY);
     (local.div_euclid(DAY), time / HOUR, time % HOUR / MINUTE)
@@ -299,36 +282,26 @@ fn item(text: &str) -> Result<Item, RuleError> {
     if trimmed.contains([' ', '\t']) {
         return cron(text);
     }
-    if let [m1, m2, b'-', d1, d2] = trimmed.as_bytes() {
-        let number = |tens: u8, ones: u8| Some(digit(tens)? * 10 + digit(ones)?);
-        // A leap year, so that 29 February is a date.
-        let date = number(*m1, *m2)
-            .zip(number(*d1, *d2))
-            .filter(|&(month, day)| NaiveDate::from_ymd_opt(2000, month, day).is_some());
-        return match date {
-            Some((month, day)) => Ok(Item::Yearly(month, day)),
-            None => Err(not_a_date(trimmed)),
-        };
+    if trimmed.len() == 5 {
+        // 2000 is a leap year, so 02-29 is a date.
+        let day = date(&format!("2000-{trimmed}")).map_err(|_| not_a_date(trimmed))?;
+        let (month, day) = Month::of(day);
+        return Ok(Item::Yearly(month.number.into(), day.into()));
     }
     let day = date(trimmed)?;
     Ok(Item::Days(day, day))
 }
 
 fn cron(text: &str) -> Result<Item, RuleError> {
-    const FIVE: &str = "write five fields that match the minutes to leave out, as in `* 0-7 * * *`";
+    const FIVE: &str = "write five fields that match the minutes to exclude, as in `* 0-7 * * *`";
     let fields = Fields::parse(text, HashKey::NONE, &mut Vec::new())?;
     if fields.are_hashed() {
         return Err(RuleError::new(
-            "`H` and `?` would leave out a time that nobody chose",
+            "`H` and `?` would exclude a time that the author did not choose",
             FIVE,
         ));
     }
-    if text
-        .split([' ', '\t'])
-        .filter(|text| !text.is_empty())
-        .count()
-        != 5
-    {
+    if words(text).count() != 5 {
         return Err(RuleError::new("it has a second field", FIVE));
     }
     Ok(Item::Cron(Box::new(Minutes {
@@ -338,21 +311,15 @@ fn cron(text: &str) -> Result<Item, RuleError> {
     })))
 }
 
-/// A date, as a number of days since 1970-01-01.
+/// Read a date, as a number of days since 1970-01-01.
 fn date(text: &str) -> Result<i64, RuleError> {
-    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text.as_bytes() else {
-        return Err(not_a_date(text));
+    let fits = |(index, byte): (usize, u8)| match index {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
     };
-    let number = |digits: &[u8]| {
-        digits
-            .iter()
-            .try_fold(0, |number, &byte| Some(number * 10 + digit(byte)?))
-    };
-    let date = number(&[*y1, *y2, *y3, *y4])
-        .and_then(|year| i32::try_from(year).ok())
-        .zip(number(&[*m1, *m2]).zip(number(&[*d1, *d2])))
-        .and_then(|(year, (month, day))| NaiveDate::from_ymd_opt(year, month, day))
-        .ok_or_else(|| not_a_date(text))?;
+    let has_shape = text.len() == 10 && text.bytes().enumerate().all(fits);
+    let date = text.parse::<NaiveDate>().ok().filter(|_| has_shape);
+    let date = date.ok_or_else(|| not_a_date(text))?;
     if !(1970..2100).contains(&date.year()) {
         return Err(RuleError::new(
             format!("{} is outside the years 1970 to 2099", quoted(text)),
@@ -360,10 +327,6 @@ fn date(text: &str) -> Result<i64, RuleError> {
         ));
     }
     Ok(i64::from(date.to_epoch_days()))
-}
-
-fn digit(byte: u8) -> Option<u32> {
-    char::from(byte).to_digit(10)
 }
 
 fn not_a_date(text: &str) -> RuleError {

@@ -1,54 +1,40 @@
 //! A rule in plain English.
 
 use super::cron::CronRule;
-use super::field::{DAY_OF_MONTH, DAY_OF_WEEK, Field, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
+use super::dst_mapping::DstMapping;
+use super::field::Field;
+use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND, ones};
 use super::fields::Fields;
-use super::passes::Passes;
 use super::period::Period;
-use super::special::{Special, ones};
+use super::quartz_days::QuartzDay;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap};
 
-/// Times of day up to this many are told one by one.
 const TIMES_MAX: usize = 8;
 
+#[rustfmt::skip]
 pub(super) const WEEKDAYS: [&str; 8] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-    "Sunday",
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
 ];
 
+#[rustfmt::skip]
 pub(super) const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
 ];
 
-/// How several weekdays are told.
+/// How several weekdays are joined.
 #[derive(Clone, Copy)]
 pub(super) enum Naming {
+    /// `Monday to Friday`.
     Together,
+    /// `a Monday or a Friday`.
     OneOf,
 }
 
 impl Rule {
-    /// The rule in plain English, with hashed values as numbers: `At 02:30 on Monday to Friday, in
-    /// Europe/Paris.`
+    /// Explain the rule in English, with numbers for `H`: `At 02:30 on Monday to Friday, in Europe/Paris.`
     pub fn explanation(&self) -> String {
         let mut text = match &self.shape {
             Shape::Cron(cron) => {
@@ -71,30 +57,30 @@ impl Rule {
             }
             Shape::HostStart => "Once at every start of a host.".to_owned(),
         };
-        let (passes, left_out) = match &self.shape {
-            Shape::Cron(cron) if !cron.follows_clock() => (cron.passes, &cron.exclude.texts),
-            Shape::Cron(cron) => (Passes::default(), &cron.exclude.texts),
-            Shape::Every(interval) => (interval.passes, &interval.exclude.texts),
+        let (dst, excluded) = match &self.shape {
+            Shape::Cron(cron) if !cron.follows_clock() => (cron.dst, &cron.exclude.texts),
+            Shape::Cron(cron) => (DstMapping::default(), &cron.exclude.texts),
+            Shape::Every(interval) => (interval.dst, &interval.exclude.texts),
             _ => return text,
         };
-        if passes.gap == DstGap::Skip {
-            text += " A local time that the clock leaves out does not fire.";
+        if dst.gap == DstGap::Skip {
+            text += " A local time that the clock skips does not fire.";
         }
-        text += match passes.fold {
+        text += match dst.fold {
             DstFold::First => "",
             DstFold::Second => " A local time that the clock shows twice fires the second time.",
             DstFold::Both => " A local time that the clock shows twice fires both times.",
         };
-        if !left_out.is_empty() {
-            let items: Vec<String> = left_out.iter().map(|item| format!("`{item}`")).collect();
-            text += &format!(" Left out: {}.", joined(&items));
+        if !excluded.is_empty() {
+            let items: Vec<String> = excluded.iter().map(|item| format!("`{item}`")).collect();
+            text += &format!(" Excluded: {}.", joined(&items));
         }
         text
     }
 }
 
 impl CronRule {
-    /// The expression without its zone, such as `at 02:30 on Monday to Friday in January`.
+    /// Explain the expression without its zone: `at 02:30 on Monday to Friday in January`.
     fn sentence(&self) -> String {
         let fields = &self.fields;
         let days = fields.days_text(self.day_match);
@@ -117,7 +103,7 @@ impl CronRule {
 }
 
 impl Fields {
-    /// `at 09:00, 12:00 and 15:00`, if they are few and none comes from a star.
+    /// Return `at 09:00, 12:00 and 15:00`; `None` for many times, or a field with a star.
     fn times_of_day(&self) -> Option<String> {
         let count = |field: Field| field.numbers().count();
         let number = count(self.hour) * count(self.minute) * count(self.second);
@@ -139,7 +125,7 @@ impl Fields {
         Some(format!("at {}", joined(&times)))
     }
 
-    /// `every 15 minutes from 09:00 to 17:59`, `at minute 30 of every hour`.
+    /// Return `every 15 minutes from 09:00 to 17:59` or `at minute 30 of every hour`.
     fn rhythm(&self) -> String {
         let every_hour = self.hour.is_full(&HOUR);
         let minutes = unit(self.minute, &MINUTE, self.has_seconds());
@@ -170,7 +156,7 @@ impl Fields {
         text
     }
 
-    /// `on the 13th and on Friday`; empty for every day.
+    /// Return `on the 13th and on Friday`; an empty text for every day.
     pub(super) fn days_text(&self, day_match: DayMatch) -> String {
         let all = |field: Field, spec| field.star && field.is_full(spec);
         let number = days_of_month(self.day_of_month);
@@ -189,9 +175,9 @@ impl Fields {
     }
 }
 
-/// What a field of time says: `every 15 minutes`, `minutes 0 and 30`, `every 2nd hour`.
+/// Explain a field of time: `every 15 minutes`, `minutes 0 and 30`, `every 2nd hour`.
 ///
-/// `within` is for a field that another one divides; else its numbers are said with `at`.
+/// `within` is true for a field that a smaller unit divides; otherwise numbers follow `at`.
 fn unit(field: Field, spec: &FieldSpec, within: bool) -> String {
     let name = spec.name;
     if field.is_full(spec) {
@@ -199,7 +185,7 @@ fn unit(field: Field, spec: &FieldSpec, within: bool) -> String {
     }
     let whole = spec.max + 1;
     if let Some(step) = field.step(spec).filter(|step| whole.is_multiple_of(*step)) {
-        // More than the multiples of the step may be listed.
+        // The list may have more numbers than the multiples of the step.
         if field.numbers().count() == usize::from(whole / step) && step < whole {
             return if within {
                 format!("every {} {name}", ordinal(step))
@@ -225,21 +211,19 @@ fn days_of_month(field: Field) -> String {
         }
         _ => texts.extend(runs(field, |day| format!("the {}", ordinal(day)))),
     }
-    texts.extend(
-        Special::of_month(field.special).map(|special| match special {
-            Special::BeforeLast(0) => "the last day of the month".to_owned(),
-            Special::BeforeLast(1) => "the day before the last of the month".to_owned(),
-            Special::BeforeLast(days) => format!("{days} days before the last of the month"),
-            Special::Nearest(day) => format!("the Monday to Friday nearest the {}", ordinal(day)),
-            _ => "the last Monday to Friday of the month".to_owned(),
-        }),
-    );
+    texts.extend(QuartzDay::of_month(field.quartz).map(|day| match day {
+        QuartzDay::BeforeLast(0) => "the last day of the month".to_owned(),
+        QuartzDay::BeforeLast(1) => "the day before the last of the month".to_owned(),
+        QuartzDay::BeforeLast(days) => format!("{days} days before the last of the month"),
+        QuartzDay::Nearest(day) => format!("the Monday to Friday nearest the {}", ordinal(day)),
+        _ => "the last Monday to Friday of the month".to_owned(),
+    }));
     joined(&texts)
 }
 
-/// The weekdays of a field: `Monday to Friday`, as alternatives `a Monday or a Friday`.
+/// Return the weekdays of a field: `Monday to Friday`, or `a Monday or a Friday`.
 pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
-    // A week is told from Monday on, so that Friday to Sunday is one range.
+    // The week begins on Monday here, so that Friday to Sunday is one range.
     let sunday_last = field.bits() & !1 | (field.bits() & 1) << 7;
     let name = |weekday: u8| WEEKDAYS[usize::from(weekday)].to_owned();
     let mut texts = match naming {
@@ -248,22 +232,20 @@ pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
             .map(|weekday| format!("a {}", name(weekday)))
             .collect(),
     };
-    texts.extend(
-        Special::of_week(field.special).map(|special| match special {
-            Special::Nth { weekday, week } => {
-                format!("the {} {} of the month", ordinal(week), name(weekday))
-            }
-            Special::Last { weekday } => format!("the last {} of the month", name(weekday)),
-            _ => String::new(),
-        }),
-    );
+    texts.extend(QuartzDay::of_week(field.quartz).map(|day| match day {
+        QuartzDay::Nth { weekday, week } => {
+            format!("the {} {} of the month", ordinal(week), name(weekday))
+        }
+        QuartzDay::Last { weekday } => format!("the last {} of the month", name(weekday)),
+        _ => String::new(),
+    }));
     match naming {
         Naming::Together => joined(&texts),
         Naming::OneOf => joined_by(&texts, "or"),
     }
 }
 
-/// The numbers of a field, those that follow each other as ranges.
+/// Return the numbers of a field, with ranges for consecutive numbers.
 fn runs(field: Field, name: impl Fn(u8) -> String) -> Vec<String> {
     texts_of(&runs_in(field.bits()), name)
 }
@@ -274,7 +256,7 @@ fn runs_in(bits: u64) -> Vec<(u8, u8)> {
     runs.map(|run| (run[0], run[run.len() - 1])).collect()
 }
 
-/// Runs as text; two numbers are no range.
+/// Print ranges; a range of two numbers is printed as two numbers.
 fn texts_of(runs: &[(u8, u8)], name: impl Fn(u8) -> String) -> Vec<String> {
     let mut texts = Vec::new();
     for &(first, last) in runs {
@@ -287,7 +269,7 @@ fn texts_of(runs: &[(u8, u8)], name: impl Fn(u8) -> String) -> Vec<String> {
     texts
 }
 
-/// `hour`, or `2 hours`; of several units `1 hour and 30 minutes`. After `every`, one is left out.
+/// Return `1 hour`, `2 hours` or `1 hour and 30 minutes`. After `every`, `1 hour` is `hour`.
 fn in_words(period: Period, after_every: bool) -> String {
     let parts: Vec<String> = period
         .parts()
@@ -302,7 +284,6 @@ fn in_words(period: Period, after_every: bool) -> String {
     }
 }
 
-/// `1st`, `22nd`, `13th`.
 fn ordinal(number: u8) -> String {
     let suffix = match (number % 10, number % 100) {
         (_, 11..=13) => "th",

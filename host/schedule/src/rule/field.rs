@@ -1,69 +1,33 @@
 //! One field of a cron expression: the numbers it allows.
 
 use super::error::RuleError;
+use super::field_spec::{FieldSpec, ones};
 use super::hash::{HashKey, Hashed};
-use super::special::ones;
 
-/// What may stand in a field.
-#[derive(Debug, PartialEq)]
-pub(super) struct FieldSpec {
-    pub(super) name: &'static str,
-    pub(super) min: u8,
-    /// The largest number that `*` covers.
-    pub(super) max: u8,
-    /// The largest number that may be written: 7 for Sunday, else `max`.
-    pub(super) written_max: u8,
-    /// The largest number that `H` alone may stand for: 28 for a day that every month has, else
-    /// `max`.
-    pub(super) hashed_max: u8,
-    /// Names of the numbers from `min` on.
-    pub(super) names: &'static [&'static str],
-}
-
-pub(super) const SECOND: FieldSpec = FieldSpec::numbers("second", 0, 59);
-pub(super) const MINUTE: FieldSpec = FieldSpec::numbers("minute", 0, 59);
-pub(super) const HOUR: FieldSpec = FieldSpec::numbers("hour", 0, 23);
-pub(super) const DAY_OF_MONTH: FieldSpec = FieldSpec {
-    hashed_max: 28,
-    ..FieldSpec::numbers("day-of-month", 1, 31)
-};
-pub(super) const MONTH: FieldSpec = FieldSpec {
-    names: &[
-        "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
-    ],
-    ..FieldSpec::numbers("month", 1, 12)
-};
-pub(super) const DAY_OF_WEEK: FieldSpec = FieldSpec {
-    written_max: 7,
-    names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
-    ..FieldSpec::numbers("day-of-week", 0, 6)
-};
-
-/// The numbers that a field allows, as bits, and whether it was written with a leading `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     bits: u64,
-    /// Days of the extension, as bits that [`Special`](super::special::Special) tells apart.
-    pub(super) special: u64,
-    /// What was written for a number chosen by hash, which `bits` has.
+    /// Quartz days, as bits that [`QuartzDay`](super::quartz_days::QuartzDay) reads.
+    pub(super) quartz: u64,
+    /// The hashed value as written. `bits` has the numbers that it chose.
     hashed: Option<Hashed>,
-    /// Not the same as "all numbers": `*/2` begins with a star, `0-59` does not, and both the
-    /// rule for two day fields and the rule for clock changes ask only this.
+    /// Whether the field begins with `*`. That differs from "all numbers": `*/2` does, `0-59` does not.
+    /// The rules for two day fields and for clock changes depend on the star.
     pub(super) star: bool,
 }
 
 impl Field {
-    /// Exactly `number`.
+    /// Return the field that allows `number` alone.
     pub(super) const fn only(number: u8) -> Field {
         Field {
             bits: 1 << number,
-            special: 0,
+            quartz: 0,
             hashed: None,
             star: false,
         }
     }
 
-    /// What `H` alone is; for its spelling, not for its numbers.
+    /// Return the field `H`, to print it; its number is not hashed.
     pub(super) fn any_hashed(spec: &FieldSpec) -> Field {
         Field {
             hashed: Some(Hashed::any(spec)),
@@ -72,9 +36,6 @@ impl Field {
     }
 
     /// Read a field whose first character is at `position` of the expression.
-    ///
-    /// # Errors
-    /// When an item is empty, unknown, out of range, backwards, or a step without a range.
     pub(super) fn parse(
         spec: &FieldSpec,
         text: &str,
@@ -83,7 +44,7 @@ impl Field {
     ) -> Result<Field, RuleError> {
         let mut field = Field {
             bits: 0,
-            special: 0,
+            quartz: 0,
             hashed: Hashed::parse(spec, text, position)?,
             star: text.starts_with('*'),
         };
@@ -94,29 +55,27 @@ impl Field {
         }
         let mut item_position = position;
         for item in text.split(',') {
-            match spec.special(item, item_position)? {
-                Some(special) => field.special |= special,
+            match spec.quartz_day(item, item_position)? {
+                Some(day) => field.quartz |= day,
                 None => field.bits |= spec.item(item, item_position)?,
             }
             item_position += item.chars().count() + 1;
         }
         if field.is_full(spec) {
-            field.special = 0;
+            field.quartz = 0;
         }
         Ok(field)
     }
 
-    /// The allowed numbers, as bits.
     pub(super) fn bits(self) -> u64 {
         self.bits
     }
 
-    /// Whether its numbers were chosen by hash.
     pub(super) fn is_hashed(self) -> bool {
         self.hashed.is_some()
     }
 
-    /// The field with numbers for what was chosen by hash.
+    /// Return the field with numbers for `H`.
     pub(super) fn resolved(self) -> Field {
         Field {
             hashed: None,
@@ -128,19 +87,17 @@ impl Field {
         self.bits >> number & 1 == 1
     }
 
-    /// The allowed numbers, ascending.
+    /// Return the allowed numbers, ascending.
     pub(super) fn numbers(self) -> impl Iterator<Item = u8> {
         ones(self.bits)
     }
 
-    /// Whether every number of the field is allowed.
     pub(super) fn is_full(self, spec: &FieldSpec) -> bool {
         (spec.min..=spec.max).all(|number| self.contains(number))
     }
 
-    /// The `n` of a field that begins with `*/n`.
+    /// Return the `n` of a field that begins with `*/n`.
     pub(super) fn step(self, spec: &FieldSpec) -> Option<u8> {
-        // It holds every n-th number, so that a step is found.
         let holds = |step: &u8| {
             let mut numbers = (spec.min..=spec.max).step_by(usize::from(*step));
             numbers.all(|number| self.contains(number))
@@ -150,13 +107,13 @@ impl Field {
             .filter(|_| self.star && !self.is_full(spec))
     }
 
-    /// The field in one fixed spelling: two fields that mean the same have the same one.
+    /// Print the field in one fixed spelling. Fields that mean the same have the same spelling.
     pub(super) fn normal_form(self, spec: &FieldSpec) -> String {
         if let Some(hashed) = self.hashed {
             return hashed.normal_form(spec);
         }
         let mut items = self.normal_items(spec);
-        items.extend(spec.special_texts(self.special));
+        items.extend(spec.quartz_texts(self.quartz));
         items.join(",")
     }
 
@@ -192,26 +149,9 @@ impl Field {
     }
 }
 
-impl FieldSpec {
-    const fn numbers(name: &'static str, min: u8, max: u8) -> FieldSpec {
-        FieldSpec {
-            name,
-            min,
-            max,
-            written_max: max,
-            hashed_max: max,
-            names: &[],
-        }
-    }
-
-    /// 7 is Sunday, as 0 is.
-    pub(super) fn folded(&self, number: u8) -> u8 {
-        if number > self.max { self.min } else { number }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH};
     use super::*;
 
     fn parse(spec: &FieldSpec, text: &str) -> Result<Field, RuleError> {
@@ -223,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_allows_what_is_written() {
+    fn a_field_allows_the_written_numbers() {
         let cases: [(&FieldSpec, &str, &[u8]); 18] = [
             (&MINUTE, "0", &[0]),
             (&MINUTE, "05,7", &[5, 7]),
@@ -266,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_proposed_instead_can_be_written() {
+    fn every_hint_is_a_field_that_parses() {
         for spec in [&MINUTE, &HOUR, &DAY_OF_MONTH, &MONTH, &DAY_OF_WEEK] {
             let last = spec.written_max;
             for first in spec.min..=last {

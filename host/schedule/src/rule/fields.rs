@@ -1,16 +1,16 @@
 //! The fields of a cron expression, together.
 
-use super::days::{self, Days};
 use super::error::{RuleError, position};
-use super::field::{DAY_OF_MONTH, DAY_OF_WEEK, Field, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
+use super::field::Field;
+use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
 use super::hash::HashKey;
+use super::month_days::{self, Days};
 use campanile_model::rule_text::DayMatch;
 
-const SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
+static SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
 
 const SHAPE: &str = "minute hour day-of-month month day-of-week";
 
-/// The fields of a cron expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fields {
     pub(super) second: Field,
@@ -22,19 +22,16 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Read five fields, or six with seconds first.
-    ///
-    /// # Errors
-    /// When they are not of the dialect.
+    /// Read five fields, or six with seconds first. Add to `notes` what a Quartz user may misread.
     pub(super) fn parse(
         expression: &str,
         key: HashKey,
         notes: &mut Vec<String>,
     ) -> Result<Fields, RuleError> {
         let mut texts: Vec<(usize, &str)> = words(expression).collect();
-        let specs = match texts.len() {
-            6 => &SPECS[..],
-            5 => &SPECS[1..],
+        let unwritten = match texts.len() {
+            6 => 0,
+            5 => 1,
             found => {
                 let hint = match found {
                     7 => "leave the year out: there is no year field",
@@ -46,39 +43,36 @@ impl Fields {
                 ));
             }
         };
-        if texts.len() == SPECS.len() {
+        if unwritten == 0 {
             read_as_quartz(expression, &mut texts, notes);
         }
         let mut fields = [Field::only(0); 6];
-        let unwritten = SPECS.len() - specs.len();
-        for ((spec, &(offset, text)), field) in
-            specs.iter().zip(&texts).zip(&mut fields[unwritten..])
-        {
-            *field = Field::parse(spec, text, position(expression, offset), key)?;
+        for (index, &(offset, text)) in (unwritten..).zip(&texts) {
+            fields[index] = Field::parse(&SPECS[index], text, position(expression, offset), key)?;
         }
-        let [second, minute, hour, day_of_month, month, day_of_week] = fields;
-        let fields = Fields {
+        let fields = Fields::of(fields);
+        if unwritten == 0 {
+            fields.note_hashed_days(expression, &texts, notes);
+        }
+        Ok(fields)
+    }
+
+    fn of([second, minute, hour, day_of_month, month, day_of_week]: [Field; 6]) -> Fields {
+        Fields {
             second,
             minute,
             hour,
             day_of_month,
             month,
             day_of_week,
-        };
-        if texts.len() == SPECS.len() {
-            fields.note_hashed_days(expression, &texts, notes);
         }
-        Ok(fields)
     }
 
-    /// Say what a `?` of a day field chose: who knows Quartz expects every day.
+    /// Note the number that a `?` of a day field stands for: in Quartz it is every day.
     fn note_hashed_days(&self, expression: &str, texts: &[(usize, &str)], notes: &mut Vec<String>) {
-        let days = [
-            (3, self.day_of_month, &DAY_OF_MONTH),
-            (5, self.day_of_week, &DAY_OF_WEEK),
-        ];
-        for (index, field, spec) in days {
+        for index in [3, 5] {
             if let Some(&(offset, "?")) = texts.get(index) {
+                let (field, spec) = self.with_specs()[index];
                 let chosen = field.resolved().normal_form(spec);
                 let at = position(expression, offset);
                 notes.push(format!(
@@ -90,19 +84,18 @@ impl Fields {
         }
     }
 
-    /// All fields with their kinds, seconds first.
+    /// Return the fields with their specifications, seconds first.
     pub(super) fn with_specs(&self) -> [(Field, &'static FieldSpec); 6] {
         [
-            (self.second, &SECOND),
-            (self.minute, &MINUTE),
-            (self.hour, &HOUR),
-            (self.day_of_month, &DAY_OF_MONTH),
-            (self.month, &MONTH),
-            (self.day_of_week, &DAY_OF_WEEK),
+            (self.second, &SPECS[0]),
+            (self.minute, &SPECS[1]),
+            (self.hour, &SPECS[2]),
+            (self.day_of_month, &SPECS[3]),
+            (self.month, &SPECS[4]),
+            (self.day_of_week, &SPECS[5]),
         ]
     }
 
-    /// Whether seconds were written.
     pub(super) fn has_seconds(&self) -> bool {
         self.second != Field::only(0)
     }
@@ -112,22 +105,29 @@ impl Fields {
         !self.day_of_month.star && !self.day_of_week.star
     }
 
+    /// Whether the rule fires whenever the clock matches; see [`rule`](super).
     pub(super) fn follow_clock(&self) -> bool {
         self.second.star || self.minute.star || self.hour.star
     }
 
-    /// Vixie's rule: a day field that begins with a star narrows the other, two that do not are
-    /// alternatives, unless `day_match` says otherwise.
+    /// Join the day fields by the rule of Vixie's cron, or by `day_match`.
+    ///
+    /// Either of two restricted fields may match. A field that begins with a star narrows the other.
     pub(super) fn days(&self, day_match: DayMatch) -> Days {
-        let both = day_match == DayMatch::And || !self.restricts_both_days();
-        Days::of(self.day_of_month, self.month, self.day_of_week, both)
+        Days {
+            day_of_month: self.day_of_month,
+            month: self.month,
+            day_of_week: self.day_of_week,
+            both: day_match == DayMatch::And || !self.restricts_both_days(),
+        }
     }
 
     pub(super) fn never_fires(&self) -> RuleError {
-        let longest = self.month.numbers().map(days::longest).max().unwrap_or(0);
+        let longest = self.month.numbers().map(month_days::longest).max();
+        let longest = longest.unwrap_or(0);
         let day = self.day_of_month.numbers().next().unwrap_or(0);
         let months = self.month.normal_form(&MONTH);
-        if self.day_of_month.special == 0 && day > longest {
+        if self.day_of_month.quartz == 0 && day > longest {
             return RuleError::new(
                 format!("the expression never fires: month {months} has no day {day}"),
                 format!("write a day-of-month of at most {longest}, or other months"),
@@ -144,38 +144,28 @@ impl Fields {
         )
     }
 
-    /// The fields in one fixed spelling, with numbers for names and macros written out.
+    /// Print the fields in one fixed spelling, with numbers for names and fields for macros.
     pub(super) fn normal_form(&self) -> String {
-        let texts: Vec<String> = self
+        let written = usize::from(!self.has_seconds())..;
+        let texts = self
             .with_specs()
-            .into_iter()
-            .skip(usize::from(!self.has_seconds()))
-            .map(|(field, spec)| field.normal_form(spec))
-            .collect();
-        texts.join(" ")
+            .map(|(field, spec)| field.normal_form(spec));
+        texts[written].join(" ")
     }
 
-    /// The fields with numbers for what was chosen by hash.
+    /// Return the fields with numbers for `H`.
     pub(super) fn resolved(&self) -> Fields {
-        Fields {
-            second: self.second.resolved(),
-            minute: self.minute.resolved(),
-            hour: self.hour.resolved(),
-            day_of_month: self.day_of_month.resolved(),
-            month: self.month.resolved(),
-            day_of_week: self.day_of_week.resolved(),
-        }
+        Fields::of(self.with_specs().map(|(field, _)| field.resolved()))
     }
 
-    /// Whether a number was chosen by hash.
     pub(super) fn are_hashed(&self) -> bool {
         self.with_specs().iter().any(|(field, _)| field.is_hashed())
     }
 }
 
-/// In six fields, `?` beside a restricted day field is Quartz's: any day.
+/// In six fields, read `?` beside a restricted day field as Quartz does: any day.
 fn read_as_quartz(expression: &str, texts: &mut [(usize, &str)], notes: &mut Vec<String>) {
-    for (this, other, spec) in [(3, 5, &DAY_OF_MONTH), (5, 3, &DAY_OF_WEEK)] {
+    for (this, other) in [(3, 5), (5, 3)] {
         let restricted = !texts[other].1.starts_with(['*', '?']);
         let (offset, text) = &mut texts[this];
         if *text == "?" && restricted {
@@ -183,13 +173,13 @@ fn read_as_quartz(expression: &str, texts: &mut [(usize, &str)], notes: &mut Vec
             let at = position(expression, *offset);
             notes.push(format!(
                 "`?` in the {} field at position {at} was read as `*`, as in Quartz",
-                spec.name
+                SPECS[this].name
             ));
         }
     }
 }
 
-/// The words of `text` between spaces and tabs, each with the byte at which it begins.
+/// Return the words of `text` between spaces and tabs, each with the byte at which it begins.
 pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split([' ', '\t'])
         .scan(0, |offset, word| {

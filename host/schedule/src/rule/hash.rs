@@ -1,60 +1,60 @@
-//! Values chosen by hash: what `H` in a field stands for.
+//! Numbers chosen by hash: the value of `H` in a field.
 //!
-//! The value of a field is SHA-256 of [`DOMAIN`], the 16 bytes of the key and the field's name,
-//! of which the first 8 bytes, read as a big-endian number, are divided by the number of choices;
-//! the remainder counts from the smallest choice. So it is the same after every restart and on
-//! every host, and spreads evenly over schedules. It must never change: schedules would move.
+//! The number is [`hash_number`] of the key and the field's name, modulo the number of choices, counted
+//! from the smallest choice. It is the same after every restart and on every host, and spreads evenly
+//! over schedules. It must never change: the slots of schedules would move.
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::error::RuleError;
-use super::field::FieldSpec;
+use super::field_spec::FieldSpec;
 use campanile_model::ids::ScheduleId;
 
-/// Sets these hashes apart from all others of the same id.
+/// Separates these hashes from all other hashes of the same id.
 const DOMAIN: &[u8] = b"campanile/schedule/hashed-field/1";
 
-/// What the hashed values of a rule depend on, besides the field: the identity of its schedule.
+/// The key of the hashed numbers of a rule: the identity of its schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKey(Uuid);
 
 impl HashKey {
-    /// The key of an expression that belongs to no schedule.
+    /// The key of an expression without a schedule.
     pub const NONE: HashKey = HashKey(Uuid::nil());
 
-    /// The key of a schedule, which stays through renames and edits.
+    /// Return the key of a schedule. Renames and edits keep it.
     pub fn of(schedule: ScheduleId) -> HashKey {
         HashKey(schedule.0)
     }
 
-    /// A number for `field`, from all of `u64`.
     pub(super) fn number(self, field: &str) -> u64 {
-        let digest = Sha256::new()
-            .chain_update(DOMAIN)
-            .chain_update(self.0.as_bytes())
-            .chain_update(field)
-            .finalize();
-        digest
-            .iter()
-            .take(size_of::<u64>())
-            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        hash_number(DOMAIN, self.0, field.as_bytes())
     }
 }
 
-/// What was written for numbers chosen by hash: `H`, `H(0-29)`, `H/15` or `H(0-29)/15`.
+/// Return the first 8 bytes, as a big-endian number, of the SHA-256 of `domain`, the bytes of `id` and `part`.
+pub(crate) fn hash_number(domain: &[u8], id: Uuid, part: &[u8]) -> u64 {
+    let digest = Sha256::new()
+        .chain_update(domain)
+        .chain_update(id.as_bytes())
+        .chain_update(part)
+        .finalize();
+    digest
+        .iter()
+        .take(size_of::<u64>())
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// A hashed field as written: `H`, `H(0-29)`, `H/15` or `H(0-29)/15`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hashed {
-    /// The smallest choice.
     first: u8,
-    /// The largest choice.
     last: u8,
-    /// Every so many numbers from a hashed start; none for one number. Smaller than the choices.
+    /// The step from a hashed start, smaller than the number of choices; `None` for a single number.
     step: Option<u8>,
 }
 
 impl Hashed {
-    /// `H`.
     pub(super) fn any(spec: &FieldSpec) -> Hashed {
         Hashed {
             first: spec.min,
@@ -63,23 +63,23 @@ impl Hashed {
         }
     }
 
-    /// Read a field whose first character is at `position` of the expression; `None` if it is not
-    /// hashed. `?` is `H`.
+    /// Read a field whose first character is at `position` of the expression. `?` is `H`.
     ///
-    /// # Errors
-    /// When a hashed value is malformed, has a wrong range or step, or is one of a list.
+    /// `None` when the field is not hashed.
     pub(super) fn parse(
         spec: &FieldSpec,
         text: &str,
         position: usize,
     ) -> Result<Option<Hashed>, RuleError> {
-        let hashes = |item: &str| item == "?" || item.starts_with(['H', 'h']);
+        let is_hashed = |item: &str| item == "?" || item.starts_with(['H', 'h']);
         if text.contains(',') {
             let mut item_position = position;
             for item in text.split(',') {
-                if hashes(item) {
-                    return Err(RuleError::new(
-                        spec.at(item, item_position, "is one of a list"),
+                if is_hashed(item) {
+                    return Err(spec.refusal(
+                        item,
+                        item_position,
+                        "is one of a list",
                         "write a hashed value alone in its field",
                     ));
                 }
@@ -87,13 +87,15 @@ impl Hashed {
             }
             return Ok(None);
         }
-        if !hashes(text) {
+        if !is_hashed(text) {
             return Ok(None);
         }
         let malformed = || {
             let (min, max) = (spec.min, spec.hashed_max);
-            RuleError::new(
-                spec.at(text, position, "is not a hashed value"),
+            spec.refusal(
+                text,
+                position,
+                "is not a hashed value",
                 format!("write `H`, `H({min}-{max})`, `H/n` or `H({min}-{max})/n`"),
             )
         };
@@ -112,8 +114,10 @@ impl Hashed {
                 .ok_or_else(malformed)?;
             let (first, last) = spec.ends(first, last, position + 2)?;
             if last.number < first.number {
-                return Err(RuleError::new(
-                    spec.at(choices, position + 1, "runs backwards"),
+                return Err(spec.refusal(
+                    choices,
+                    position + 1,
+                    "runs backwards",
                     "write the smaller number first: hashed choices do not wrap around",
                 ));
             }
@@ -127,7 +131,7 @@ impl Hashed {
         Ok(Some(Hashed { first, last, step }))
     }
 
-    /// The numbers that `hash` chooses; 7 may stand for Sunday.
+    /// Return the numbers that `hash` chooses, with 7 for Sunday where it was written.
     pub(super) fn numbers(self, hash: u64) -> impl Iterator<Item = u8> {
         let choices = self.step.unwrap_or(self.last - self.first + 1);
         let start = self.first + (hash % u64::from(choices)) as u8;
@@ -139,7 +143,7 @@ impl Hashed {
         (start..=last).step_by(usize::from(self.step.unwrap_or(1)))
     }
 
-    /// One fixed spelling, which parses to the same under any key.
+    /// Print one fixed spelling, which parses to the same field under every key.
     pub(super) fn normal_form(self, spec: &FieldSpec) -> String {
         let mut text = "H".to_owned();
         if (self.first, self.last) != (spec.min, spec.hashed_max) {
@@ -154,7 +158,7 @@ impl Hashed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::{DAY_OF_MONTH, HOUR, MINUTE};
+    use super::super::field_spec::{DAY_OF_MONTH, HOUR, MINUTE};
     use super::super::testing::*;
     use super::super::{Rule, RuleKind, RuleText};
     use super::*;
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_hashed_value_never_changes() {
-        // The values are part of the contract with schedules already stored.
+        // Stored schedules depend on these values.
         assert_eq!(resolved("H H H H H", 7), "1 6 27 6 2");
         assert_eq!(resolved("H H * * * *", 7), "20 1 * * * *");
         assert_eq!(resolved("H H H H H", 8), "1 18 14 1 1");
@@ -213,7 +217,7 @@ mod tests {
         assert_ne!(resolved("H H * * *", 1), resolved("H H * * *", 2));
     }
 
-    /// The sum that is 0 for an even spread, and beyond `limit` once in 100,000 samples.
+    /// Check the sum that is 0 for an even spread, and exceeds `limit` once in 100,000 samples.
     fn check_chi_square(counts: &[u32], limit: f64) {
         let even = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
         let off = |&count: &u32| (f64::from(count) - even).powi(2) / even;

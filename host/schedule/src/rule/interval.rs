@@ -2,10 +2,9 @@
 
 use chrono::{DateTime, Datelike as _, Months};
 
-use super::cron::refuse_clock_overrides;
+use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
 use super::error::RuleError;
 use super::exclude::{Exclude, HOUR, MINUTE};
-use super::passes::{LocalTimes, Passes};
 use super::period::Period;
 use super::zone::{DAY, LOCAL_END, LOCAL_FIRST, SECOND, Zone};
 use campanile_model::clock::Timestamp;
@@ -15,30 +14,25 @@ use campanile_model::rule_text::RuleText;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Interval {
     pub(super) period: Period,
-    /// The first slot, if it is not left out.
+    /// The first slot, unless it is excluded.
     pub(super) anchor: i64,
-    /// What its clock shows then.
     local_anchor: i64,
-    pub(super) passes: Passes,
+    pub(super) dst: DstMapping,
     pub(super) exclude: Exclude,
 }
 
 impl Interval {
-    /// `period` counted from the anchor of `text`, else from local 1970-01-01T00:00:00.
-    ///
-    /// # Errors
-    /// When the anchor is not in the local years 1970 to 2099, an exclusion is not understood, or
-    /// an override for clock changes is given to elapsed time.
+    /// Count `period` from the anchor of `text`, or from local 1970-01-01T00:00:00.
     pub(super) fn new(period: Period, text: &RuleText, zone: &Zone) -> Result<Interval, RuleError> {
-        let passes = Passes {
+        let dst = DstMapping {
             gap: text.dst_gap,
             fold: text.dst_fold,
         };
         let anchor = match text.anchor {
-            None => Passes::default()
+            None => DstMapping::default()
                 .next(&Only(LOCAL_FIRST), zone, i64::MIN)
                 .unwrap_or(LOCAL_FIRST),
-            Some(anchor) if zone.answers_for(anchor.micros()) => anchor.micros(),
+            Some(anchor) if zone.covers(anchor.micros()) => anchor.micros(),
             Some(anchor) => {
                 return Err(RuleError::new(
                     format!("the anchor {anchor} is outside the years 1970 to 2099"),
@@ -49,14 +43,14 @@ impl Interval {
         let local_anchor = zone.local_at(anchor);
         let (hours, minutes) = match period {
             Period::Seconds(seconds) => {
-                refuse_clock_overrides(
+                refuse_overrides(
                     text,
                     "elapsed time, which does not look at the clock",
                     "write the period in days, weeks, months or years",
                 )?;
                 elapsed_grid(anchor, seconds * SECOND, zone)
             }
-            // Always the same time of day.
+            // Every slot has the time of day of the anchor.
             Period::Days(_) | Period::Months(_) => {
                 let time = local_anchor.rem_euclid(DAY);
                 (1 << (time / HOUR), 1 << (time % HOUR / MINUTE))
@@ -66,29 +60,27 @@ impl Interval {
             period,
             anchor,
             local_anchor,
-            passes,
+            dst,
             exclude: Exclude::parse(&text.exclude, hours, minutes)?,
         })
     }
 
-    /// The first slot after `after`.
     pub(super) fn next(&self, zone: &Zone, after: Timestamp) -> Option<Timestamp> {
         let after = after.micros();
         let slot = match self.period {
             Period::Seconds(seconds) => self.next_elapsed(zone, after, seconds * SECOND),
             _ if after < self.anchor && self.is_free(self.local_anchor) => Some(self.anchor),
-            _ => self.passes.next(self, zone, after.max(self.anchor)),
+            _ => self.dst.next(self, zone, after.max(self.anchor)),
         };
         slot.map(Timestamp::from_micros)
     }
 
-    /// The last slot before `before`.
     pub(super) fn prev(&self, zone: &Zone, before: Timestamp) -> Option<Timestamp> {
         let before = before.micros();
         let slot = match self.period {
             Period::Seconds(seconds) => self.prev_elapsed(zone, before, seconds * SECOND),
             _ => {
-                let slot = self.passes.prev(self, zone, before);
+                let slot = self.dst.prev(self, zone, before);
                 let anchor = || self.is_free(self.local_anchor).then_some(self.anchor);
                 slot.or_else(anchor)
             }
@@ -97,32 +89,32 @@ impl Interval {
             .map(Timestamp::from_micros)
     }
 
-    /// The same, leaving nothing out.
-    pub(super) fn whole(&self) -> Interval {
+    /// Return the interval without its exclusions.
+    pub(super) fn without_exclusions(&self) -> Interval {
         Interval {
             exclude: Exclude::default(),
             ..self.clone()
         }
     }
 
-    /// Whether it counts elapsed time, whatever the clocks show.
+    /// Whether the interval counts elapsed time, not time on the clock.
     pub(super) fn is_elapsed(&self) -> bool {
         matches!(self.period, Period::Seconds(_))
     }
 
     fn next_elapsed(&self, zone: &Zone, after: i64, period: i64) -> Option<i64> {
         let mut from = after.saturating_add(1).max(self.anchor);
-        while zone.answers_for(from) {
+        while zone.covers(from) {
             let passed = (from - self.anchor + period - 1) / period;
             let slot = self.anchor + passed * period;
-            if !zone.answers_for(slot) {
+            if !zone.covers(slot) {
                 break;
             }
             let span = zone.spans_from(slot).first()?;
             let local = slot + span.offset;
             match self.exclude.free_from(local) {
                 Some(free) if free == local => return Some(slot),
-                // After a change, the clock may show a free time earlier than it would have.
+                // After a clock change the free time may come earlier.
                 free => from = free.map_or(span.end, |free| span.end.min(free - span.offset)),
             }
         }
@@ -150,7 +142,7 @@ impl Interval {
         self.exclude.free_from(local) == Some(local)
     }
 
-    /// The local time `count` periods of days or months after the anchor.
+    /// Return the local time `count` periods of days or months after the anchor.
     fn local_slot(&self, count: i64) -> Option<i64> {
         match self.period {
             Period::Seconds(_) => None,
@@ -164,7 +156,7 @@ impl Interval {
         }
     }
 
-    /// How many periods of days or months have passed at `local`, or one less.
+    /// Return how many periods of days or months have passed at `local`, or one less.
     fn passed(&self, local: i64) -> i64 {
         match self.period {
             Period::Seconds(_) => 0,
@@ -176,7 +168,7 @@ impl Interval {
     }
 }
 
-/// The hours and minutes, as bits, among which the clock of `zone` shows every slot of elapsed time.
+/// Return the hours and the minutes, as bits, at which the clock of `zone` can show a slot of elapsed time.
 fn elapsed_grid(anchor: i64, period: i64, zone: &Zone) -> (u64, u64) {
     let (mut hours, mut minutes) = (0, 0);
     for span in zone.spans_from(anchor) {
@@ -187,7 +179,7 @@ fn elapsed_grid(anchor: i64, period: i64, zone: &Zone) -> (u64, u64) {
     (hours, minutes)
 }
 
-/// In which units of a `whole` there is a point of `local` plus multiples of `period`, as bits.
+/// Return the units of a `whole` that contain `local` plus a multiple of `period`, as bits.
 fn grid(local: i64, period: i64, unit: i64, whole: i64) -> u64 {
     let (mut step, mut rest) = (whole, period);
     while rest > 0 {
@@ -200,13 +192,13 @@ fn grid(local: i64, period: i64, unit: i64, whole: i64) -> u64 {
     points.fold(0, |bits, point| bits | 1 << (point / unit))
 }
 
-/// The number of the month that holds `local`.
+/// Return the number of the month that contains `local`.
 fn month(local: i64) -> i64 {
     let date = DateTime::from_timestamp_micros(local).unwrap_or_default();
     i64::from(date.year()) * 12 + i64::from(date.month0())
 }
 
-/// The slots of days and months after the anchor.
+/// The slots after the anchor, for periods of days and months.
 impl LocalTimes for Interval {
     fn first_from(&self, from: i64) -> Option<i64> {
         let mut from = from.clamp(LOCAL_FIRST, LOCAL_END);
@@ -244,7 +236,6 @@ impl LocalTimes for Interval {
     }
 }
 
-/// One local time.
 struct Only(i64);
 
 impl LocalTimes for Only {

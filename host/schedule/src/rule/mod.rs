@@ -1,61 +1,62 @@
-//! The rules of time: which slots a schedule has. Pure; nothing here asks what time it is.
+//! The rules of time: which slots a schedule has. Pure; this module does not read the clock.
 //!
-//! A [`RuleText`] is what a person wrote and what is stored. [`Rule::parse`] refuses what it does
-//! not understand, and [`Rule::next`] walks the slots of what it does:
+//! A [`RuleText`] is a rule as written and stored. [`Rule::parse`] refuses a text that it does not
+//! understand. [`Rule::next`] and [`Rule::prev`] walk the slots:
 //!
 //! ```text
-//! text → fields (item, field) or a period → local times (cron, interval) → instants (passes) → slots
+//! text → fields (field_item, field) or a period → local times (cron, interval) → instants (dst_mapping)
 //! ```
 //!
-//! What to do with slots that were missed is decided in [`policy`](crate::policy).
+//! [`policy`](crate::policy) decides about missed slots.
 //!
-//! A rule has slots in the local years 1970 to 2099 only: the time zone database foretells no
-//! change of offset after them, and no slot is better than a wrong one.
+//! A rule has slots in the local years 1970 to 2099 only. The time zone database has no clock changes
+//! after them, and no slot is better than a wrong slot.
 //!
 //! # Clock changes
 //!
-//! A cron rule whose second, minute or hour begins with `*` follows the clock: it fires whenever
-//! the clock matches, so not inside a gap and in both passes of a fold. Every other cron rule, and
-//! an interval of days or more, names local times that happen once: in a fold at the first pass;
-//! in a gap of at most 3 hours when the gap ends; in a longer gap, a day that a country left out,
-//! not at all. Intervals of hours and less are elapsed time and do not look at the clock.
-//! [`DstGap`] and [`DstFold`] change this for one rule; [`Rule::touched`] tells what it comes to.
+//! A cron rule whose second, minute or hour begins with `*` follows the clock: it fires whenever the
+//! clock matches, so not in a gap, and in both passes of a fold. Every other cron rule, and an interval
+//! of days or more, has local times that fire once. In a fold they fire in the first pass. In a gap of at
+//! most 3 hours they fire at its end; in a longer gap, a day that a country left out, they do not fire.
+//! Intervals of hours and less are elapsed time and do not depend on the clock. [`DstGap`] and
+//! [`DstFold`] change this for one rule; [`Rule::dst_effects`] lists what happens.
 //!
 //! # Days
 //!
-//! A day field that begins with `*` narrows the other; of two that do not, either matches, unless
-//! the rule's [`DayMatch`] says otherwise. `L`, `L-3`, `15W`, `LW`, `MON#2` and `FRIL` are days of
-//! an extension (`special.rs`). `H` is a number chosen for each schedule (`hash.rs`); it counts
-//! as a number in every respect. Exclusions take local times away before they become instants.
+//! A day field that begins with `*` narrows the other day field. Of two fields that do not, either may
+//! match, unless the rule's [`DayMatch`] requires both. `L`, `L-3`, `15W`, `LW`, `MON#2` and `FRIL` are
+//! days of Quartz (`quartz_days.rs`). `H` is a number chosen for each schedule (`hash.rs`), and counts as
+//! a number. Exclusions remove local times before they are mapped to instants.
 
 mod cron;
-mod days;
+mod dst_effects;
+mod dst_mapping;
 mod error;
 mod exclude;
 mod explain;
 mod field;
+mod field_item;
+mod field_spec;
 mod fields;
-mod fit;
 mod hash;
 mod interval;
-mod item;
-mod passes;
+mod month_days;
 mod period;
-mod special;
-mod touched;
+mod quartz_days;
+mod slot_check;
 mod warnings;
 mod zone;
 
 #[cfg(test)]
-mod cases;
+mod dst_override_tables;
 #[cfg(test)]
-mod clock_changes;
-#[cfg(test)]
-mod clock_overrides;
+mod dst_tables;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
-mod refusals;
+mod parse_errors;
+#[cfg(test)]
+mod slot_tables;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -70,34 +71,35 @@ use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use campanile_model::clock::Timestamp;
 pub use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use cron::CronRule;
+pub use dst_effects::{DstAction, DstEffect, clock_text};
 pub use error::RuleError;
 use error::quoted;
 use fields::Fields;
-pub use fit::{Fit, Misfit, Shown};
 pub use hash::HashKey;
+pub(crate) use hash::hash_number;
 use interval::Interval;
 use period::Period;
-pub use touched::{Fate, Touched, clock_text};
+pub use slot_check::{FieldMismatch, LocalOccurrence, SlotCheck};
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::Zone;
 
-/// No expression may be longer.
+/// The longest expression.
 const EXPRESSION_BYTES_MAX: usize = 1024;
 
-/// The version of the IANA time zone database built in, such as `2025b`.
+/// Return the version of the built-in IANA time zone database, such as `2025b`.
 ///
-/// Slots computed with another version may differ.
+/// Another version may give other slots.
 pub fn tzdata_version() -> &'static str {
     chrono_tz::IANA_TZDB_VERSION
 }
 
-/// A rule that was understood.
+/// A parsed rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
     kind: RuleKind,
     zone: &'static Zone,
     shape: Shape,
-    /// The expression as it was written.
+    /// The expression as written.
     written: String,
     notes: Vec<String>,
 }
@@ -112,11 +114,11 @@ enum Shape {
 }
 
 impl Rule {
-    /// Read a rule, whose hashed values are those of `key`.
+    /// Read a rule. `key` chooses the numbers for `H`.
     ///
     /// # Errors
-    /// When the expression, the zone or an exclusion is not understood, when the rule would never
-    /// fire, and when an anchor, an override or an exclusion means nothing to a rule of its kind.
+    /// When the expression, the zone or an exclusion is malformed, when the rule never fires, or when
+    /// an anchor, an override or an exclusion means nothing to a rule of this kind.
     pub fn parse(text: &RuleText, key: HashKey) -> Result<Rule, RuleError> {
         let zone = Zone::named(&text.timezone)?;
         let expression = text.expression.as_str();
@@ -155,21 +157,22 @@ impl Rule {
         };
         if rule.shape.has_many_slots() && rule.next(Timestamp::from_micros(i64::MIN)).is_none() {
             return Err(RuleError::new(
-                "the rule never fires: every slot of the years 1970 to 2099 is left out",
+                "the rule never fires: its exclusions match every slot of the years 1970 to 2099",
                 "exclude less",
             ));
         }
         Ok(rule)
     }
 
-    /// The first slot strictly after `after`; `None` when there is none before the year 2100, and
-    /// always for a rule whose launches an event makes, not the clock: see
-    /// [`Rule::delay_after_completion`] and [`Rule::at_host_start`].
+    /// Return the first slot strictly after `after`; `None` when there is no slot before the year 2100.
+    ///
+    /// A rule whose launches follow an event has no slots; see [`Rule::delay_after_completion`] and
+    /// [`Rule::at_host_start`].
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.shape {
             Shape::Cron(cron) => {
-                let slot = cron.passes.next(&**cron, self.zone, after.micros())?;
-                Some(Timestamp::from_micros(slot))
+                let slot = cron.dst.next(&**cron, self.zone, after.micros());
+                slot.map(Timestamp::from_micros)
             }
             Shape::Every(interval) => interval.next(self.zone, after),
             Shape::At(slot) => Some(*slot).filter(|&slot| slot > after),
@@ -177,14 +180,14 @@ impl Rule {
         }
     }
 
-    /// The last slot strictly before `before`; `None` when there is none since the year 1970.
+    /// Return the last slot strictly before `before`; `None` when there is no slot since the year 1970.
     ///
-    /// The inverse of [`Rule::next`]: no slot lies between a slot and the one before it.
+    /// This is the inverse of [`Rule::next`].
     pub fn prev(&self, before: Timestamp) -> Option<Timestamp> {
         match &self.shape {
             Shape::Cron(cron) => {
-                let slot = cron.passes.prev(&**cron, self.zone, before.micros())?;
-                Some(Timestamp::from_micros(slot))
+                let slot = cron.dst.prev(&**cron, self.zone, before.micros());
+                slot.map(Timestamp::from_micros)
             }
             Shape::Every(interval) => interval.prev(self.zone, before),
             Shape::At(slot) => Some(*slot).filter(|&slot| slot < before),
@@ -197,8 +200,9 @@ impl Rule {
         self.next(instant.minus(Duration::from_micros(1))) == Some(instant)
     }
 
-    /// How long after the end of one launch the next is due, for a rule of the kind
-    /// `after_completion`. Its next slot is made when a launch ends, not by [`Rule::next`].
+    /// Return the time from the end of a launch to the next launch, for the kind `after_completion`.
+    ///
+    /// The engine creates the next slot of such a rule when a launch ends.
     pub fn delay_after_completion(&self) -> Option<Duration> {
         match self.shape {
             Shape::AfterCompletion(Period::Seconds(seconds)) => {
@@ -208,7 +212,7 @@ impl Rule {
         }
     }
 
-    /// The rule that has this slot and no other, on the clock of the same zone.
+    /// Return a rule with this slot alone, in the same zone.
     pub fn only(&self, slot: Timestamp) -> Rule {
         Rule {
             kind: RuleKind::At,
@@ -219,12 +223,12 @@ impl Rule {
         }
     }
 
-    /// Whether the rule is `@reboot`: one launch when a host starts, and no slots.
+    /// Whether the rule is `@reboot`: one launch at the start of a host, and no slots.
     pub fn at_host_start(&self) -> bool {
         self.shape == Shape::HostStart
     }
 
-    /// The slots after `after`, up to and with `until`, in order.
+    /// Return the slots after `after` up to `until`, inclusive, in order.
     pub fn slots(
         &self,
         after: Timestamp,
@@ -234,26 +238,27 @@ impl Rule {
             .take_while(move |&slot| slot <= until)
     }
 
-    /// What the clock of the rule's zone shows at `instant`.
+    /// Return the local time of the rule's zone at `instant`.
     pub fn local(&self, instant: Timestamp) -> NaiveDateTime {
         let local = instant.to_chrono().with_timezone(&self.zone.tz);
         local.naive_local()
     }
 
-    /// `slot` on the clock of the rule's zone: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
+    /// Print `slot` in the rule's zone: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
     pub fn local_text(&self, slot: Timestamp) -> String {
         let local = slot.to_chrono().with_timezone(&self.zone.tz);
         let text = local.to_rfc3339_opts(SecondsFormat::AutoSi, false);
         format!("{text}[{}]", self.timezone())
     }
 
-    /// The expression in one fixed spelling, which parses to the same rule: expressions that mean
-    /// the same have the same one. Hashed values stay `H`.
+    /// Print the expression in one fixed spelling, which parses to the same rule. `H` stays `H`.
+    ///
+    /// Expressions that mean the same have the same spelling.
     pub fn normal_form(&self) -> String {
         self.form(Fields::normal_form)
     }
 
-    /// [`Rule::normal_form`] with numbers for hashed values: what the rule is for this schedule.
+    /// Print [`Rule::normal_form`] with numbers for `H`.
     pub fn resolved_form(&self) -> String {
         self.form(|fields| fields.resolved().normal_form())
     }
@@ -271,19 +276,20 @@ impl Rule {
         }
     }
 
-    /// Where the expression was read otherwise than it may look; one sentence each, to be shown
-    /// to whoever wrote it. Notes are no part of the rule: rules that differ in them are equal.
+    /// Return notes for the author about parts that another scheduler reads differently, one sentence each.
+    ///
+    /// Rules that differ in their notes alone are equal.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The IANA name of the zone whose clock the rule follows.
+    /// Return the IANA name of the rule's zone.
     pub fn timezone(&self) -> &str {
         self.zone.tz.name()
     }
 }
 
-/// Equal are rules that mean the same, however they were written.
+/// Rules that mean the same are equal, whatever their spelling.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
         self.kind == other.kind && self.zone == other.zone && self.shape == other.shape
@@ -291,57 +297,52 @@ impl PartialEq for Rule {
 }
 
 impl Shape {
-    /// Whether it has slots which can be left out one by one.
+    /// Whether the rule can have more than one slot, so that exclusions make sense.
     fn has_many_slots(&self) -> bool {
         matches!(self, Shape::Cron(_) | Shape::Every(_))
     }
 
-    /// Refuse what `text` says besides the expression and means nothing to a rule of this shape.
-    ///
-    /// # Errors
-    /// When there is such a thing.
+    /// Refuse the parts of `text` that mean nothing to a rule of this shape.
     fn refuse_meaningless(&self, text: &RuleText) -> Result<(), RuleError> {
         let what = match self {
             Shape::HostStart => format!("`{REBOOT}`"),
+            Shape::Every(_) => "an interval".to_owned(),
             _ => format!("a rule of kind {}", text.kind),
         };
-        if text.anchor.is_some() && !matches!(self, Shape::Every(_)) {
-            return Err(RuleError::new(
+        let is_interval = matches!(self, Shape::Every(_));
+        let (message, hint) = if text.anchor.is_some() && !is_interval {
+            (
                 format!("an anchor means nothing to {what}"),
                 "leave the anchor out, or use the kind `every`",
-            ));
-        }
-        if text.day_match != DayMatch::default() && !matches!(self, Shape::Cron(_)) {
-            let what = match self {
-                Shape::Every(_) => "an interval",
-                _ => what.as_str(),
-            };
-            return Err(RuleError::new(
+            )
+        } else if text.day_match != DayMatch::default() && !matches!(self, Shape::Cron(_)) {
+            (
                 format!("day_match `{}` means nothing to {what}", text.day_match),
                 "leave day_match out, or write a cron expression",
-            ));
-        }
-        if self.has_many_slots() {
+            )
+        } else if self.has_many_slots() {
             return Ok(());
-        }
-        cron::refuse_clock_overrides(text, &what, "write a cron expression")?;
-        if !text.exclude.is_empty() {
-            return Err(RuleError::new(
+        } else {
+            dst_mapping::refuse_overrides(text, &what, "write a cron expression")?;
+            if text.exclude.is_empty() {
+                return Ok(());
+            }
+            (
                 format!("exclusions mean nothing to {what}"),
                 "leave them out, or write a cron expression or an interval",
-            ));
-        }
-        Ok(())
+            )
+        };
+        Err(RuleError::new(message, hint))
     }
 }
 
-/// The expression of a rule that launches when a host starts.
+/// The expression of a rule that launches at the start of a host.
 const REBOOT: &str = "@reboot";
 
-/// How an interval is written where cron expressions are expected.
+/// The macro for an interval in a cron expression.
 const EVERY: &str = "@every";
 
-/// The byte at which the period of `@every 15m` begins, if `expression` is of that form.
+/// Return the byte at which the period of `@every 15m` begins; `None` for another expression.
 fn period_of_macro(expression: &str) -> Option<usize> {
     let period = expression
         .trim_start_matches([' ', '\t'])
@@ -350,7 +351,7 @@ fn period_of_macro(expression: &str) -> Option<usize> {
         .then_some(expression.len() - period.len())
 }
 
-/// Read one instant.
+/// Read the instant of an `at` rule.
 fn instant(expression: &str, zone: &Zone) -> Result<Timestamp, RuleError> {
     const EXAMPLE: &str = "2026-11-21T09:00:00+01:00";
     let text = expression.trim_matches([' ', '\t']);
@@ -364,7 +365,7 @@ fn instant(expression: &str, zone: &Zone) -> Result<Timestamp, RuleError> {
         RuleError::new(format!("{} is not an RFC 3339 time", quoted(text)), hint)
     })?;
     let slot = Timestamp::from(time.to_utc());
-    if zone.answers_for(slot.micros()) {
+    if zone.covers(slot.micros()) {
         return Ok(slot);
     }
     Err(RuleError::new(

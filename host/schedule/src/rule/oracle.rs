@@ -1,12 +1,11 @@
 //! Rules against a second implementation that walks every minute, or every second.
 //!
-//! It shares nothing with the first: it reads the expression's text for each number, asks
+//! It shares no code with the first: it reads the expression's text for each number, asks
 //! chrono-tz for the offset at each step, and knows gaps and folds only from a clock that jumps.
 //!
-//! What holds for every rule is asserted in [`compare`]: `next(t)` is after `t`, nothing between
-//! the two is a slot, `prev(next(t))` is not after `t`, and the normal form means the same. That
-//! hashed values stay and spread is in `hash.rs`; what holds for every text, in
-//! `tests/conformance/texts.rs`.
+//! [`compare`] asserts the properties of every rule: `next(t)` is after `t`, no slot is between them,
+//! `prev(next(t))` is not after `t`, and the normal form means the same. `hash.rs` tests hashed values,
+//! and `tests/conformance/texts.rs` the properties of every text.
 
 mod intervals;
 mod random;
@@ -33,9 +32,9 @@ const DAY: i64 = 86_400;
 /// The end of 2099.
 const END: i64 = 4_102_444_800;
 
-/// Changes that must be among those met, whatever the seed: gaps and folds of half an hour, an hour,
-/// two and three, at midnight, one that is no summer time, and a day that was left out.
-const TOLD: [(Tz, &str); 14] = [
+/// The clock changes that every seed meets: gaps and folds of half an hour and of one, two and three
+/// hours, at midnight, one without summer time, and a day that a country left out.
+const KNOWN: [(Tz, &str); 14] = [
     (Tz::America__New_York, "2026-03-08T07:00:00Z"),
     (Tz::America__New_York, "2026-11-01T06:00:00Z"),
     (Tz::Australia__Lord_Howe, "2026-04-04T15:00:00Z"),
@@ -52,8 +51,8 @@ const TOLD: [(Tz, &str); 14] = [
     (Tz::Pacific__Chatham, "2026-09-26T14:00:00Z"),
 ];
 
-/// How many triples are around each.
-const EACH_TOLD: usize = 20;
+/// The triples around each of these changes.
+const EACH_KNOWN: usize = 20;
 
 const MONTHS: [&str; 12] = [
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
@@ -65,7 +64,7 @@ fn offset(tz: Tz, instant: i64) -> i64 {
     i64::from(tz.offset_from_utc_datetime(&utc).fix().local_minus_utc())
 }
 
-/// The slots of a rule in `(after, until]`, in seconds, found by walking `step` by `step`.
+/// Return the slots of a rule in `(after, until]`, in seconds, by a walk in steps of `step`.
 fn walk(text: &RuleText, reading: &Reading, after: i64, until: i64, step: i64) -> Vec<i64> {
     let tz: Tz = text.timezone.parse().unwrap();
     // No clock ever went back by more than a day.
@@ -112,48 +111,48 @@ fn is_shown_again(tz: Tz, instant: i64, step: i64) -> bool {
             .any(|later| later + offset(tz, instant + later) == before)
 }
 
-/// A random rule, its overrides taken back when they mean nothing to it; `None` if it never fires.
+/// Return a random rule, without overrides that mean nothing to it; `None` if it never fires.
 fn random_rule(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> Option<(RuleText, Rule)> {
     let mut text = random_text(random, tz, start, seconds);
     for _ in 0..3 {
-        let said = match rule(&text) {
+        let message = match rule(&text) {
             Ok(rule) => return Some((text, rule)),
             Err(error) => error.to_string(),
         };
-        if said.starts_with("day_match") {
+        if message.starts_with("day_match") {
             text.day_match = DayMatch::Or;
-        } else if said.starts_with("dst_") {
+        } else if message.starts_with("dst_") {
             (text.dst_gap, text.dst_fold) = (DstGap::Shift, DstFold::First);
         } else {
-            assert!(said.contains("never fires"), "{text:?}: {said}");
+            assert!(message.contains("never fires"), "{text:?}: {message}");
             break;
         }
     }
     None
 }
 
-/// What was compared: one triple is an expression, a zone and a start.
+/// The comparisons. A triple is an expression, a zone and a start.
 #[derive(Default)]
 struct Tally {
     triples: usize,
-    /// Those during whose comparison the clock changed.
+    /// The triples with a clock change.
     around_changes: usize,
-    /// Those that had slots during their comparison; of the others, that they have none was shown.
+    /// The triples with slots. The oracle found none for the others either.
     ringing: usize,
     slots: usize,
     zones: BTreeSet<&'static str>,
-    /// The changes, as zone and instant.
+    /// The clock changes, as zone and instant.
     met: BTreeSet<(&'static str, i64)>,
 }
 
 impl Tally {
     /// Compare `triples` random rules with the oracle, each over `length` seconds: some around each
-    /// of the changes `told`, and then others.
-    fn of(what: &str, told: &[(Tz, &str)], triples: usize, seconds: bool, length: i64) -> Tally {
+    /// of the `known` changes, and then others.
+    fn of(what: &str, known: &[(Tz, &str)], triples: usize, seconds: bool, length: i64) -> Tally {
         let mut random = seeded(what);
         let mut tally = Tally::default();
         while tally.triples < triples {
-            let (tz, start) = match told.get(tally.triples / EACH_TOLD) {
+            let (tz, start) = match known.get(tally.triples / EACH_KNOWN) {
                 Some(&(tz, change)) => {
                     let change = time(change).micros() / 1_000_000;
                     (tz, change - random.random_range(1..length))
@@ -192,7 +191,7 @@ impl Tally {
     }
 }
 
-/// Compare a rule with the oracle over a range of seconds. Returns how many slots it had.
+/// Compare a rule with the oracle over a range of seconds. Return the number of its slots.
 fn compare(
     random: &mut StdRng,
     text: &RuleText,
@@ -250,7 +249,7 @@ fn compare(
     expected.len()
 }
 
-/// Ten times as many cases with `CAMPANILE_LONG_TESTS=1`.
+/// Return ten times as many cases with `CAMPANILE_LONG_TESTS=1`.
 fn many(cases: usize) -> usize {
     match std::env::var_os("CAMPANILE_LONG_TESTS") {
         Some(_) => 10 * cases,
@@ -258,17 +257,17 @@ fn many(cases: usize) -> usize {
     }
 }
 
-/// A quarter of the triples that walk by minutes: a test each, so that the cores share them.
+/// Compare a quarter of the triples by minutes. Each quarter is a test, so that the cores share them.
 fn compare_a_quarter(number: usize) {
     const QUARTER: usize = 13_000;
     let what = format!("minutes {number}");
-    let tally = Tally::of(&what, &TOLD, many(QUARTER), false, 2 * DAY);
+    let tally = Tally::of(&what, &KNOWN, many(QUARTER), false, 2 * DAY);
     assert!(tally.triples >= QUARTER);
     assert!(2 * tally.around_changes >= tally.triples);
     assert!(tally.zones.len() >= 60);
     assert!(4 * tally.ringing >= tally.triples);
     assert!(tally.slots > 10 * QUARTER);
-    for (tz, change) in TOLD {
+    for (tz, change) in KNOWN {
         let met = (tz.name(), time(change).micros() / 1_000_000);
         assert!(tally.met.contains(&met), "{tz} at {change} was not met");
     }

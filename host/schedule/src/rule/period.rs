@@ -1,31 +1,32 @@
-//! How far it is from one slot of an interval to the next.
+//! The period of an interval.
 
 use std::fmt;
+use std::mem::discriminant;
 
 use super::error::{RuleError, position, quoted};
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// A year of the longest kind, in seconds: no pause is longer.
+/// The longest delay, in seconds: a leap year.
 const DELAY_MAX: i64 = 366 * DAY_SECONDS;
 
-/// No period may be longer. Longer ones are slips of the keyboard.
+/// The longest period. A longer one is a typing error.
 const YEARS_MAX: i64 = 100;
 
 const HINT: &str = "write a period such as 10s, 15m, 2h, 1h30m, 1d, 1w, 1mo or 1y";
 
-/// How far it is from one slot to the next.
+/// The time from one slot to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Period {
-    /// Elapsed seconds, whatever the clocks on the wall do.
+    /// Elapsed seconds; clock changes do not matter.
     Seconds(i64),
-    /// Days on the wall clock: the same time of day, through every change of offset.
+    /// Days on the clock: the same time of day through every clock change.
     Days(i64),
-    /// Months on the wall clock: the anchor's day, or the last of a month that lacks it.
+    /// Months on the clock: the day of the anchor, or the last day of a shorter month.
     Months(i64),
 }
 
-/// The units, largest first, with their English names, and how many of the base unit one is.
+/// The units, largest first: letters, English name and value.
 const UNITS: [(&str, &str, Period); 7] = [
     ("y", "year", Period::Months(12)),
     ("mo", "month", Period::Months(1)),
@@ -38,14 +39,10 @@ const UNITS: [(&str, &str, Period); 7] = [
 
 impl Period {
     /// Read the period that begins at the byte `begin` of `expression`.
-    ///
-    /// # Errors
-    /// When it is not whole numbers with units, mixes elapsed and wall-clock units, is zero, or
-    /// is longer than 100 years.
     pub(super) fn parse(expression: &str, begin: usize) -> Result<Period, RuleError> {
         let text = expression[begin..].trim_matches([' ', '\t']);
         let end = expression.trim_end_matches([' ', '\t']).len();
-        // `tail` is always an end of `text`, and so of the trimmed expression.
+        // `tail` is an end of `text`, and so of the trimmed expression.
         let position_of = |tail: &str| position(expression, end - tail.len());
         if text.is_empty() {
             return Err(RuleError::new("the period is empty", HINT));
@@ -57,16 +54,16 @@ impl Period {
             let (digits, after_digits) = split_while(rest, |byte| byte.is_ascii_digit());
             let (unit, tail) = split_while(after_digits, |byte| byte.is_ascii_alphabetic());
             let at = position_of(after_digits);
-            if digits.is_empty() {
-                let message = format!(
-                    "the period {} lacks a number at position {at}",
-                    quoted(text)
-                );
-                return Err(RuleError::new(message, HINT));
-            }
-            if unit.is_empty() {
-                let message = format!("the period {} lacks a unit at position {at}", quoted(text));
-                return Err(RuleError::new(message, HINT));
+            for (part, name) in [(digits, "number"), (unit, "unit")] {
+                if part.is_empty() {
+                    return Err(RuleError::new(
+                        format!(
+                            "the period {} lacks a {name} at position {at}",
+                            quoted(text)
+                        ),
+                        HINT,
+                    ));
+                }
             }
             let named = |known: &&(&str, &str, Period)| known.0 == unit;
             let Some((_, _, one)) = UNITS.iter().find(named) else {
@@ -80,7 +77,7 @@ impl Period {
                 ));
             };
             units = &units[index + 1..];
-            let part = one.times(digits.parse().unwrap_or(u32::MAX));
+            let part = one.with(one.amount() * i64::from(digits.parse().unwrap_or(u32::MAX)));
             sum = Some(match sum {
                 None => part,
                 Some(sum) => sum.plus(part).ok_or_else(|| {
@@ -96,7 +93,7 @@ impl Period {
             rest = tail;
         }
         match sum {
-            Some(period) if period.is_zero() => Err(RuleError::new(
+            Some(period) if period.amount() == 0 => Err(RuleError::new(
                 format!("the period {} is zero", quoted(text)),
                 "write a period of at least 1s",
             )),
@@ -111,10 +108,7 @@ impl Period {
         }
     }
 
-    /// Read a period of elapsed time, of at most a year.
-    ///
-    /// # Errors
-    /// As [`Period::parse`], and when it is of days or more.
+    /// Read a period of elapsed time of at most a year.
     pub(super) fn elapsed(expression: &str) -> Result<Period, RuleError> {
         let period = Period::parse(expression, 0)?;
         let instead = match period {
@@ -134,38 +128,28 @@ impl Period {
         ))
     }
 
-    fn times(self, count: u32) -> Period {
-        let count = i64::from(count);
+    /// Return a period of the same sort with another amount.
+    fn with(self, amount: i64) -> Period {
         match self {
-            Period::Seconds(seconds) => Period::Seconds(seconds * count),
-            Period::Days(days) => Period::Days(days * count),
-            Period::Months(months) => Period::Months(months * count),
+            Period::Seconds(_) => Period::Seconds(amount),
+            Period::Days(_) => Period::Days(amount),
+            Period::Months(_) => Period::Months(amount),
         }
     }
 
-    /// The sum, if both are of one sort.
+    /// Return the sum; `None` when the units are of different sorts.
     fn plus(self, other: Period) -> Option<Period> {
-        match (self, other) {
-            (Period::Seconds(left), Period::Seconds(right)) => Some(Period::Seconds(left + right)),
-            (Period::Days(left), Period::Days(right)) => Some(Period::Days(left + right)),
-            (Period::Months(left), Period::Months(right)) => Some(Period::Months(left + right)),
-            _ => None,
-        }
-    }
-
-    fn is_zero(self) -> bool {
-        matches!(
-            self,
-            Period::Seconds(0) | Period::Days(0) | Period::Months(0)
-        )
+        let is_same_sort = discriminant(&self) == discriminant(&other);
+        is_same_sort.then(|| self.with(self.amount() + other.amount()))
     }
 
     fn is_too_long(self) -> bool {
-        match self {
-            Period::Seconds(seconds) => seconds > YEARS_MAX * 366 * DAY_SECONDS,
-            Period::Days(days) => days > YEARS_MAX * 366,
-            Period::Months(months) => months > YEARS_MAX * 12,
-        }
+        let year = match self {
+            Period::Seconds(_) => 366 * DAY_SECONDS,
+            Period::Days(_) => 366,
+            Period::Months(_) => 12,
+        };
+        self.amount() > YEARS_MAX * year
     }
 
     fn amount(self) -> i64 {
@@ -174,7 +158,7 @@ impl Period {
         }
     }
 
-    /// How many of which units make it up: their letters, names and counts, largest first.
+    /// Return the letters, names and counts of the units that make up the period, largest first.
     fn units(self) -> impl Iterator<Item = (&'static str, &'static str, i64)> {
         let mut left = self.amount();
         // Units of another sort cannot be added to this period.
@@ -189,13 +173,13 @@ impl Period {
         counted.filter(|(_, _, count)| *count > 0)
     }
 
-    /// How many of which units make it up, by their English names, largest first.
+    /// Return the counts and English names of the units that make up the period, largest first.
     pub(super) fn parts(self) -> impl Iterator<Item = (i64, &'static str)> {
         self.units().map(|(_, name, count)| (count, name))
     }
 }
 
-/// One fixed spelling: `90m` is `1h30m`, `14d` is `2w`, `18mo` is `1y6mo`.
+/// Print one fixed spelling: `1h30m` for `90m`, `2w` for `14d`, `1y6mo` for `18mo`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.units()
@@ -203,7 +187,7 @@ impl fmt::Display for Period {
     }
 }
 
-/// `text` cut before the first byte that is not `wanted`, an ASCII test.
+/// Split `text` before the first byte that is not `wanted`, a test for ASCII.
 fn split_while(text: &str, wanted: impl Fn(&u8) -> bool) -> (&str, &str) {
     text.split_at(text.bytes().take_while(|byte| wanted(byte)).count())
 }

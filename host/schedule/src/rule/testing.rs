@@ -1,4 +1,4 @@
-//! What the tests of this module and of `policy` share.
+//! Helpers of the tests of this module and of `policy`.
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -14,7 +14,7 @@ pub(crate) fn times(texts: &[&str]) -> Vec<Timestamp> {
     texts.iter().map(|text| time(text)).collect()
 }
 
-/// The rule of a schedule without an identity.
+/// Parse the rule of no schedule.
 pub(crate) fn rule(text: &RuleText) -> Result<Rule, RuleError> {
     Rule::parse(text, HashKey::NONE)
 }
@@ -35,7 +35,7 @@ pub(crate) fn at(expression: &str, timezone: &str) -> Result<Rule, RuleError> {
     parsed(RuleKind::At, expression, timezone)
 }
 
-/// A source of random values; its seed is printed, and taken from `CAMPANILE_TEST_SEED` if set.
+/// Return a source of random values. It prints its seed, or takes it from `CAMPANILE_TEST_SEED`.
 pub(crate) fn seeded(what: &str) -> StdRng {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(seed) => seed.parse().expect("CAMPANILE_TEST_SEED is a whole number"),

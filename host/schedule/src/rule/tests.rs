@@ -1,11 +1,11 @@
-//! Rules as a whole: instants, anchors, the ends of time, normal forms, and what is not a rule.
+//! Whole rules: instants, anchors, the ends of time, normal forms, and refusals.
 
 use super::testing::*;
 use super::*;
 use rand::Rng as _;
 
 #[test]
-fn an_instant_rings_once_and_to_the_microsecond() {
+fn an_instant_fires_once_and_to_the_microsecond() {
     let rule = at("2026-11-21T09:00:00.000001+01:00", "Europe/Paris").unwrap();
     let slot = time("2026-11-21T08:00:00.000001Z");
     assert_eq!(rule.next(time("2026-11-21T08:00:00Z")), Some(slot));
@@ -14,7 +14,7 @@ fn an_instant_rings_once_and_to_the_microsecond() {
 }
 
 #[test]
-fn an_instant_that_is_not_one_is_refused() {
+fn a_malformed_instant_is_refused() {
     let cases = [
         (
             "2026-11-21T09:00:00",
@@ -44,7 +44,7 @@ fn an_instant_that_is_not_one_is_refused() {
 }
 
 #[test]
-fn an_anchor_belongs_to_an_interval() {
+fn an_anchor_is_for_an_interval_only() {
     let anchor = Some(time("2026-01-01T00:00:07Z"));
     let with_anchor = |kind, expression| {
         let text = RuleText {
@@ -74,7 +74,7 @@ fn an_expression_of_more_than_1_kib_is_refused() {
 }
 
 #[test]
-fn a_slot_is_shown_on_the_clock_of_its_zone() {
+fn a_slot_is_printed_in_its_zone() {
     let rule = cron("0 9 * * *", "Europe/Paris").unwrap();
     let text = |slot| rule.local_text(time(slot));
     assert_eq!(
@@ -106,7 +106,7 @@ fn slots_exclude_the_start_and_include_the_end() {
 }
 
 #[test]
-fn no_rule_answers_outside_the_years_1970_to_2099() {
+fn no_rule_has_slots_outside_the_years_1970_to_2099() {
     let year_1 = Timestamp::from_micros(i64::MIN);
     let year_9999 = Timestamp::from_micros(i64::MAX);
     let rules = [
@@ -164,7 +164,7 @@ fn the_normal_form_parses_to_the_same_rule() {
 }
 
 #[test]
-fn what_nobody_would_write_is_refused_without_a_panic() {
+fn garbage_is_refused_without_a_panic() {
     let mut random = seeded("random text");
     let letters: Vec<char> = "0123456789*/-,@ \tMONFRIJAevrymohdwsTZ:+.?#LWH()\n\0é☃\u{a0}"
         .chars()
@@ -210,8 +210,11 @@ fn what_nobody_would_write_is_refused_without_a_panic() {
                 assert_eq!(parsed(kind, &rule.normal_form(), "Asia/Tehran"), Ok(rule));
             }
             Err(error) => {
-                let said = error.to_string();
-                assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+                let message = error.to_string();
+                assert!(
+                    !message.is_empty() && !message.contains('\n'),
+                    "{message:?}"
+                );
                 assert!(!error.hint().is_empty());
             }
         }
@@ -242,7 +245,7 @@ fn a_rule_of_events_has_no_slots() {
 }
 
 #[test]
-fn the_slot_before_is_found_to_the_ends_of_time() {
+fn prev_finds_slots_to_the_ends_of_time() {
     let year_1 = Timestamp::from_micros(i64::MIN);
     let year_9999 = Timestamp::from_micros(i64::MAX);
     let rules = [
@@ -267,7 +270,7 @@ fn the_slot_before_is_found_to_the_ends_of_time() {
 }
 
 #[test]
-fn a_question_mark_of_quartz_is_noted() {
+fn a_question_mark_of_quartz_has_a_note() {
     let notes = |expression| cron(expression, "UTC").unwrap().notes().to_vec();
     assert_eq!(
         notes("0 0 12 ? * MON-FRI"),

@@ -1,46 +1,47 @@
-//! What the author of a rule may not have meant.
+//! Warnings about a rule that its author may not have meant.
 
 use std::time::Duration;
 
 use super::cron::CronRule;
-use super::days;
+use super::dst_effects::DstAction;
 use super::error::quoted;
 use super::explain::{Naming, days_of_week};
-use super::field::{Field, HOUR, MINUTE};
-use super::{Fate, Rule, Shape};
+use super::field::Field;
+use super::field_spec::{HOUR, MINUTE};
+use super::month_days;
+use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
 use campanile_model::rule_text::DayMatch;
 use campanile_model::words;
 
-/// How far ahead changes of offset are looked for: two years.
+/// How far ahead clock changes are searched: two years.
 pub const WARNED_AHEAD: Duration = Duration::from_secs(2 * 366 * 86_400);
 
 words! {
     /// What a warning is about.
     WarningKind {
-        /// Both day fields are restricted, and a day that matches either fires.
+        /// Both day fields are restricted, and a day that matches either one fires.
         EitherDay => "either_day",
-        /// A change of offset moves or leaves out a local time of the rule.
+        /// A local time of the rule is in a gap.
         Gap => "gap",
-        /// Quartz would read the expression otherwise.
+        /// Quartz reads the expression differently.
         Quartz => "quartz",
         /// The steps of a field do not divide it evenly.
         UnevenStep => "uneven_step",
-        /// Some months lack every day that the rule names.
+        /// Some months have none of the days of the rule.
         ShortMonth => "short_month",
-        /// Many schedules fire at minute 0.
+        /// Many schedules fire in the same minute.
         Herd => "herd",
     }
 }
 
-/// Something that is allowed, and perhaps not meant.
+/// A part of a rule that is allowed, and perhaps not meant.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Warning {
-    /// What it is about.
     pub kind: WarningKind,
-    /// One sentence: what will happen.
+    /// What will happen, in one sentence.
     pub message: String,
-    /// What to write if that was not meant.
+    /// What to write instead.
     pub hint: String,
 }
 
@@ -55,8 +56,7 @@ impl Warning {
 }
 
 impl Rule {
-    /// What the author of the rule may not have meant; changes of offset are looked for in the two
-    /// years after `after`.
+    /// Return the warnings about the rule. Gaps are searched in the two years after `after`.
     pub fn warnings(&self, after: Timestamp) -> Vec<Warning> {
         let mut warnings = Vec::new();
         if let Shape::Cron(cron) = &self.shape {
@@ -70,22 +70,40 @@ impl Rule {
         warnings
     }
 
-    /// The first local time that a gap moves or leaves out.
+    /// Warn that the next slot is in the same minute as the next slots of `others` other schedules.
+    pub fn crowded(&self, others: i64) -> Warning {
+        let hint = match &self.shape {
+            Shape::Cron(cron) if !cron.fields.minute.is_hashed() => {
+                "write `H` for the minute, or choose another minute"
+            }
+            Shape::Cron(_) => "choose another minute instead of `H`",
+            Shape::Every(_) => "give an anchor in another minute",
+            Shape::At(_) => "choose another minute",
+            Shape::AfterCompletion(_) | Shape::HostStart => "choose another delay, or set jitter",
+        };
+        Warning::new(
+            WarningKind::Herd,
+            format!("{others} other schedules have their next slot in the same minute"),
+            hint,
+        )
+    }
+
+    /// Warn about the first local time in a gap.
     fn gap(&self, after: Timestamp) -> Option<Warning> {
-        // A rule of every hour is not hurt by one that the clock does not show.
+        // A rule of every hour loses nothing by an hour that the clock does not show.
         let every_hour = match &self.shape {
             Shape::Cron(cron) => cron.fields.hour.is_full(&HOUR),
             _ => false,
         };
-        let (local, what, hint) = self.touched(after, after.plus(WARNED_AHEAD)).find_map(
-            |touched| match touched.fate {
-                Fate::Moved { to } => Some((
-                    touched.local,
+        let (local, what, hint) = self.dst_effects(after, after.plus(WARNED_AHEAD)).find_map(
+            |effect| match effect.action {
+                DstAction::Shifted { to } => Some((
+                    effect.local,
                     format!("it fires at {}", self.local_text(to)),
                     "choose another time of day; to leave out such slots, set dst_gap to `skip`",
                 )),
-                Fate::Skipped | Fate::NotShown if !every_hour => Some((
-                    touched.local,
+                DstAction::Skipped | DstAction::NotShown if !every_hour => Some((
+                    effect.local,
                     "nothing fires for it".to_owned(),
                     "choose another time of day",
                 )),
@@ -101,7 +119,7 @@ impl Rule {
         ))
     }
 
-    /// Weekdays by number, in an expression as long as those of Quartz.
+    /// Warn about weekdays by number in six fields, the form of Quartz.
     fn quartz(&self, cron: &CronRule) -> Option<Warning> {
         let mut words = self.written.split_ascii_whitespace();
         let weekdays = words.nth(5)?;
@@ -164,17 +182,16 @@ impl CronRule {
         })
     }
 
-    /// Days 29 to 31 alone, where a month is shorter.
+    /// Warn about days 29 to 31 in shorter months.
     fn short_month(&self) -> Option<Warning> {
         let days = self.fields.day_of_month;
-        let first = days.numbers().next().filter(|_| days.special == 0)?;
+        let first = days.numbers().next().filter(|_| days.quartz == 0)?;
         let months = || self.fields.month.numbers();
         let lacking: Vec<String> = months()
-            .filter(|&month| first > days::longest(month))
+            .filter(|&month| first > month_days::longest(month))
             .map(|month| month.to_string())
             .collect();
-        // February has 29 days at most, and mostly 28.
-        let mostly = |month| first == 29 && days::longest(month) == 29;
+        let mostly = |month| first == 29 && month_days::longest(month) == 29;
         let message = match lacking.len() {
             0 if months().any(mostly) => {
                 "month 2 mostly has no day 29, and then no slot".to_owned()
@@ -203,7 +220,7 @@ impl CronRule {
                 WarningKind::Herd,
                 "many schedules fire at minute 0, all at once",
                 format!(
-                    "write `{}` for a minute of its own for each schedule",
+                    "write `{}`: each schedule then has another minute",
                     spread.normal_form()
                 ),
             )
@@ -213,6 +230,7 @@ impl CronRule {
 
 #[cfg(test)]
 mod tests {
+    use super::super::RuleKind;
     use super::super::testing::*;
     use super::*;
 
@@ -221,7 +239,7 @@ mod tests {
         rule.warnings(time("2026-06-01T00:00:00Z"))
     }
 
-    /// The one warning about an expression in UTC.
+    /// Return the only warning about an expression in UTC.
     fn only(expression: &str) -> (WarningKind, String, String) {
         let mut warnings = warnings(expression, "UTC");
         assert_eq!(warnings.len(), 1, "`{expression}`: {warnings:?}");
@@ -230,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_and_perhaps_not_meant_is_told() {
+    fn a_rule_that_may_not_be_meant_has_a_warning() {
         let cases = [
             (
                 "5 0 13 * FRI",
@@ -275,7 +293,7 @@ mod tests {
                 "0 3 * * MON",
                 WarningKind::Herd,
                 "many schedules fire at minute 0, all at once",
-                "write `H 3 * * 1` for a minute of its own for each schedule",
+                "write `H 3 * * 1`: each schedule then has another minute",
             ),
         ];
         for (expression, kind, message, hint) in cases {
@@ -285,7 +303,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_has_no_warning() {
+    fn the_hint_about_a_crowded_minute_fits_the_kind_of_the_rule() {
+        for (kind, expression, hint) in [
+            (
+                RuleKind::Cron,
+                "5 3 * * *",
+                "write `H` for the minute, or choose another minute",
+            ),
+            (
+                RuleKind::Cron,
+                "H 3 * * *",
+                "choose another minute instead of `H`",
+            ),
+            (
+                RuleKind::Cron,
+                "@every 15m",
+                "give an anchor in another minute",
+            ),
+            (RuleKind::Every, "1h", "give an anchor in another minute"),
+            (
+                RuleKind::At,
+                "2026-11-21T09:00:00Z",
+                "choose another minute",
+            ),
+        ] {
+            let warning = parsed(kind, expression, "UTC").unwrap().crowded(10);
+            assert_eq!(warning.kind, WarningKind::Herd);
+            assert_eq!(
+                warning.message,
+                "10 other schedules have their next slot in the same minute"
+            );
+            assert_eq!(warning.hint, hint, "`{expression}`");
+        }
+    }
+
+    #[test]
+    fn an_ordinary_rule_has_no_warning() {
         for expression in [
             "*/15 * * * *",
             "H H * * *",
@@ -306,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_a_gap_is_told_with_its_day() {
+    fn a_time_in_a_gap_is_shown_with_its_day() {
         let message = |expression| {
             let warnings = warnings(expression, "Europe/Paris");
             let [warning] = &warnings[..] else {

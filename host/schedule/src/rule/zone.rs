@@ -1,8 +1,7 @@
 //! A time zone as a table of spans, each with one offset from UTC.
 //!
-//! chrono-tz answers single questions well, but its answers for one local time cannot say which
-//! of two passes came first by itself, nor when a gap ends. From a table both are plain. A table
-//! is made once per zone and process (about 2 ms) and then only read.
+//! chrono-tz does not tell which pass of a fold is the first, nor when a gap ends. A table shows both.
+//! Each process builds the table of a zone once, in about 2 ms, and then only reads it.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -12,52 +11,42 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::error::{RuleError, quoted};
 
-/// A second, in microseconds.
+// In microseconds.
 pub(super) const SECOND: i64 = 1_000_000;
-
-/// A day of 24 hours, in microseconds.
 pub(super) const DAY: i64 = 86_400 * SECOND;
 
-/// Local 1970-01-01T00:00:00, in microseconds: the first local time that a rule answers for.
+/// Local 1970-01-01T00:00:00, in microseconds: the first local time of a rule.
 pub(super) const LOCAL_FIRST: i64 = 0;
 
-/// Local 2100-01-01T00:00:00, in microseconds: the first local time that no rule answers for.
+/// Local 2100-01-01T00:00:00, in microseconds: the end of the local times of a rule.
 ///
-/// chrono-tz knows no change of offset after 2099, so an instant of a later summer would be wrong.
+/// chrono-tz has no clock changes after 2099, so instants of later summers would be wrong.
 pub(super) const LOCAL_END: i64 = 4_102_444_800 * SECOND;
 
-/// A time zone.
 pub(super) struct Zone {
     pub(super) tz: Tz,
-    /// Ascending, without holes, from before 1970 to the end of time.
+    /// Ascending and without gaps, from before 1970 to the end of time.
     spans: Vec<Span>,
 }
 
-/// A stretch of time with one offset. Times are in microseconds.
+/// A time with one offset. All values are in microseconds.
 pub(super) struct Span {
-    /// The instant at which it begins.
     pub(super) begin: i64,
-    /// The instant at which it ends, and the next begins.
     pub(super) end: i64,
     /// Local time minus UTC.
     pub(super) offset: i64,
-    /// Local time at its beginning.
     pub(super) local_begin: i64,
-    /// Local time at its end, which it does not reach.
+    /// The local time at `end`, exclusive.
     pub(super) local_end: i64,
-    /// The local time that clocks had reached before it began. Local times from here on are met
-    /// in this span for the first time; those below `local_begin`, if any, are in a gap.
+    /// The local time at the end of the span before. Local times from here on are new in this span; those
+    /// below `local_begin` are in a gap.
     pub(super) reached: i64,
-    /// The local time from which clocks go on after it: those of its local times from here on, if
-    /// any, are shown again.
+    /// The local time at the begin of the next span. Local times of this span from here on are in a fold.
     pub(super) shown_again: i64,
 }
 
 impl Zone {
-    /// The zone called `name`.
-    ///
-    /// # Errors
-    /// When there is none; the hint lists the nearest names.
+    /// Return the zone with an IANA name.
     pub(super) fn named(name: &str) -> Result<&'static Zone, RuleError> {
         let tz: Tz = name.parse().map_err(|_| {
             RuleError::new(
@@ -74,7 +63,7 @@ impl Zone {
     fn of(tz: Tz) -> &'static Zone {
         static ZONES: [OnceLock<Zone>; TZ_VARIANTS.len()] =
             [const { OnceLock::new() }; TZ_VARIANTS.len()];
-        // `Tz` has no explicit discriminants, so that they count from 0 as the variants do.
+        // The discriminants of `Tz` count from 0, in the order of the variants.
         ZONES[tz as usize].get_or_init(|| Zone::build(tz))
     }
 
@@ -84,8 +73,8 @@ impl Zone {
             let offset = tz.offset_from_utc_datetime(&utc.naive_utc());
             i64::from(offset.fix().local_minus_utc()) * SECOND
         };
-        // Offsets reach from -12 to +14 hours, and no zone has two changes within a week, so
-        // that looking once a day finds each.
+        // Offsets range from -12 to +14 hours. No zone changes twice within a day, so one look a day
+        // finds every change.
         let (first, last) = (LOCAL_FIRST - 2 * DAY, LOCAL_END + 2 * DAY);
         let mut begins = vec![(i64::MIN, offset_at(first))];
         let mut seen = offset_at(first);
@@ -125,19 +114,19 @@ impl Zone {
         Zone { tz, spans }
     }
 
-    /// The spans from the one that holds `instant` on.
+    /// Return the span that contains `instant`, and those after it.
     pub(super) fn spans_from(&self, instant: i64) -> &[Span] {
         let after = self.spans.partition_point(|span| span.begin <= instant);
         &self.spans[after.saturating_sub(1)..]
     }
 
-    /// The spans up to and with the one that holds `instant`.
+    /// Return the span that contains `instant`, and those before it.
     pub(super) fn spans_until(&self, instant: i64) -> &[Span] {
         let after = self.spans.partition_point(|span| span.begin <= instant);
         &self.spans[..after]
     }
 
-    /// The instants at which clocks show `local`, ascending: none in a gap, two in a fold.
+    /// Return the instants at which the clock shows `local`, ascending: none in a gap, two in a fold.
     pub(super) fn instants_of(&self, local: i64) -> Vec<i64> {
         let spans = self.spans_from(local.saturating_sub(2 * DAY)).iter();
         spans
@@ -147,16 +136,14 @@ impl Zone {
             .collect()
     }
 
-    /// The end of the gap that leaves `local` out.
+    /// Return the end of the gap that contains `local`.
     pub(super) fn gap_end(&self, local: i64) -> i64 {
         let mut spans = self.spans.iter();
         let after = spans.find(|span| local < span.local_begin);
         after.map_or(local, |span| span.begin)
     }
 
-    /// The local time at `instant`.
     pub(super) fn local_at(&self, instant: i64) -> i64 {
-        // The first span begins before every instant.
         let offset = self
             .spans_from(instant)
             .first()
@@ -165,7 +152,7 @@ impl Zone {
     }
 
     /// Whether `instant` is in the local years 1970 to 2099.
-    pub(super) fn answers_for(&self, instant: i64) -> bool {
+    pub(super) fn covers(&self, instant: i64) -> bool {
         (LOCAL_FIRST..LOCAL_END).contains(&self.local_at(instant))
     }
 }
@@ -182,10 +169,10 @@ impl fmt::Debug for Zone {
     }
 }
 
-/// The known names most like `name`, or like its city alone.
+/// Return the known names that are nearest to `name`, or whose city is.
 fn nearest_names(name: &str) -> Vec<&'static str> {
     const NAMES_MAX: usize = 3;
-    // Longer than every name: nothing is near, and comparing would only cost time.
+    // A longer text is near to no name, and slow to compare.
     const BYTES_MAX: usize = 64;
     if name.is_empty() || name.len() > BYTES_MAX {
         return vec!["UTC", "Europe/Paris", "America/New_York"];
@@ -223,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_have_every_change_of_offset() {
+    fn the_tables_have_every_clock_change() {
         let mut random = seeded("offsets");
         for tz in TZ_VARIANTS {
             let zone = Zone::of(tz);

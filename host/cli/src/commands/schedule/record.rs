@@ -1,19 +1,16 @@
 //! A schedule as a record, and what commands compute from its row.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::commands::rule::is_hashed;
 use crate::output::{self, Failure, Record};
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::duration_text;
-use campanile_schedule::policy::{Catchup, Defaults, Overlap, Policies, Policy};
-use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
-use campanile_schedule::rule::{Warning, WarningKind};
+use campanile_schedule::policy::{Defaults, Policies, Policy};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleText, Warning};
 use campanile_store::launches::LaunchRow;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Tx};
@@ -79,7 +76,7 @@ impl Record for ScheduleRecord {
             "exclude" => Some(rule.exclude.join("\n")),
             "policies" => policies(&self.row).ok().map(|policies| {
                 let lines = policies
-                    .said()
+                    .entries()
                     .map(|(policy, text)| format!("{policy} {text}"));
                 lines.collect::<Vec<_>>().join("\n")
             }),
@@ -169,33 +166,11 @@ pub(crate) fn policies(row: &Schedule) -> Result<Policies, serde_json::Error> {
 
 /// Return every policy with the value that applies: null where it has no effect or no bound.
 pub(crate) fn effective_policies(policies: &Policies, defaults: &Defaults) -> Map<String, Value> {
-    let span = |span: Option<Duration>, default| duration_text(span.unwrap_or(default));
-    let catches_up = policies.catchup != Catchup::None;
-    let with = |overlap| policies.overlap == overlap;
-    let set = serde_json::to_value(policies).unwrap_or_default();
-    let value = |policy: Policy| match policy {
-        Policy::Catchup => json!(policies.catchup),
-        Policy::CatchupWindow => {
-            json!(catches_up.then(|| span(policies.catchup_window, defaults.catchup_window)))
-        }
-        Policy::CatchupMax => {
-            json!((policies.catchup == Catchup::All).then(|| policies.catchup_max()))
-        }
-        Policy::MisfireGrace => json!(span(policies.misfire_grace, defaults.misfire_grace)),
-        Policy::Overlap => json!(policies.overlap),
-        Policy::MaxBuffered => {
-            json!(with(Overlap::BufferAll).then(|| policies.max_buffered()))
-        }
-        Policy::Keep => json!(with(Overlap::BufferOne).then(|| policies.keep())),
-        Policy::CancelGrace => {
-            json!(with(Overlap::CancelOther).then(|| duration_text(policies.cancel_grace())))
-        }
-        Policy::Delivery => json!(policies.delivery),
-        other => set[other.as_str()].clone(),
+    let json = |(policy, text): (Policy, Option<String>)| {
+        let value = text.map_or(Value::Null, |text| policy.json(text));
+        (policy.to_string(), value)
     };
-    let all = Policy::ALL.iter();
-    all.map(|&policy| (policy.to_string(), value(policy)))
-        .collect()
+    policies.effective(defaults).map(json).collect()
 }
 
 /// Return the future slots of a schedule that `schedule skip` skips.
@@ -252,14 +227,7 @@ pub(crate) async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<W
     let minute = slot.micros() - slot.micros().rem_euclid(MINUTE_US);
     let [from, until] = [minute, minute + MINUTE_US].map(Timestamp::from_micros);
     let others = schedules::waiting(tx, from, until, row.state.id).await?;
-    let hint = match row.definition.rule.kind {
-        RuleKind::Cron => "write `H` for the minute, or choose another minute",
-        RuleKind::Every => "give an --anchor in another minute",
-        _ => "choose another minute",
-    };
-    Ok((others >= HERD_MIN).then(|| Warning {
-        kind: WarningKind::Herd,
-        message: format!("{others} other schedules have their next slot in the same minute"),
-        hint: hint.to_owned(),
-    }))
+    // Another command reports a rule that cannot be read.
+    let rule = rule(row).ok().filter(|_| others >= HERD_MIN);
+    Ok(rule.map(|rule| rule.crowded(others)))
 }

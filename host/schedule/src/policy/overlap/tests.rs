@@ -1,24 +1,24 @@
 use rand::Rng as _;
 use uuid::Uuid;
 
-use super::super::Verdict;
-use super::super::testing::{at, policies, standing, terms};
+use super::super::SlotAction;
+use super::super::testing::{at, evaluator, policies, progress_at};
 use super::*;
 use crate::rule::testing::{cron, seeded};
 
-/// Launches as in `1:running 2~queued`: number, `:` for a prompt and `~` for a patient one, stage.
+/// Read launches such as `1:running 2~queued`: number, `:` for on time or `~` for deferred, stage.
 fn active(text: &str) -> Vec<Active> {
     text.split_whitespace()
         .filter(|text| *text != "-")
         .map(|text| {
-            let (number, claim, stage) = match (text.split_once(':'), text.split_once('~')) {
-                (Some((number, stage)), _) => (number, Claim::Prompt, stage),
-                (_, Some((number, stage))) => (number, Claim::Patient, stage),
+            let (number, class, stage) = match (text.split_once(':'), text.split_once('~')) {
+                (Some((number, stage)), _) => (number, LaunchClass::OnTime, stage),
+                (_, Some((number, stage))) => (number, LaunchClass::Deferred, stage),
                 _ => panic!("{text}"),
             };
             Active {
                 launch: id(number.parse().unwrap()),
-                claim,
+                class,
                 stage: stage.parse().unwrap(),
                 alone: false,
             }
@@ -35,28 +35,34 @@ fn numbers(ids: &[LaunchId]) -> String {
     numbers.join(",")
 }
 
-/// `cancel 1 2` where 1 goes on and 2 waits.
-fn shown(admission: &Admission) -> String {
-    let text = match admission {
-        Admission::Launch => "launch".to_owned(),
-        Admission::Queue => "queue".to_owned(),
-        Admission::Replace { waiting } => format!("replace {}", numbers(waiting)),
-        Admission::Cancel { running, waiting } => {
-            format!("cancel {} {}", numbers(running), numbers(waiting))
-        }
-        Admission::Terminate { running, waiting } => {
-            format!("terminate {} {}", numbers(running), numbers(waiting))
-        }
-        Admission::Skip { overlaps } => format!("skip {}", overlaps.0.as_u128()),
+/// Print a decision; `cancel 1 2` cancels the started launch 1 and skips the queued launch 2.
+fn text(admission: &Admission) -> String {
+    let Admission {
+        decision,
+        skip,
+        cancel,
+        terminate,
+    } = admission;
+    let word = match decision {
+        OverlapDecision::Skip(overlaps) => return format!("skip {}", overlaps.0.as_u128()),
+        OverlapDecision::Start if terminate.is_empty() => "launch",
+        OverlapDecision::Start => "terminate",
+        OverlapDecision::Queue if !cancel.is_empty() => "cancel",
+        OverlapDecision::Queue if skip.is_empty() => "queue",
+        OverlapDecision::Queue => "replace",
     };
-    text.trim_end().to_owned()
+    let launches = [terminate, cancel, skip].map(|ids| numbers(ids));
+    let launches: Vec<String> = launches.into_iter().filter(|ids| !ids.is_empty()).collect();
+    format!("{word} {}", launches.join(" "))
+        .trim_end()
+        .to_owned()
 }
 
 const BUFFER_LATEST: &str = r#"{"overlap":"buffer_one","keep":"latest"}"#;
 
 #[test]
-fn every_policy_in_every_state_for_every_claim() {
-    // The columns after the claim are what is not over when the launch comes.
+fn every_policy_in_every_state_for_every_class() {
+    // The columns after the class: the launches that are not over when the new launch fires.
     let states = [
         "-",
         "1:running",
@@ -65,50 +71,50 @@ fn every_policy_in_every_state_for_every_claim() {
         "1~queued",
     ];
     let table = r#"
-{"overlap":"skip"}                           | prompt  | launch | skip 1      | skip 1        | skip 1      | launch
-{"overlap":"buffer_one"}                     | prompt  | launch | queue       | skip 1        | queue       | launch
-{"overlap":"buffer_one","keep":"latest"}     | prompt  | launch | queue       | replace 2     | queue       | launch
-{"overlap":"buffer_all"}                     | prompt  | launch | queue       | queue         | queue       | launch
-{"overlap":"buffer_all","max_buffered":1}    | prompt  | launch | queue       | skip 1        | queue       | launch
-{"overlap":"cancel_other"}                   | prompt  | launch | cancel 1    | cancel 1 2    | cancel 1    | launch
-{"overlap":"terminate_other"}                | prompt  | launch | terminate 1 | terminate 1 2 | terminate 1 | launch
-{"overlap":"allow"}                          | prompt  | launch | launch      | launch        | launch      | launch
-{"overlap":"allow","max_concurrent":2}       | prompt  | launch | launch      | skip 1        | launch      | launch
-{"overlap":"allow","max_concurrent":1}       | prompt  | launch | skip 1      | skip 1        | skip 1      | launch
-{"overlap":"skip"}                           | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"buffer_one"}                     | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"buffer_one","keep":"latest"}     | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"buffer_all"}                     | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"buffer_all","max_buffered":1}    | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"cancel_other"}                   | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"terminate_other"}                | patient | launch | queue       | queue         | queue       | queue
-{"overlap":"allow"}                          | patient | launch | launch      | launch        | launch      | launch
-{"overlap":"allow","max_concurrent":2}       | patient | launch | launch      | queue         | queue       | launch
-{"overlap":"allow","max_concurrent":1}       | patient | launch | queue       | queue         | queue       | queue
+{"overlap":"skip"}                           | on_time  | launch | skip 1      | skip 1        | skip 1      | launch
+{"overlap":"buffer_one"}                     | on_time  | launch | queue       | skip 1        | queue       | launch
+{"overlap":"buffer_one","keep":"latest"}     | on_time  | launch | queue       | replace 2     | queue       | launch
+{"overlap":"buffer_all"}                     | on_time  | launch | queue       | queue         | queue       | launch
+{"overlap":"buffer_all","max_buffered":1}    | on_time  | launch | queue       | skip 1        | queue       | launch
+{"overlap":"cancel_other"}                   | on_time  | launch | cancel 1    | cancel 1 2    | cancel 1    | launch
+{"overlap":"terminate_other"}                | on_time  | launch | terminate 1 | terminate 1 2 | terminate 1 | launch
+{"overlap":"allow"}                          | on_time  | launch | launch      | launch        | launch      | launch
+{"overlap":"allow","max_concurrent":2}       | on_time  | launch | launch      | skip 1        | launch      | launch
+{"overlap":"allow","max_concurrent":1}       | on_time  | launch | skip 1      | skip 1        | skip 1      | launch
+{"overlap":"skip"}                           | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"buffer_one"}                     | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"buffer_one","keep":"latest"}     | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"buffer_all"}                     | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"buffer_all","max_buffered":1}    | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"cancel_other"}                   | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"terminate_other"}                | deferred | launch | queue       | queue         | queue       | queue
+{"overlap":"allow"}                          | deferred | launch | launch      | launch        | launch      | launch
+{"overlap":"allow","max_concurrent":2}       | deferred | launch | launch      | queue         | queue       | launch
+{"overlap":"allow","max_concurrent":1}       | deferred | launch | queue       | queue         | queue       | queue
 "#;
     for line in table.trim().lines() {
         let parts: Vec<&str> = line.split(" | ").map(str::trim).collect();
-        let [json, claim, answers @ ..] = &parts[..] else {
+        let [json, class, answers @ ..] = &parts[..] else {
             panic!("{line}");
         };
         assert_eq!(answers.len(), states.len(), "{line}");
         for (state, answer) in states.iter().zip(answers) {
-            let admission = admit(&policies(json), &active(state), claim.parse().unwrap());
-            assert_eq!(shown(&admission), *answer, "{json} {claim} beside {state}");
+            let admission = admission(&policies(json), &active(state), class.parse().unwrap());
+            assert_eq!(text(&admission), *answer, "{json} {class} beside {state}");
         }
     }
 }
 
 #[test]
-fn who_asks_decides_whether_a_launch_can_wait() {
-    let claims: Vec<Claim> = LaunchKind::ALL.iter().map(|&kind| kind.into()).collect();
-    let (prompt, patient) = (Claim::Prompt, Claim::Patient);
+fn the_kind_of_a_launch_is_its_class() {
+    let classes: Vec<LaunchClass> = LaunchKind::ALL.iter().map(|&kind| kind.into()).collect();
+    let (on_time, deferred) = (LaunchClass::OnTime, LaunchClass::Deferred);
     // Schedule, catchup, manual, backfill, startup.
-    assert_eq!(claims, [prompt, patient, prompt, patient, prompt]);
+    assert_eq!(classes, [on_time, deferred, on_time, deferred, on_time]);
 }
 
 #[test]
-fn whatever_goes_on_is_in_the_way_whoever_asked_for_it() {
+fn every_started_launch_blocks_whatever_its_kind() {
     for stage in ["open", "running", "retrying", "recovering", "cancelling"] {
         for kind in [':', '~'] {
             let others = active(&format!("1{kind}{stage}"));
@@ -119,47 +125,50 @@ fn whatever_goes_on_is_in_the_way_whoever_asked_for_it() {
                 (r#"{"overlap":"terminate_other"}"#, "terminate 1"),
                 (r#"{"overlap":"allow","max_concurrent":1}"#, "skip 1"),
             ] {
-                let admission = admit(&policies(json), &others, Claim::Prompt);
-                assert_eq!(shown(&admission), answer, "{json} beside {kind} {stage}");
+                let admission = admission(&policies(json), &others, LaunchClass::OnTime);
+                assert_eq!(text(&admission), answer, "{json} beside {kind} {stage}");
             }
-            // Asked once is enough.
+            // A launch is asked to end once.
             let answer = if stage == "cancelling" {
-                "cancel"
+                "queue"
             } else {
                 "cancel 1"
             };
             let cancel_other = policies(r#"{"overlap":"cancel_other"}"#);
-            assert_eq!(shown(&admit(&cancel_other, &others, Claim::Prompt)), answer);
+            assert_eq!(
+                text(&admission(&cancel_other, &others, LaunchClass::OnTime)),
+                answer
+            );
         }
     }
 }
 
 #[test]
-fn what_has_yet_to_fire_is_in_nobodys_way() {
+fn an_early_launch_blocks_nothing() {
     for (other, answer) in [
         ("1:early", "launch"),
-        ("1:arriving", "launch"),
+        ("1:due", "launch"),
         ("1~early", "launch"),
         ("1:queued", "skip 1"),
     ] {
-        let admission = admit(&Policies::default(), &active(other), Claim::Prompt);
-        assert_eq!(shown(&admission), answer, "{other}");
+        let admission = admission(&Policies::default(), &active(other), LaunchClass::OnTime);
+        assert_eq!(text(&admission), answer, "{other}");
     }
 }
 
 #[test]
-fn the_one_skipped_is_told_what_runs_and_not_what_waits() {
+fn a_skipped_launch_names_the_started_launch_first() {
     let others = active("1~queued 2:queued 3~running");
-    let admission = admit(
+    let admission = admission(
         &policies(r#"{"overlap":"buffer_one"}"#),
         &others,
-        Claim::Prompt,
+        LaunchClass::OnTime,
     );
-    assert_eq!(shown(&admission), "skip 3");
+    assert_eq!(text(&admission), "skip 3");
 }
 
 #[test]
-fn those_that_wait_go_on_in_turn() {
+fn queued_launches_start_in_order() {
     for (json, state, released) in [
         ("{}", "-", ""),
         ("{}", "1:running 2~queued", ""),
@@ -189,7 +198,7 @@ fn those_that_wait_go_on_in_turn() {
             "1:running 2:running 3~queued",
             "",
         ),
-        // The policy in force counts, not the one under which they were admitted.
+        // The present policy counts, not the policy under which they were queued.
         (
             r#"{"overlap":"allow"}"#,
             "1:running 2:queued 3~queued",
@@ -202,7 +211,7 @@ fn those_that_wait_go_on_in_turn() {
 }
 
 #[test]
-fn one_that_is_to_be_alone_waits_for_all_others_and_holds_nobody_up() {
+fn a_launch_that_runs_alone_waits_for_all_others_and_blocks_none() {
     let allow = policies(r#"{"overlap":"allow"}"#);
     for (state, released) in [
         ("1:queued", "1"),
@@ -217,16 +226,16 @@ fn one_that_is_to_be_alone_waits_for_all_others_and_holds_nobody_up() {
 }
 
 #[test]
-fn what_comes_to_its_fire_time_is_decided_about_then() {
+fn a_due_launch_is_admitted_at_its_fire_time() {
     for (json, state, open, skipped, cancelled, terminated) in [
-        ("{}", "1:arriving", "1", "", "", ""),
-        ("{}", "1:running 2:arriving", "", "2", "", ""),
-        ("{}", "1:arriving 2:arriving", "1", "2", "", ""),
-        // It is for now; what was caught up can wait.
-        ("{}", "1~queued 2:arriving", "2", "", "", ""),
+        ("{}", "1:due", "1", "", "", ""),
+        ("{}", "1:running 2:due", "", "2", "", ""),
+        ("{}", "1:due 2:due", "1", "2", "", ""),
+        // A launch on time starts before a deferred launch.
+        ("{}", "1~queued 2:due", "2", "", "", ""),
         (
             r#"{"overlap":"buffer_one"}"#,
-            "1:running 2:arriving 3:arriving",
+            "1:running 2:due 3:due",
             "",
             "3",
             "",
@@ -234,7 +243,7 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         ),
         (
             r#"{"overlap":"buffer_all","max_buffered":1}"#,
-            "1:running 2:arriving 3:arriving",
+            "1:running 2:due 3:due",
             "",
             "3",
             "",
@@ -242,7 +251,7 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         ),
         (
             r#"{"overlap":"cancel_other"}"#,
-            "1:running 2:arriving",
+            "1:running 2:due",
             "",
             "",
             "1",
@@ -250,24 +259,17 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         ),
         (
             r#"{"overlap":"terminate_other"}"#,
-            "1:running 2:arriving",
+            "1:running 2:due",
             "2",
             "",
             "",
             "1",
         ),
-        (
-            r#"{"overlap":"allow"}"#,
-            "1:running 2:arriving",
-            "2",
-            "",
-            "",
-            "",
-        ),
-        // Of two in one moment the later displaces the earlier, which is not begun.
+        (r#"{"overlap":"allow"}"#, "1:running 2:due", "2", "", "", ""),
+        // The later of two due launches displaces the earlier, which no host has claimed.
         (
             r#"{"overlap":"cancel_other"}"#,
-            "1:arriving 2:arriving",
+            "1:due 2:due",
             "2",
             "1",
             "",
@@ -275,7 +277,7 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
         ),
         (
             r#"{"overlap":"terminate_other"}"#,
-            "1:arriving 2:arriving",
+            "1:due 2:due",
             "2",
             "1",
             "",
@@ -306,7 +308,7 @@ fn what_comes_to_its_fire_time_is_decided_about_then() {
     }
 }
 
-/// How many go on, and how many prompt ones wait, at most.
+/// Return how many launches are active, and how many launches on time are queued, at most.
 fn limits(policies: &Policies) -> (usize, usize) {
     let waiting = match policies.overlap {
         Overlap::Skip | Overlap::Allow | Overlap::TerminateOther => 0,
@@ -317,7 +319,7 @@ fn limits(policies: &Policies) -> (usize, usize) {
 }
 
 #[test]
-fn whatever_comes_and_ends_the_limits_hold_and_nobody_is_forgotten() {
+fn random_launches_keep_the_limits_and_all_start() {
     let mut random = seeded("overlap");
     for json in [
         "{}",
@@ -333,33 +335,33 @@ fn whatever_comes_and_ends_the_limits_hold_and_nobody_is_forgotten() {
         let (at_once_max, waiting_max) = limits(&policies);
         let mut active: Vec<Active> = Vec::new();
         for number in 0..2_000 {
-            let ends = active.iter().position(|launch| launch.goes_on());
+            let ends = active.iter().position(|launch| launch.is_started());
             if let (Some(ends), true) = (ends, random.random_bool(0.45)) {
                 active.remove(ends);
             } else {
-                let claim = Claim::ALL[random.random_range(0..Claim::ALL.len())];
-                come(&policies, &mut active, id(number), claim);
+                let class = LaunchClass::ALL[random.random_range(0..LaunchClass::ALL.len())];
+                apply(&policies, &mut active, id(number), class);
             }
             for released in release(&policies, active.clone()).open {
                 let launch = active.iter_mut().find(|launch| launch.launch == released);
                 launch.unwrap().stage = Stage::Running;
             }
-            let going_on = active.iter().filter(|launch| launch.goes_on()).count();
+            let started = active.iter().filter(|launch| launch.is_started()).count();
             let waiting = active
                 .iter()
-                .filter(|launch| launch.waits_promptly())
+                .filter(|launch| launch.is_queued_on_time())
                 .count();
-            assert!(going_on <= at_once_max, "{json}: {active:?}");
+            assert!(started <= at_once_max, "{json}: {active:?}");
             assert!(waiting <= waiting_max, "{json}: {active:?}");
-            assert!(going_on > 0 || active.is_empty(), "{json}: {active:?}");
+            assert!(started > 0 || active.is_empty(), "{json}: {active:?}");
         }
     }
 }
 
 #[test]
-fn what_an_outage_comes_to_under_every_policy() {
+fn an_outage_under_every_policy() {
     let rule = cron("*/5 * * * *", "UTC").unwrap();
-    // 04:55 and 05:00 are in time, the launches 1 and 2; 04:45 and 04:50 are caught up after them, 3 and 4.
+    // Launches 1 and 2 are the slots 04:55 and 05:00, on time; 3 and 4 are 04:45 and 04:50, caught up.
     for (overlap, answers) in [
         (r#""skip""#, ["launch", "skip 1", "queue", "queue"]),
         (r#""buffer_one""#, ["launch", "queue", "queue", "queue"]),
@@ -380,57 +382,52 @@ fn what_an_outage_comes_to_under_every_policy() {
     ] {
         let json = format!(r#"{{"catchup":"all","catchup_window":"15m","overlap":{overlap}}}"#);
         let policies = policies(&json);
-        let judgement = terms(&rule, &policies).judge(&standing(at("01:55")), at("05:00"), 100);
-        let claims = judgement
+        let decided =
+            evaluator(&rule, &policies).evaluate(&progress_at(at("01:55")), at("05:00"), 100);
+        let classes = decided
             .decisions
             .iter()
-            .filter_map(|decision| match decision.verdict {
-                Verdict::Launch { .. } => Some(Claim::Prompt),
-                Verdict::CatchUp { .. } => Some(Claim::Patient),
-                Verdict::Drop(_) => None,
+            .filter_map(|decision| match decision.action {
+                SlotAction::Launch { .. } => Some(LaunchClass::OnTime),
+                SlotAction::CatchUp { .. } => Some(LaunchClass::Deferred),
+                SlotAction::Drop(_) => None,
             });
-        let mut claims: Vec<Claim> = claims.collect();
-        claims.sort_by_key(|claim| *claim == Claim::Patient);
+        let mut classes: Vec<LaunchClass> = classes.collect();
+        classes.sort_by_key(|class| *class == LaunchClass::Deferred);
         let mut active = Vec::new();
-        let told: Vec<String> = (1..)
-            .zip(claims)
-            .map(|(number, claim)| come(&policies, &mut active, id(number), claim))
+        let texts: Vec<String> = (1..)
+            .zip(classes)
+            .map(|(number, class)| apply(&policies, &mut active, id(number), class))
             .collect();
-        assert_eq!(told, answers, "{json}");
+        assert_eq!(texts, answers, "{json}");
     }
 }
 
-/// Carry out what is decided about a new launch, and tell what that was.
-fn come(policies: &Policies, active: &mut Vec<Active>, launch: LaunchId, claim: Claim) -> String {
-    let mut stage = Stage::Queued;
-    let admission = admit(policies, active, claim);
-    let told = shown(&admission);
-    match admission {
-        Admission::Skip { .. } => return told,
-        Admission::Queue => {}
-        Admission::Launch => stage = Stage::Running,
-        Admission::Replace { waiting } => {
-            active.retain(|other| !waiting.contains(&other.launch));
-        }
-        Admission::Cancel { running, waiting } => {
-            active.retain(|other| !waiting.contains(&other.launch));
-            for other in active.iter_mut() {
-                if running.contains(&other.launch) {
-                    other.stage = Stage::Cancelling;
-                }
-            }
-        }
-        Admission::Terminate { running, waiting } => {
-            let over = [running, waiting].concat();
-            active.retain(|other| !over.contains(&other.launch));
-            stage = Stage::Running;
+/// Apply the decision about a new launch to `active`, and return its text.
+fn apply(
+    policies: &Policies,
+    active: &mut Vec<Active>,
+    launch: LaunchId,
+    class: LaunchClass,
+) -> String {
+    let admission = admission(policies, active, class);
+    let stage = match admission.decision {
+        OverlapDecision::Skip(_) => return text(&admission),
+        OverlapDecision::Start => Stage::Running,
+        OverlapDecision::Queue => Stage::Queued,
+    };
+    let over = [&admission.skip[..], &admission.terminate].concat();
+    active.retain(|other| !over.contains(&other.launch));
+    for other in active.iter_mut() {
+        if admission.cancel.contains(&other.launch) {
+            other.stage = Stage::Cancelling;
         }
     }
     active.push(Active {
         launch,
-        claim,
+        class,
         stage,
         alone: false,
     });
-    told
+    text(&admission)
 }

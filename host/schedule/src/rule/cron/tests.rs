@@ -27,7 +27,7 @@ fn two_restricted_day_fields_are_alternatives() {
             "2026-01-23"
         ]
     );
-    // Restricted is what does not begin with a star, even if it allows everything.
+    // A field without a star is restricted, even if it allows every number.
     assert_eq!(days("0 0 1-31 * MON", 2), ["2026-01-01", "2026-01-02"]);
     assert_eq!(days("0 0 13 * 0-6", 2), ["2026-01-01", "2026-01-02"]);
     assert_eq!(days("0 0 31 2 MON", 2), ["2026-02-02", "2026-02-09"]);
@@ -37,7 +37,7 @@ fn two_restricted_day_fields_are_alternatives() {
 fn a_day_field_that_begins_with_a_star_narrows_the_other() {
     assert_eq!(days("0 0 13 * *", 2), ["2026-01-13", "2026-02-13"]);
     assert_eq!(days("0 0 * * MON", 2), ["2026-01-05", "2026-01-12"]);
-    // Odd days that are Mondays; a 13th on Sunday, Wednesday or Saturday.
+    // Mondays on odd days; the 13th on a Sunday, Wednesday or Saturday.
     assert_eq!(days("0 0 */2 * MON", 2), ["2026-01-05", "2026-01-19"]);
     assert_eq!(days("0 0 13 * */3", 2), ["2026-05-13", "2026-06-13"]);
     assert_eq!(days("0 0 13 * *,MON", 2), ["2026-01-13", "2026-02-13"]);
@@ -115,7 +115,7 @@ fn blanks_around_fields_do_not_matter_and_positions_count_them() {
 }
 
 #[test]
-fn days_of_the_extension_depend_on_their_month() {
+fn quartz_days_depend_on_the_month() {
     let cases: [(&str, &[&str]); 13] = [
         ("0 0 L * *", &["2026-01-31", "2026-02-28", "2026-03-31"]),
         ("0 0 L 2 *", &["2026-02-28", "2027-02-28", "2028-02-29"]),
@@ -127,7 +127,7 @@ fn days_of_the_extension_depend_on_their_month() {
         ),
         // The 15th of February and March is a Sunday, of August a Saturday.
         ("0 0 15W 2,8 *", &["2026-02-16", "2026-08-14"]),
-        // The 1st of August is a Saturday, of February a Sunday; a month is never left.
+        // The 1st of August is a Saturday, of February a Sunday; the result stays in its month.
         ("0 0 1W 2,8 *", &["2026-02-02", "2026-08-03"]),
         ("0 0 31W * *", &["2026-01-30", "2026-03-31", "2026-05-29"]),
         ("0 0 LW * *", &["2026-01-30", "2026-02-27", "2026-03-31"]),
@@ -146,7 +146,7 @@ fn days_of_the_extension_depend_on_their_month() {
 }
 
 #[test]
-fn both_day_fields_match_if_the_rule_says_so() {
+fn day_match_and_requires_both_day_fields() {
     let days = |expression: &str, count| -> Vec<String> {
         let text = RuleText {
             day_match: DayMatch::And,

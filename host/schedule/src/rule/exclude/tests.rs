@@ -1,10 +1,10 @@
-//! What is left out, in UTC.
+//! Exclusions, in UTC.
 
 use super::super::testing::*;
 use super::super::{RuleKind, RuleText};
 use campanile_model::clock::Timestamp;
 
-/// The first slots of an UTC rule in 2026, without what `exclude` says, as `MM-DDTHH:MM`.
+/// Return the first slots of a UTC rule in 2026 without its exclusions, as `MM-DDTHH:MM`.
 fn first(kind: RuleKind, expression: &str, exclude: &[&str], count: usize) -> Vec<String> {
     let text = RuleText {
         exclude: exclude.iter().map(|item| (*item).to_owned()).collect(),
@@ -23,7 +23,7 @@ fn first(kind: RuleKind, expression: &str, exclude: &[&str], count: usize) -> Ve
 }
 
 #[test]
-fn dates_are_left_out() {
+fn dates_are_excluded() {
     let cron = |exclude: &[&str]| first(RuleKind::Cron, "0 9 * * *", exclude, 3);
     assert_eq!(
         cron(&["2026-01-02"]),
@@ -44,7 +44,7 @@ fn dates_are_left_out() {
 }
 
 #[test]
-fn a_month_can_be_left_out_whole() {
+fn a_whole_month_can_be_excluded() {
     let cron = |exclude: &[&str]| first(RuleKind::Every, "12h", exclude, 2);
     assert_eq!(cron(&["* * * 1,2 *"]), ["03-01T00:00", "03-01T12:00"]);
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_month_can_be_left_out_whole() {
 }
 
 #[test]
-fn minutes_are_left_out() {
+fn minutes_are_excluded() {
     assert_eq!(
         first(
             RuleKind::Cron,
@@ -70,7 +70,7 @@ fn minutes_are_left_out() {
             "01-01T23:00"
         ]
     );
-    // The second field of a rule is none of its exclusions'.
+    // An exclusion has no second field, also for a rule that has one.
     assert_eq!(
         first(RuleKind::Cron, "30 */20 * * * *", &["0 0 * * *"], 2),
         ["01-01T00:20", "01-01T00:40"]
@@ -96,7 +96,7 @@ fn minutes_are_left_out() {
 }
 
 #[test]
-fn an_anchor_that_is_left_out_still_counts() {
+fn an_excluded_anchor_still_counts() {
     let text = RuleText {
         anchor: Some(time("2026-12-25T09:00:00Z")),
         exclude: vec!["12-25".to_owned()],

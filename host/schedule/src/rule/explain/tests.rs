@@ -5,7 +5,7 @@ use super::super::{RuleKind, RuleText};
 use super::*;
 
 #[test]
-fn cron_rules_are_told_in_english() {
+fn cron_rules_are_explained_in_english() {
     let cases = [
         ("30 2 * * *", "At 02:30 every day, in Europe/Paris."),
         (
@@ -115,7 +115,7 @@ fn cron_rules_are_told_in_english() {
 }
 
 #[test]
-fn other_rules_are_told_in_english() {
+fn other_rules_are_explained_in_english() {
     let cases = [
         (
             RuleKind::Every,
@@ -147,7 +147,7 @@ fn other_rules_are_told_in_english() {
 }
 
 #[test]
-fn overrides_and_exclusions_are_told_after_the_rule() {
+fn overrides_and_exclusions_follow_the_rule() {
     let text = RuleText {
         dst_gap: DstGap::Skip,
         dst_fold: DstFold::Both,
@@ -158,7 +158,7 @@ fn overrides_and_exclusions_are_told_after_the_rule() {
     assert_eq!(
         rule(&text).unwrap().explanation(),
         "At 00:00 on the 13th, if that is a Friday, a Saturday or a Sunday, in Europe/Paris. A local time that the \
-         clock leaves out does not fire. A local time that the clock shows twice fires both times. \
-         Left out: `12-25` and `* * * * SAT`."
+         clock skips does not fire. A local time that the clock shows twice fires both times. \
+         Excluded: `12-25` and `* * * * SAT`."
     );
 }

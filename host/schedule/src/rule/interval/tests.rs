@@ -110,7 +110,7 @@ fn month_ends_clamp_from_the_day_of_the_anchor() {
 }
 
 #[test]
-fn nothing_rings_before_the_anchor_and_its_microseconds_stay() {
+fn no_slot_is_before_the_anchor_and_its_microseconds_stay() {
     let anchor = "2030-01-01T00:00:00.25Z";
     for (expression, second) in [
         ("1h", "2030-01-01T01:00:00.25Z"),

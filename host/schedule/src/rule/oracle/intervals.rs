@@ -1,4 +1,4 @@
-//! Intervals against counting from their anchors.
+//! Intervals, compared with counting from their anchors.
 
 use chrono::{DateTime, Datelike as _, NaiveDateTime, TimeZone as _};
 use chrono_tz::Tz;
@@ -12,7 +12,7 @@ use super::reading::Reading;
 use super::{DAY, END, MINUTE, offset};
 use campanile_model::clock::Timestamp;
 
-/// The instants of a local time by asking chrono-tz about every minute around it.
+/// Return the instants of a local time, from the answers of chrono-tz for every minute around it.
 fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
     let found = tz.from_local_datetime(&local);
     if let (Some(first), Some(second)) = (found.earliest(), found.latest()) {
@@ -38,7 +38,7 @@ fn instants_of(tz: Tz, local: NaiveDateTime, text: &RuleText) -> Vec<i64> {
     moved.then_some(end.timestamp()).into_iter().collect()
 }
 
-/// An interval of random overrides and exclusions, and its anchor in seconds.
+/// Return an interval with random overrides and exclusions, and its anchor in seconds.
 fn random_interval(random: &mut StdRng, tz: Tz, expression: String) -> (RuleText, i64) {
     // Whole minutes, so that a gap can be measured in minutes.
     let anchor = random_start(random, tz, DAY) / MINUTE * MINUTE;
@@ -62,7 +62,7 @@ fn random_interval(random: &mut StdRng, tz: Tz, expression: String) -> (RuleText
     (text, anchor)
 }
 
-/// Compare the first slots of an interval with those expected, in seconds, forwards and backwards.
+/// Compare the first slots of an interval with the expected slots, in seconds, forwards and backwards.
 fn compare_interval(random: &mut StdRng, text: &RuleText, anchor: i64, expected: &[i64]) {
     let tz: Tz = text.timezone.parse().unwrap();
     let expected: Vec<Timestamp> = expected
@@ -104,7 +104,7 @@ fn intervals_on_the_wall_clock_agree_with_counting_from_the_anchor() {
                 0 => clamped_months(local, index * count),
                 _ => local + chrono::TimeDelta::days(i64::from(index * count * one)),
             };
-            // The seconds of offsets with seconds are in the anchor.
+            // The anchor has the seconds of an offset with seconds.
             let minute = local.and_utc().timestamp() / MINUTE * MINUTE;
             match index {
                 _ if !any_time.matches(minute) => {}
@@ -132,7 +132,7 @@ fn intervals_of_elapsed_time_agree_with_counting_from_the_anchor() {
     }
 }
 
-/// `months` later on the same day, or on the last of a shorter month.
+/// Return the same day `months` later, or the last day of a shorter month.
 fn clamped_months(local: NaiveDateTime, months: u32) -> NaiveDateTime {
     let month = local.month0() + months;
     let first = local.with_day(1).unwrap();

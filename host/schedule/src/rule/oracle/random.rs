@@ -11,9 +11,9 @@ use rand::rngs::StdRng;
 use super::super::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use super::{DAY, END, HOUR, MONTHS, WEEKDAYS, offset};
 
-/// 1973, when the last offset with seconds was gone: walking by minutes misses nothing after it.
+/// 1973: from then on no offset has seconds, so a walk by minutes misses no slot.
 const START_MIN: i64 = 94_694_400;
-/// A year and a clock change before the end.
+/// More than a year and a clock change before the end.
 const START_MAX: i64 = END - 800 * DAY;
 
 pub(super) fn random_zone(random: &mut StdRng) -> Tz {
@@ -39,7 +39,7 @@ pub(super) fn random_zone(random: &mut StdRng) -> Tz {
     }
 }
 
-/// The instants at which the offset of a zone changes, found by looking at every day.
+/// Return the clock changes of a zone, from a look at every day.
 pub(super) fn changes(tz: Tz) -> &'static [i64] {
     static KNOWN: Mutex<BTreeMap<&str, &[i64]>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,8 +64,8 @@ fn first_with_new_offset(tz: Tz, day: i64) -> i64 {
     after
 }
 
-/// An instant; mostly one less than `length` seconds before a change of offset, or in the hours
-/// after it, when a second pass may last.
+/// Return an instant, mostly less than `length` seconds before a clock change, or in the hours after
+/// it, where a second pass may be.
 pub(super) fn random_start(random: &mut StdRng, tz: Tz, length: i64) -> i64 {
     let changes = changes(tz);
     let changes = &changes[..changes.partition_point(|&change| change < START_MAX)];
@@ -96,7 +96,7 @@ fn random_field(random: &mut StdRng, field: usize, star_chance: f64) -> String {
                 1 => format!("{first}-{last}/{}", random.random_range(1..10)),
                 2 if field == 4 => MONTHS[first as usize - 1].to_uppercase(),
                 2 if field == 5 => WEEKDAYS[first as usize % 7].to_owned(),
-                3 if field == 3 => random_special(random, first),
+                3 if field == 3 => random_quartz_day(random, first),
                 3 if field == 5 && last % 2 == 0 => format!("{first}L"),
                 3 if field == 5 => format!("{first}#{}", random.random_range(1..=5)),
                 _ => first.to_string(),
@@ -118,7 +118,7 @@ fn random_hashed(random: &mut StdRng, start: u32, end: u32) -> String {
     }
 }
 
-fn random_special(random: &mut StdRng, day: u32) -> String {
+fn random_quartz_day(random: &mut StdRng, day: u32) -> String {
     match random.random_range(0..4) {
         0 => "L".to_owned(),
         1 => format!("L-{}", day.min(30)),
@@ -127,7 +127,7 @@ fn random_special(random: &mut StdRng, day: u32) -> String {
     }
 }
 
-/// An expression with times of day around those at which clocks change.
+/// Return an expression with times of day at which clocks change.
 fn random_expression(random: &mut StdRng, seconds: bool) -> String {
     let mut fields: Vec<String> = [(0, 0.3), (1, 0.3), (2, 0.3), (3, 0.7), (4, 0.9), (5, 0.7)]
         .into_iter()
@@ -143,7 +143,7 @@ fn random_expression(random: &mut StdRng, seconds: bool) -> String {
     fields.join(" ")
 }
 
-/// Something to leave out near `start`.
+/// Return an exclusion near `start`.
 fn random_exclusion(random: &mut StdRng, start: i64) -> String {
     let date = |day: i64| {
         let time = DateTime::from_timestamp(start + day * DAY, 0).unwrap();
@@ -169,7 +169,7 @@ fn random_exclusion(random: &mut StdRng, start: i64) -> String {
     }
 }
 
-/// A rule of any overrides and exclusions, for `start` and after.
+/// Return a rule with random overrides and exclusions, for times from `start` on.
 pub(super) fn random_text(random: &mut StdRng, tz: Tz, start: i64, seconds: bool) -> RuleText {
     let mut text = RuleText::new(
         RuleKind::Cron,

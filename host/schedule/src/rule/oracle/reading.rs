@@ -1,18 +1,18 @@
-//! A second reading of rules: it tries each number of each field, and each date.
+//! A second parser of rules: it tries each number of each field, and each date.
 
 use chrono::{DateTime, Datelike as _, Days, NaiveDate, Timelike as _, Weekday};
 
 use super::super::{DayMatch, RuleText};
 use super::{MONTHS, WEEKDAYS};
 
-/// Which numbers the fields of an expression allow, found by trying each.
+/// The numbers that the fields of an expression allow.
 struct Expression {
     texts: [String; 6],
     allowed: [Vec<bool>; 6],
     both_days: bool,
 }
 
-/// A rule as the oracle reads it.
+/// A rule, parsed by the oracle.
 pub(super) struct Reading {
     expression: Expression,
     excluded: Vec<Excluded>,
@@ -26,7 +26,7 @@ enum Excluded {
 }
 
 impl Reading {
-    /// `expression` is that of `text` with numbers for hashed values.
+    /// Parse `text`. `expression` is its expression with numbers for `H`.
     pub(super) fn of(text: &RuleText, expression: &str) -> Reading {
         let mut read = Expression::read(expression);
         read.both_days |= text.day_match == DayMatch::And;
@@ -104,7 +104,7 @@ impl Expression {
         let special = |field: usize| {
             self.texts[field]
                 .split(',')
-                .any(|item| is_special(item, date))
+                .any(|item| is_quartz_day(item, date))
         };
         let day_of_month = is(3, date.day()) || special(3);
         let day_of_week = is(5, date.weekday().num_days_from_sunday()) || special(5);
@@ -116,8 +116,8 @@ impl Expression {
     }
 }
 
-/// Whether `date` is the day of the extension that `item` names.
-fn is_special(item: &str, date: NaiveDate) -> bool {
+/// Whether `date` is the Quartz day `item`.
+fn is_quartz_day(item: &str, date: NaiveDate) -> bool {
     let in_month = |day: NaiveDate| day.month() == date.month();
     let later = |days| date + Days::new(days);
     if item == "L" {
@@ -152,8 +152,9 @@ fn is_special(item: &str, date: NaiveDate) -> bool {
 }
 
 fn allows(text: &str, field: usize, start: u32, number: u32) -> bool {
-    let is_special = |item: &str| item.contains('#') || item.ends_with('W') || item.contains('L');
-    let plain = |item: &&str| field != 3 && field != 5 || !is_special(item);
+    let is_quartz_day =
+        |item: &str| item.contains('#') || item.ends_with('W') || item.contains('L');
+    let plain = |item: &&str| field != 3 && field != 5 || !is_quartz_day(item);
     text.split(',').filter(plain).any(|item| {
         let (base, step) = item.split_once('/').unwrap_or((item, "1"));
         let value = |text: &str| match text.parse() {

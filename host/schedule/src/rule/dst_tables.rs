@@ -1,9 +1,9 @@
-//! What rules do when the clocks change: tables that were worked out by hand.
+//! Rules at clock changes: tables worked out by hand.
 
 use super::testing::*;
 use super::{Rule, RuleKind, RuleText};
 
-/// Rule, zone, the instant after which to look, and the first slots.
+/// Rule, zone, start, and the first slots after the start.
 pub(super) type Case<'a> = (&'a str, &'a str, &'a str, &'a [&'a str]);
 
 pub(super) fn check(rule: impl Fn(&str, &str) -> Rule, cases: &[Case]) {
@@ -28,7 +28,7 @@ pub(super) fn check_cron(cases: &[Case]) {
 }
 
 #[test]
-fn a_fixed_time_in_a_gap_rings_once_when_the_gap_ends() {
+fn a_fixed_time_in_a_gap_fires_once_at_its_end() {
     check_cron(&[
         (
             "30 2 * * *",
@@ -137,7 +137,7 @@ fn the_end_of_a_gap_is_found_from_the_second_before_it() {
 }
 
 #[test]
-fn a_fixed_time_in_a_fold_rings_at_the_first_pass() {
+fn a_fixed_time_in_a_fold_fires_in_the_first_pass() {
     check_cron(&[
         (
             "30 1 * * *",
@@ -192,7 +192,7 @@ fn a_fixed_time_in_a_fold_rings_at_the_first_pass() {
 }
 
 #[test]
-fn the_next_slot_is_later_also_from_within_a_second_pass() {
+fn the_next_slot_after_an_instant_of_a_second_pass_is_later() {
     check_cron(&[
         (
             "30 1 * * *",
@@ -278,7 +278,7 @@ fn a_wildcard_follows_the_clock_through_gaps_and_folds() {
 }
 
 #[test]
-fn a_day_that_a_country_left_out_does_not_happen() {
+fn a_day_that_a_country_left_out_does_not_fire() {
     check_cron(&[
         (
             "0 12 * * *",
@@ -308,7 +308,7 @@ fn a_day_that_a_country_left_out_does_not_happen() {
 }
 
 #[test]
-fn a_gap_of_three_hours_is_moved_over_and_one_of_seven_is_not() {
+fn a_gap_of_three_hours_shifts_and_a_gap_of_seven_does_not() {
     check_cron(&[
         (
             "0 3 * * *",
@@ -326,7 +326,7 @@ fn a_gap_of_three_hours_is_moved_over_and_one_of_seven_is_not() {
 }
 
 #[test]
-fn every_change_of_offset_counts_not_only_summer_time() {
+fn every_clock_change_counts_not_only_summer_time() {
     check_cron(&[
         (
             "5 0 * * *",

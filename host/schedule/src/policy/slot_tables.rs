@@ -1,7 +1,7 @@
-//! What becomes of a slot, one line for each case: the policies of slots as a specification.
+//! The decision about a slot, one line for each case: the specification of the slot policies.
 
 use super::testing::*;
-use super::{CaughtUp, Standing};
+use super::{LastCatchup, SlotProgress};
 use crate::rule::testing::cron;
 
 /// Check a table of lines `policies | last slot decided | now | decisions`, for the slots of `expression`.
@@ -11,19 +11,25 @@ fn check_table(expression: &str, table: &str) {
         let [policies, cursor, now, decisions] = parts[..] else {
             panic!("not four parts: {line}");
         };
-        check(expression, policies, &standing(at(cursor)), now, decisions);
+        check(
+            expression,
+            policies,
+            &progress_at(at(cursor)),
+            now,
+            decisions,
+        );
     }
 }
 
 /// Check the decisions, `; ` between them; `-` for none.
-fn check(expression: &str, json: &str, standing: &Standing, now: &str, decisions: &str) {
+fn check(expression: &str, json: &str, progress: &SlotProgress, now: &str, decisions: &str) {
     let rule = cron(expression, "UTC").unwrap();
     let policies = policies(json);
-    let terms = terms(&rule, &policies);
+    let evaluator = evaluator(&rule, &policies);
     let expected: Vec<&str> = decisions.split("; ").filter(|text| *text != "-").collect();
     for slots_max in [usize::MAX, 2, 1] {
-        let judgement = judged_in_pieces(terms, standing, at(now), slots_max);
-        assert_eq!(shown(&judgement), expected, "{json} at {now}, {slots_max}");
+        let decided = evaluated_in_parts(evaluator, progress, at(now), slots_max);
+        assert_eq!(lines(&decided), expected, "{json} at {now}, {slots_max}");
     }
 }
 
@@ -83,7 +89,7 @@ fn several_slots_in_every_mode_under_every_cap() {
 }
 
 #[test]
-fn what_is_caught_up_is_spread_from_now_on() {
+fn caught_up_slots_are_spread_from_now() {
     check_table(
         "0 * * * *",
         r#"
@@ -95,37 +101,37 @@ fn what_is_caught_up_is_spread_from_now_on() {
 }
 
 #[test]
-fn what_is_caught_up_comes_after_what_was_before() {
-    let mut standing = standing(at("09:00"));
+fn caught_up_slots_are_spread_from_the_last_one() {
+    let mut progress = progress_at(at("09:00"));
     for (fire_time, fires) in [("12:00", "12:02:30"), ("12:10", "12:10:30")] {
-        standing.caught_up = Some(CaughtUp {
+        progress.caught_up = Some(LastCatchup {
             decided_at: at("08:30"),
             fire_time: at(fire_time),
         });
         let json = r#"{"catchup_spread":"30s"}"#;
         let decisions = format!("10:00 coalesced; 11:00 catchup, fires {fires}; 12:00 launch");
-        check("0 * * * *", json, &standing, "12:02", &decisions);
+        check("0 * * * *", json, &progress, "12:02", &decisions);
     }
 }
 
 #[test]
-fn the_earliest_is_caught_up_once_for_each_outage() {
-    let mut standing = standing(at("09:00"));
+fn earliest_catches_up_once_for_each_outage() {
+    let mut progress = progress_at(at("09:00"));
     for (decided_at, decisions) in [
-        // Both were missed already when another one was caught up.
+        // Both slots were already missed at the last catchup.
         ("12:01", "10:00-11:00 coalesced, 2; 12:00 launch"),
         ("11:30", "10:00-11:00 coalesced, 2; 12:00 launch"),
-        // One was not.
+        // One slot was not.
         ("10:30", "10:00 coalesced; 11:00 catchup; 12:00 launch"),
-        // None was.
+        // No slot was.
         ("09:30", "10:00 catchup; 11:00 coalesced; 12:00 launch"),
     ] {
-        standing.caught_up = Some(CaughtUp {
+        progress.caught_up = Some(LastCatchup {
             decided_at: at(decided_at),
             fire_time: at(decided_at),
         });
         let json = r#"{"catchup":"earliest"}"#;
-        check("0 * * * *", json, &standing, "12:02", decisions);
+        check("0 * * * *", json, &progress, "12:02", decisions);
     }
 }
 
@@ -144,8 +150,8 @@ fn there_are_no_slots_outside_start_and_end() {
 }
 
 #[test]
-fn a_schedule_has_no_more_launches_than_it_may_have() {
-    let mut standing = standing(at("08:00"));
+fn max_launches_ends_the_schedule() {
+    let mut progress = progress_at(at("08:00"));
     for (json, launches, decisions) in [
         (
             r#"{"max_launches":4}"#,
@@ -175,15 +181,15 @@ fn a_schedule_has_no_more_launches_than_it_may_have() {
             "09:00 catchup; 10:00 catchup",
         ),
     ] {
-        standing.launches = launches;
-        check("0 * * * *", json, &standing, "12:02", decisions);
+        progress.launches = launches;
+        check("0 * * * *", json, &progress, "12:02", decisions);
     }
 }
 
 #[test]
-fn what_a_person_took_out_is_dropped_and_stands_for_nothing() {
-    let mut standing = standing(at("08:00"));
-    for (json, taken_out, decisions) in [
+fn a_skipped_slot_is_dropped_and_represents_no_other() {
+    let mut progress = progress_at(at("08:00"));
+    for (json, skip, decisions) in [
         (
             "{}",
             "12:00",
@@ -205,14 +211,14 @@ fn what_a_person_took_out_is_dropped_and_stands_for_nothing() {
             "09:00 catchup; 10:00 skipped_once; 11:00 catchup; 12:00 launch",
         ),
     ] {
-        standing.taken_out = [at(taken_out)].into();
-        check("0 * * * *", json, &standing, "12:02", decisions);
+        progress.skips = [at(skip)].into();
+        check("0 * * * *", json, &progress, "12:02", decisions);
     }
 }
 
 #[test]
 fn a_slot_is_late_from_when_it_fires() {
-    // Of this schedule, the slot of 08:00 fires 334.6 s later.
+    // The slot of 08:00 of this schedule fires 334.6 s later.
     check_table(
         "0 8 * * *",
         r#"
@@ -224,7 +230,7 @@ fn a_slot_is_late_from_when_it_fires() {
 }
 
 #[test]
-fn the_next_slot_is_one_that_can_be_launched() {
+fn the_next_slot_respects_the_limits() {
     let rule = cron("0 * * * *", "UTC").unwrap();
     for (json, after, launches, next) in [
         ("{}", "08:00", 9, Some("09:00")),
@@ -257,13 +263,17 @@ fn the_next_slot_is_one_that_can_be_launched() {
         (r#"{"max_launches":3}"#, "08:00", 3, None),
     ] {
         let policies = policies(json);
-        let terms = terms(&rule, &policies);
-        assert_eq!(terms.next_slot(at(after), launches), next.map(at), "{json}");
-        let mut standing = standing(at(after));
-        standing.launches = launches;
-        let judgement = terms.judge(&standing, at(after), 10);
+        let evaluator = evaluator(&rule, &policies);
         assert_eq!(
-            (judgement.cursor, judgement.next),
+            evaluator.next_slot(at(after), launches),
+            next.map(at),
+            "{json}"
+        );
+        let mut progress = progress_at(at(after));
+        progress.launches = launches;
+        let decided = evaluator.evaluate(&progress, at(after), 10);
+        assert_eq!(
+            (decided.cursor, decided.next),
             (None, next.map(at)),
             "{json}"
         );

@@ -1,11 +1,10 @@
-//! What rules with overrides, exclusions and days of the extension do when the clocks change:
-//! tables that were worked out by hand.
+//! Rules with overrides, exclusions and Quartz days at clock changes: tables worked out by hand.
 
-use super::clock_changes::{Case, check, check_cron};
+use super::dst_tables::{Case, check, check_cron};
 use super::testing::*;
 use super::{DstFold, DstGap, RuleKind, RuleText};
 
-/// Check rules of cron with these overrides.
+/// Check cron rules with these overrides.
 fn check_with(gap: DstGap, fold: DstFold, cases: &[Case]) {
     let with = |expression: &str, zone: &str| {
         rule(&RuleText {
@@ -19,7 +18,7 @@ fn check_with(gap: DstGap, fold: DstFold, cases: &[Case]) {
 }
 
 #[test]
-fn what_falls_into_a_gap_is_left_out_if_the_rule_says_so() {
+fn dst_gap_skip_skips_local_times_in_a_gap() {
     check_with(
         DstGap::Skip,
         DstFold::First,
@@ -89,7 +88,7 @@ fn what_falls_into_a_gap_is_left_out_if_the_rule_says_so() {
 }
 
 #[test]
-fn a_fixed_time_in_a_fold_rings_at_the_second_pass_if_the_rule_says_so() {
+fn dst_fold_second_fires_in_the_second_pass() {
     check_with(
         DstGap::Shift,
         DstFold::Second,
@@ -100,7 +99,7 @@ fn a_fixed_time_in_a_fold_rings_at_the_second_pass_if_the_rule_says_so() {
                 "2026-10-31T12:00:00-04:00",
                 &["2026-11-01T01:30:00-05:00", "2026-11-02T01:30:00-05:00"],
             ),
-            // What is not in the fold fires as ever, on both sides of it.
+            // Times before and after the fold fire as usual.
             (
                 "0 0,1,2 * * *",
                 "America/New_York",
@@ -156,7 +155,7 @@ fn a_fixed_time_in_a_fold_rings_at_the_second_pass_if_the_rule_says_so() {
 }
 
 #[test]
-fn a_fixed_time_in_a_fold_rings_at_both_passes_if_the_rule_says_so() {
+fn dst_fold_both_fires_in_both_passes() {
     check_with(
         DstGap::Skip,
         DstFold::Both,
@@ -249,9 +248,9 @@ fn intervals_of_days_have_the_same_overrides() {
 }
 
 #[test]
-fn hashed_values_and_days_of_the_extension_name_local_times_too() {
+fn hashed_values_and_quartz_days_are_local_times_too() {
     check_cron(&[
-        // The last Sunday of March is that of the change.
+        // The clocks change on the last Sunday of March.
         (
             "30 2 * 3 SUNL",
             "Europe/Paris",
@@ -280,7 +279,7 @@ fn hashed_values_and_days_of_the_extension_name_local_times_too() {
 }
 
 #[test]
-fn what_is_left_out_is_the_local_time_that_the_rule_names() {
+fn exclusions_match_the_local_time_of_the_rule() {
     let without = |item: &'static str| {
         move |expression: &str, zone: &str| {
             rule(&RuleText {
@@ -291,7 +290,7 @@ fn what_is_left_out_is_the_local_time_that_the_rule_names() {
         }
     };
     let zone = "America/New_York";
-    // In the gap, 02:30 is left out although it would fire at 03:00, and 03:00 is not named.
+    // 02:30, in the gap, is excluded although it would fire at 03:00; 03:00 is no time of the rule.
     check(
         without("* 2 * * *"),
         &[(
@@ -314,7 +313,7 @@ fn what_is_left_out_is_the_local_time_that_the_rule_names() {
             &["2026-03-08T03:00:00-04:00"],
         )],
     );
-    // In a fold, both passes of a minute are left out.
+    // Both passes of a minute in a fold are excluded.
     check(
         without("30 1 * * *"),
         &[(

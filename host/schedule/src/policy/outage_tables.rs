@@ -1,18 +1,19 @@
-//! A schedule every five minutes, of which the last slot decided is 01:55, on a host that was down
-//! from 02:00 to 05:00: what it does when it is back, in every mode.
+//! A host was down from 02:00 to 05:00: its decisions about a schedule of every five minutes, in
+//! every mode of `catchup`. The last slot decided before is 01:55.
 
 use super::testing::*;
 use crate::rule::testing::cron;
 
-/// Check the decisions at 05:00:00, one a line.
+/// Check the decisions at 05:00, one a line.
 fn check(json: &str, rows: &str) {
     let rule = cron("*/5 * * * *", "UTC").unwrap();
     let policies = policies(json);
-    let terms = terms(&rule, &policies);
+    let evaluator = evaluator(&rule, &policies);
     let rows: Vec<&str> = rows.trim().lines().map(str::trim).collect();
     for slots_max in [usize::MAX, 10, 1] {
-        let judgement = judged_in_pieces(terms, &standing(at("01:55")), at("05:00"), slots_max);
-        assert_eq!(shown(&judgement), rows, "{json}, {slots_max}");
+        let judgement =
+            evaluated_in_parts(evaluator, &progress_at(at("01:55")), at("05:00"), slots_max);
+        assert_eq!(lines(&judgement), rows, "{json}, {slots_max}");
         let end = (judgement.cursor, judgement.next);
         assert_eq!(end, (Some(at("05:00")), Some(at("05:05"))));
     }
@@ -40,7 +41,7 @@ fn latest() {
 }
 
 #[test]
-fn latest_without_grace_to_speak_of() {
+fn latest_with_a_grace_of_a_second() {
     check(
         r#"{"misfire_grace":"1s"}"#,
         "02:00-04:50 coalesced, 35

@@ -1,87 +1,71 @@
-//! Which slots a change of offset touches, and what happens to each. For people to read.
+//! The effects of clock changes on the local times of a rule. For messages.
 
 use std::iter;
 
 use chrono::{DateTime, NaiveDateTime};
 
-use super::passes::{LocalTimes, Passes};
+use super::dst_mapping::{DstMapping, LocalTimes};
 use super::zone::Span;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
 use campanile_model::rule_text::DstFold;
 
-/// A local time that a change of offset leaves out or shows twice, and what a rule does about it.
+/// A local time of a rule in a gap or a fold, and what happens to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touched {
-    /// The instant at which the offset changes.
+pub struct DstEffect {
     pub change: Timestamp,
-    /// The local time that the rule names.
     pub local: NaiveDateTime,
-    /// The last local time touched alike. Other than `local` only for a rule that follows the
-    /// clock: all its local times of one change are told together.
+    /// The last local time with the same effect. It differs from `local` only for a rule that follows
+    /// the clock: one effect stands for all its local times at one change.
     pub local_last: NaiveDateTime,
-    /// What happens to it.
-    pub fate: Fate,
+    pub action: DstAction,
 }
 
-/// What happens to a local time that a change of offset touches.
+/// What happens to a local time in a gap or a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// In a gap: it fires when the gap ends, once with all others that do.
-    Moved {
-        /// The end of the gap.
-        to: Timestamp,
-    },
-    /// In a gap: it does not fire, since the rule says so or the gap is longer than 3 hours.
+pub enum DstAction {
+    /// In a gap: it fires at `to`, the end of the gap, together with the other local times of the gap.
+    Shifted { to: Timestamp },
+    /// In a gap: it does not fire, because of `dst_gap` or because the gap is longer than 3 hours.
     Skipped,
-    /// In a gap: the clock does not show it, and the rule follows the clock.
+    /// In a gap: the rule follows the clock, which does not show the local time.
     NotShown,
-    /// In a fold: it fires in one of its two passes.
-    Once {
-        /// When it fires.
-        at: Timestamp,
-        /// The other pass, in which it does not.
-        not_at: Timestamp,
-    },
+    /// In a fold: it fires in the pass `at`, and not in the other.
+    Once { at: Timestamp, not_at: Timestamp },
     /// In a fold: it fires in both passes.
-    Twice {
-        /// The first pass.
-        first: Timestamp,
-        /// The second pass.
-        second: Timestamp,
-    },
+    Twice { first: Timestamp, second: Timestamp },
 }
 
 impl Rule {
-    /// The local times of the rule touched by the changes of offset after `after`, up to and with
-    /// `until`, in order. None for elapsed time, which does not look at the clock.
-    pub fn touched(
+    /// Return the effects of the clock changes after `after` up to `until`, inclusive, in order.
+    ///
+    /// Elapsed time has no effects: it does not depend on the clock.
+    pub fn dst_effects(
         &self,
         after: Timestamp,
         until: Timestamp,
-    ) -> impl Iterator<Item = Touched> + '_ {
+    ) -> impl Iterator<Item = DstEffect> + '_ {
         let changes = self
             .zone
             .spans_from(after.micros())
             .array_windows()
             .take_while(move |[_, span]| span.begin <= until.micros());
-        let named = self.named();
-        named.into_iter().flat_map(move |named| {
+        let times = self.local_times();
+        times.into_iter().flat_map(move |times| {
             changes
                 .clone()
-                .flat_map(move |change| named.touched(change))
+                .flat_map(move |change| times.effects(change))
         })
     }
 
-    /// `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
-    pub fn touched_text(&self, touched: &Touched) -> String {
+    /// Print `2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00`.
+    pub fn dst_effect_text(&self, effect: &DstEffect) -> String {
         let at = |instant| {
-            let mut text = self.local_text(instant);
-            text.truncate(text.find('[').unwrap_or(text.len()));
-            text
+            let text = self.local_text(instant);
+            text.split('[').next().unwrap_or_default().to_owned()
         };
-        let several = touched.local != touched.local_last;
-        let (first, last) = (touched.local, touched.local_last);
+        let several = effect.local != effect.local_last;
+        let (first, last) = (effect.local, effect.local_last);
         let local = match several {
             true if first.date() == last.date() => {
                 format!("{} to {}", clock_text(first), time_text(last))
@@ -96,36 +80,36 @@ impl Rule {
         };
         let left_out = format!("{local} {are} left out by the clock");
         let twice = format!("{local} {are} shown twice by the clock");
-        match touched.fate {
-            Fate::Moved { to } => format!("{left_out}: {they} at {}", at(to)),
-            Fate::Skipped | Fate::NotShown => format!("{left_out}: nothing fires"),
-            Fate::Once { at: fires, not_at } => {
+        match effect.action {
+            DstAction::Shifted { to } => format!("{left_out}: {they} at {}", at(to)),
+            DstAction::Skipped | DstAction::NotShown => format!("{left_out}: nothing fires"),
+            DstAction::Once { at: fires, not_at } => {
                 format!("{twice}: {they} at {}, not at {}", at(fires), at(not_at))
             }
-            Fate::Twice { first, second } if several => {
+            DstAction::Twice { first, second } if several => {
                 format!(
                     "{twice}: {they} both times, from {} and from {}",
                     at(first),
                     at(second)
                 )
             }
-            Fate::Twice { first, second } => {
+            DstAction::Twice { first, second } => {
                 format!("{twice}: {they} at {} and at {}", at(first), at(second))
             }
         }
     }
 
-    /// The local times that the rule names, if it does.
-    fn named(&self) -> Option<Named<'_>> {
+    /// Return the local times of the rule; `None` for elapsed time and for rules without a clock.
+    fn local_times(&self) -> Option<LocalTimesOf<'_>> {
         match &self.shape {
-            Shape::Cron(cron) => Some(Named {
+            Shape::Cron(cron) => Some(LocalTimesOf {
                 times: &**cron,
-                passes: cron.passes,
+                dst: cron.dst,
                 follows_clock: cron.follows_clock(),
             }),
-            Shape::Every(interval) if !interval.is_elapsed() => Some(Named {
+            Shape::Every(interval) if !interval.is_elapsed() => Some(LocalTimesOf {
                 times: &**interval,
-                passes: interval.passes,
+                dst: interval.dst,
                 follows_clock: false,
             }),
             _ => None,
@@ -133,66 +117,60 @@ impl Rule {
     }
 }
 
-/// The local times of a rule, and how it meets them.
+/// The local times of a rule, and their mapping to instants.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct LocalTimesOf<'a> {
     times: &'a dyn LocalTimes,
-    passes: Passes,
+    dst: DstMapping,
     follows_clock: bool,
 }
 
-impl<'a> Named<'a> {
-    /// The local times that the change between two spans leaves out or shows twice.
-    fn touched(self, [before, span]: &'a [Span; 2]) -> impl Iterator<Item = Touched> + 'a {
+impl<'a> LocalTimesOf<'a> {
+    fn effects(self, [before, span]: &'a [Span; 2]) -> impl Iterator<Item = DstEffect> + 'a {
         let begin = span.reached.min(span.local_begin);
         let end = span.reached.max(span.local_begin);
         let first_from = move |from| self.times.first_from(from).filter(|&local| local < end);
         let next = move |&local: &i64| first_from(local + 1).filter(|_| !self.follows_clock);
         iter::successors(first_from(begin), next).map(move |local| {
             let last = self.times.last_before(end).filter(|_| self.follows_clock);
-            Touched {
+            DstEffect {
                 change: Timestamp::from_micros(span.begin),
                 local: naive(local),
                 local_last: naive(last.unwrap_or(local)),
-                fate: self.fate(local, before, span),
+                action: self.action(local, before, span),
             }
         })
     }
 
-    fn fate(self, local: i64, before: &Span, span: &Span) -> Fate {
+    fn action(self, local: i64, before: &Span, span: &Span) -> DstAction {
         let first = Timestamp::from_micros(local - before.offset);
         let second = Timestamp::from_micros(local - span.offset);
         if local >= span.local_begin {
-            return match self.passes.fold {
-                DstFold::First => Fate::Once {
-                    at: first,
-                    not_at: second,
-                },
-                DstFold::Second => Fate::Once {
-                    at: second,
-                    not_at: first,
-                },
-                DstFold::Both => Fate::Twice { first, second },
+            let (at, not_at) = match self.dst.fold {
+                DstFold::First => (first, second),
+                DstFold::Second => (second, first),
+                DstFold::Both => return DstAction::Twice { first, second },
             };
+            return DstAction::Once { at, not_at };
         }
         if self.follows_clock {
-            Fate::NotShown
-        } else if self.passes.moves(span) {
-            Fate::Moved {
+            DstAction::NotShown
+        } else if self.dst.shifts(span) {
+            DstAction::Shifted {
                 to: Timestamp::from_micros(span.begin),
             }
         } else {
-            Fate::Skipped
+            DstAction::Skipped
         }
     }
 }
 
-/// Date and time as people write them: `2027-03-28 02:30`.
+/// Print a date and a time: `2027-03-28 02:30`.
 pub fn clock_text(local: NaiveDateTime) -> String {
     format!("{} {}", local.date(), time_text(local))
 }
 
-/// A time of day, with seconds if there are any.
+/// Print a time of day, with seconds unless they are 0.
 fn time_text(local: NaiveDateTime) -> String {
     let text = local.format("%H:%M:%S").to_string();
     text.strip_suffix(":00").unwrap_or(&text).to_owned()
@@ -210,33 +188,33 @@ mod tests {
     use super::super::{DstGap, RuleKind, RuleText};
     use super::*;
 
-    /// The touched local times of 2026: their first and last on the clock, and their fate.
-    fn touched(rule: &Rule) -> Vec<(String, String, Fate)> {
+    /// Return the effects of 2026: the first and the last local time, and the action.
+    fn effects(rule: &Rule) -> Vec<(String, String, DstAction)> {
         let (after, until) = (time("2026-01-01T00:00:00Z"), time("2027-01-01T00:00:00Z"));
         let text = |local: NaiveDateTime| local.format("%m-%d %H:%M").to_string();
-        rule.touched(after, until)
-            .map(|touched| (text(touched.local), text(touched.local_last), touched.fate))
+        rule.dst_effects(after, until)
+            .map(|effect| (text(effect.local), text(effect.local_last), effect.action))
             .collect()
     }
 
-    fn one(local: &str, fate: Fate) -> (String, String, Fate) {
-        (local.to_owned(), local.to_owned(), fate)
+    fn one(local: &str, action: DstAction) -> (String, String, DstAction) {
+        (local.to_owned(), local.to_owned(), action)
     }
 
     #[test]
-    fn fixed_times_are_told_one_by_one() {
+    fn fixed_times_have_an_effect_each() {
         let text = RuleText::new(RuleKind::Cron, "0,30 1,2 * * *", "America/New_York");
-        let moved = Fate::Moved {
+        let moved = DstAction::Shifted {
             to: time("2026-03-08T03:00:00-04:00"),
         };
         let (zero, half) = ("2026-11-01T01:00:00", "2026-11-01T01:30:00");
         let pass = |local: &str, offset: &str| time(&format!("{local}{offset}"));
-        let first = |local: &str| Fate::Once {
+        let first = |local: &str| DstAction::Once {
             at: pass(local, "-04:00"),
             not_at: pass(local, "-05:00"),
         };
         assert_eq!(
-            touched(&rule(&text).unwrap()),
+            effects(&rule(&text).unwrap()),
             [
                 one("03-08 02:00", moved),
                 one("03-08 02:30", moved),
@@ -250,54 +228,57 @@ mod tests {
             exclude: vec!["0 * * * *".to_owned()],
             ..text
         };
-        let twice = Fate::Twice {
+        let twice = DstAction::Twice {
             first: pass(half, "-04:00"),
             second: pass(half, "-05:00"),
         };
         assert_eq!(
-            touched(&rule(&text).unwrap()),
-            [one("03-08 02:30", Fate::Skipped), one("11-01 01:30", twice)]
+            effects(&rule(&text).unwrap()),
+            [
+                one("03-08 02:30", DstAction::Skipped),
+                one("11-01 01:30", twice)
+            ]
         );
     }
 
     #[test]
-    fn the_times_of_a_rule_that_follows_the_clock_are_told_together() {
+    fn a_rule_that_follows_the_clock_has_one_effect_for_each_change() {
         let rule = cron("*/10 * * * *", "Europe/Paris").unwrap();
-        let twice = Fate::Twice {
+        let twice = DstAction::Twice {
             first: time("2026-10-25T02:00:00+02:00"),
             second: time("2026-10-25T02:00:00+01:00"),
         };
-        let span = |first: &str, last: &str, fate| (first.to_owned(), last.to_owned(), fate);
+        let span = |first: &str, last: &str, action| (first.to_owned(), last.to_owned(), action);
         assert_eq!(
-            touched(&rule),
+            effects(&rule),
             [
-                span("03-29 02:00", "03-29 02:50", Fate::NotShown),
+                span("03-29 02:00", "03-29 02:50", DstAction::NotShown),
                 span("10-25 02:00", "10-25 02:50", twice),
             ]
         );
     }
 
     #[test]
-    fn elapsed_time_and_other_times_of_day_are_not_touched() {
-        assert!(touched(&every("10m", "Europe/Paris").unwrap()).is_empty());
-        assert!(touched(&cron("30 3 * * *", "Europe/Paris").unwrap()).is_empty());
-        assert!(touched(&cron("30 2 * * *", "UTC").unwrap()).is_empty());
-        assert!(touched(&at("2026-03-29T00:30:00Z", "Europe/Paris").unwrap()).is_empty());
+    fn elapsed_time_and_other_times_of_day_have_no_effects() {
+        assert!(effects(&every("10m", "Europe/Paris").unwrap()).is_empty());
+        assert!(effects(&cron("30 3 * * *", "Europe/Paris").unwrap()).is_empty());
+        assert!(effects(&cron("30 2 * * *", "UTC").unwrap()).is_empty());
+        assert!(effects(&at("2026-03-29T00:30:00Z", "Europe/Paris").unwrap()).is_empty());
         let text = RuleText {
             anchor: Some(time("2026-01-01T02:15:00+01:00")),
             ..RuleText::new(RuleKind::Every, "1d", "Europe/Paris")
         };
-        assert_eq!(touched(&rule(&text).unwrap()).len(), 2);
+        assert_eq!(effects(&rule(&text).unwrap()).len(), 2);
     }
 
     #[test]
     fn a_day_that_a_country_left_out_is_skipped() {
         let rule = cron("0 12 * * *", "Pacific/Apia").unwrap();
         let (after, until) = (time("2011-12-01T00:00:00Z"), time("2012-01-01T00:00:00Z"));
-        let fates: Vec<Fate> = rule
-            .touched(after, until)
-            .map(|touched| touched.fate)
+        let fates: Vec<DstAction> = rule
+            .dst_effects(after, until)
+            .map(|effect| effect.action)
             .collect();
-        assert_eq!(fates, [Fate::Skipped]);
+        assert_eq!(fates, [DstAction::Skipped]);
     }
 }

@@ -1,4 +1,4 @@
-//! How one moment fits a rule, and what keeps it from being a slot. For people to read.
+//! Why an instant is a slot of a rule, or is not. For messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,105 +6,102 @@ use std::time::Duration;
 use chrono::{NaiveDateTime, Timelike as _};
 
 use super::cron::CronRule;
-use super::days::Month;
+use super::dst_effects::{DstAction, DstEffect, naive};
 use super::explain::{MONTHS, WEEKDAYS};
-use super::field::{Field, FieldSpec};
+use super::field::Field;
+use super::field_spec::FieldSpec;
 use super::fields::words;
 use super::interval::Interval;
-use super::touched::{Fate, Touched, naive};
+use super::month_days::Month;
 use super::zone::DAY;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
 
-/// No change of offset moves a slot, or shows a local time again, by more than this.
-const MOVED_MAX: Duration = Duration::from_secs(26 * 3_600);
+/// The longest time by which a clock change shifts or repeats a local time.
+const SHIFT_MAX: Duration = Duration::from_secs(26 * 3_600);
 
-/// How one moment fits a rule.
+/// Whether an instant is a slot, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fit {
-    /// It is a slot.
+pub enum SlotCheck {
     Slot,
-    /// These fields of the expression do not allow what the clock shows.
-    Fields(Vec<Misfit>),
-    /// It would be a slot, but this exclusion leaves it out.
-    LeftOut(String),
-    /// The rule names what the clock shows, and a change of offset keeps it from firing at this moment.
-    Touched(Touched),
-    /// It is none of the slots of an interval, or not the one of an instant.
-    Between,
-    /// The clock gives the rule no slots, or none of that year.
+    /// These fields of the expression do not allow the local time.
+    FieldsDiffer(Vec<FieldMismatch>),
+    /// This exclusion matches the local time.
+    Excluded(String),
+    /// The rule allows the local time, but because of a clock change it does not fire at this instant.
+    ClockChange(DstEffect),
+    /// The instant is between the slots of an interval, or is not the instant of an `at` rule.
+    OffGrid,
+    /// The rule has no slots, or none in that year.
     NoSlots,
 }
 
-/// A field of a cron expression that does not allow what the clock shows.
+/// A field of a cron expression that does not allow the local time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct FieldMismatch {
     /// `minute`, `day-of-week` and the like.
     pub field: &'static str,
-    /// As it was written, with the numbers of hashed values: `H = 17`.
+    /// The field as written, with the numbers of hashed values: `H = 17`.
     pub written: String,
     /// What the clock shows: `30`, `Sunday`, `March`.
     pub shown: String,
 }
 
-/// When a clock shows a local time.
+/// The instants at which a clock shows a local time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// As most: once.
+pub enum LocalOccurrence {
+    /// One instant.
     Once(Timestamp),
-    /// In a fold.
+    /// Both passes of a fold.
     Twice(Timestamp, Timestamp),
-    /// In a gap: never, it is left out by this change of offset.
-    Never {
-        /// The end of the gap.
-        change: Timestamp,
-    },
+    /// No instant: the local time is in a gap that ends at `change`.
+    InGap { change: Timestamp },
 }
 
 impl Rule {
-    /// How `instant` fits.
-    pub fn fit(&self, instant: Timestamp) -> Fit {
+    /// Check whether `instant` is a slot.
+    pub fn check_slot(&self, instant: Timestamp) -> SlotCheck {
         if self.matches(instant) {
-            return Fit::Slot;
+            return SlotCheck::Slot;
         }
-        let touched = self.touched_at(instant).into_iter().next();
-        self.misfit(self.zone.local_at(instant.micros()), touched)
+        let effect = self.dst_effects_at(instant).into_iter().next();
+        self.mismatch(self.zone.local_at(instant.micros()), effect)
     }
 
-    /// How a local time fits that the clock leaves out at `change`.
-    pub fn fit_left_out(&self, local: NaiveDateTime, change: Timestamp) -> Fit {
+    /// Check a local time in the gap that ends at `change`.
+    pub fn check_slot_in_gap(&self, local: NaiveDateTime, change: Timestamp) -> SlotCheck {
         let before = change.minus(Duration::from_micros(1));
-        let holds = |touched: &Touched| (touched.local..=touched.local_last).contains(&local);
-        let touched = self.touched(before, change).find(holds);
-        self.misfit(local.and_utc().timestamp_micros(), touched)
+        let holds = |effect: &DstEffect| (effect.local..=effect.local_last).contains(&local);
+        let effect = self.dst_effects(before, change).find(holds);
+        self.mismatch(local.and_utc().timestamp_micros(), effect)
     }
 
-    /// Why a local time is no slot, which a change of offset may have `touched`.
-    fn misfit(&self, local: i64, touched: Option<Touched>) -> Fit {
+    /// Return why a local time is no slot. `effect` is the effect of a clock change on it.
+    fn mismatch(&self, local: i64, effect: Option<DstEffect>) -> SlotCheck {
         let exclude = match &self.shape {
             Shape::Cron(cron) => {
-                let misfits = cron.misfits(&self.written, local);
-                if !misfits.is_empty() {
-                    return Fit::Fields(misfits);
+                let mismatches = cron.mismatches(&self.written, local);
+                if !mismatches.is_empty() {
+                    return SlotCheck::FieldsDiffer(mismatches);
                 }
                 &cron.exclude
             }
             Shape::Every(interval) if self.is_on_grid(interval, local) => &interval.exclude,
             Shape::Every(_) | Shape::At(_) => {
-                return touched.map_or(Fit::Between, Fit::Touched);
+                return effect.map_or(SlotCheck::OffGrid, SlotCheck::ClockChange);
             }
-            Shape::AfterCompletion(_) | Shape::HostStart => return Fit::NoSlots,
+            Shape::AfterCompletion(_) | Shape::HostStart => return SlotCheck::NoSlots,
         };
-        match (exclude.of(local), touched) {
-            (Some(item), _) => Fit::LeftOut(item.to_owned()),
-            (None, Some(touched)) => Fit::Touched(touched),
-            (None, None) => Fit::NoSlots,
+        match (exclude.item_of(local), effect) {
+            (Some(item), _) => SlotCheck::Excluded(item.to_owned()),
+            (None, Some(effect)) => SlotCheck::ClockChange(effect),
+            (None, None) => SlotCheck::NoSlots,
         }
     }
 
-    /// Whether the interval would have a slot at a local time if it left nothing out.
+    /// Whether the interval has a slot at a local time, without its exclusions.
     fn is_on_grid(&self, interval: &Interval, local: i64) -> bool {
-        let whole = interval.whole();
+        let whole = interval.without_exclusions();
         let is_slot = |instant: i64| {
             let before = Timestamp::from_micros(instant - 1);
             whole.next(self.zone, before) == Some(Timestamp::from_micros(instant))
@@ -112,29 +109,30 @@ impl Rule {
         self.zone.instants_of(local).into_iter().any(is_slot)
     }
 
-    /// The changes of offset that have a part in what happens at `instant`: by which a local time fires then, or does
-    /// not although the clock shows it.
-    pub fn touched_at(&self, instant: Timestamp) -> Vec<Touched> {
+    /// Return the effects of clock changes at `instant`: a local time fires then, or does not fire then.
+    pub fn dst_effects_at(&self, instant: Timestamp) -> Vec<DstEffect> {
         let local = self.local(instant);
-        let has_part = |touched: &Touched| match touched.fate {
-            Fate::Moved { to } => to == instant,
-            Fate::Once { at, not_at } => at == instant || not_at == instant,
-            Fate::Twice { .. } => (touched.local..=touched.local_last).contains(&local),
-            Fate::Skipped | Fate::NotShown => false,
+        let is_at_instant = |effect: &DstEffect| match effect.action {
+            DstAction::Shifted { to } => to == instant,
+            DstAction::Once { at, not_at } => at == instant || not_at == instant,
+            DstAction::Twice { .. } => (effect.local..=effect.local_last).contains(&local),
+            DstAction::Skipped | DstAction::NotShown => false,
         };
-        let (after, until) = (instant.minus(MOVED_MAX), instant.plus(MOVED_MAX));
-        self.touched(after, until).filter(has_part).collect()
+        let (after, until) = (instant.minus(SHIFT_MAX), instant.plus(SHIFT_MAX));
+        self.dst_effects(after, until)
+            .filter(is_at_instant)
+            .collect()
     }
 
-    /// When the clock of the rule's zone shows `local`.
-    pub fn shown(&self, local: NaiveDateTime) -> Shown {
+    /// Return the instants at which the clock of the rule's zone shows `local`.
+    pub fn occurrences_of(&self, local: NaiveDateTime) -> LocalOccurrence {
         let local = local.and_utc().timestamp_micros();
         match self.zone.instants_of(local)[..] {
-            [] => Shown::Never {
+            [] => LocalOccurrence::InGap {
                 change: Timestamp::from_micros(self.zone.gap_end(local)),
             },
-            [once] => Shown::Once(Timestamp::from_micros(once)),
-            [first, second, ..] => Shown::Twice(
+            [once] => LocalOccurrence::Once(Timestamp::from_micros(once)),
+            [first, second, ..] => LocalOccurrence::Twice(
                 Timestamp::from_micros(first),
                 Timestamp::from_micros(second),
             ),
@@ -143,8 +141,8 @@ impl Rule {
 }
 
 impl CronRule {
-    /// The fields that do not allow a local time, in the order of the expression, which is `written`.
-    fn misfits(&self, written: &str, local: i64) -> Vec<Misfit> {
+    /// Return the fields that do not allow a local time, in the order of the expression `written`.
+    fn mismatches(&self, written: &str, local: i64) -> Vec<FieldMismatch> {
         let (month, day) = Month::of(local.div_euclid(DAY));
         let (number, weekday) = self.fields.days(self.day_match).allow(&month, day);
         let clock = naive(local);
@@ -172,7 +170,7 @@ impl CronRule {
         let fields = fields.with_specs().into_iter().zip(written).zip(shown);
         fields
             .filter(|(_, (fits, _))| !fits)
-            .map(|(((field, spec), text), (_, shown))| Misfit {
+            .map(|(((field, spec), text), (_, shown))| FieldMismatch {
                 field: spec.name,
                 written: with_numbers(field, spec, text),
                 shown,
@@ -180,7 +178,6 @@ impl CronRule {
             .collect()
     }
 
-    /// The text of each field, seconds first.
     fn written_fields(&self, written: &str) -> Vec<String> {
         let spelled = match written.trim_start_matches([' ', '\t']).starts_with('@') {
             true => self.fields.normal_form(),
@@ -194,7 +191,7 @@ impl CronRule {
     }
 }
 
-/// A field as it was written, and what hashed values in it are.
+/// Return the text of a field, with the numbers of hashed values.
 fn with_numbers(field: Field, spec: &FieldSpec, written: String) -> String {
     match field.is_hashed() {
         true => format!("{written} = {}", field.resolved().normal_form(spec)),
@@ -202,10 +199,10 @@ fn with_numbers(field: Field, spec: &FieldSpec, written: String) -> String {
     }
 }
 
-/// `the hour field `2` does not allow 3`.
-impl fmt::Display for Misfit {
+/// Print `the hour field `2` does not allow 3`.
+impl fmt::Display for FieldMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Misfit {
+        let FieldMismatch {
             field,
             written,
             shown,
@@ -228,10 +225,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Which fields are in the way, as a person reads it.
+    /// Return the messages about the fields that differ.
     fn fields(rule: &Rule, instant: &str) -> Vec<String> {
-        match rule.fit(time(instant)) {
-            Fit::Fields(misfits) => misfits.iter().map(Misfit::to_string).collect(),
+        match rule.check_slot(time(instant)) {
+            SlotCheck::FieldsDiffer(mismatches) => {
+                mismatches.iter().map(FieldMismatch::to_string).collect()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -253,7 +252,7 @@ mod tests {
                     "the day-of-week field `MON-FRI` does not allow Sunday",
                 ],
             ),
-            // Of two restricted day fields either will do.
+            // Either of two restricted day fields may match.
             (
                 "0 0 13 * FRI",
                 "2026-05-14T00:00:00-04:00",
@@ -262,7 +261,7 @@ mod tests {
                     "the day-of-week field `FRI` does not allow Thursday",
                 ],
             ),
-            // A star narrows.
+            // A star narrows the other field.
             (
                 "0 0 13 * *",
                 "2026-05-14T00:00:00-04:00",
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn hashed_values_are_told_with_their_numbers() {
+    fn hashed_values_are_shown_with_their_numbers() {
         let rule = new_york("H 3 * * *");
         let chosen = rule.resolved_form();
         let minute = chosen.split(' ').next().unwrap();
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusion_is_named_as_it_was_written() {
+    fn an_exclusion_is_named_as_written() {
         let exclude = ["2026-12-24..2027-01-01", "07-04", "* 12 * * SUN"].map(str::to_owned);
         let daily = RuleText {
             exclude: exclude.to_vec(),
@@ -324,79 +323,99 @@ mod tests {
                 ("2026-07-04T12:00:00Z", &exclude[1]),
                 ("2026-05-03T12:00:00Z", &exclude[2]),
             ] {
-                let fit = rule.fit(time(instant));
-                assert_eq!(fit, Fit::LeftOut(item.clone()), "{text:?}");
+                let fit = rule.check_slot(time(instant));
+                assert_eq!(fit, SlotCheck::Excluded(item.clone()), "{text:?}");
             }
-            assert_eq!(rule.fit(time("2026-05-04T12:00:00Z")), Fit::Slot);
+            assert_eq!(
+                rule.check_slot(time("2026-05-04T12:00:00Z")),
+                SlotCheck::Slot
+            );
         }
     }
 
     #[test]
-    fn a_time_that_the_clock_leaves_out_or_shows_twice_is_told() {
+    fn a_local_time_in_a_gap_or_a_fold_is_explained() {
         let gap_end = time("2026-03-08T03:00:00-04:00");
         let half_past_two = local("2026-03-08T02:30:00");
-        let shown = |text: &str| new_york("30 2 * * *").shown(local(text));
-        let left_out = Shown::Never { change: gap_end };
+        let shown = |text: &str| new_york("30 2 * * *").occurrences_of(local(text));
+        let left_out = LocalOccurrence::InGap { change: gap_end };
         assert_eq!(shown("2026-03-08T02:30:00"), left_out);
         assert_eq!(
             shown("2026-03-07T02:30:00"),
-            Shown::Once(time("2026-03-07T02:30:00-05:00"))
+            LocalOccurrence::Once(time("2026-03-07T02:30:00-05:00"))
         );
         let (first, second) = (
             time("2026-11-01T01:45:00-04:00"),
             time("2026-11-01T01:45:00-05:00"),
         );
-        assert_eq!(shown("2026-11-01T01:45:00"), Shown::Twice(first, second));
+        assert_eq!(
+            shown("2026-11-01T01:45:00"),
+            LocalOccurrence::Twice(first, second)
+        );
 
-        let fate = |fit: Fit| match fit {
-            Fit::Touched(touched) => touched.fate,
+        let action = |fit: SlotCheck| match fit {
+            SlotCheck::ClockChange(touched) => touched.action,
             other => panic!("{other:?}"),
         };
         let daily = new_york("30 2 * * *");
-        let fit = daily.fit_left_out(half_past_two, gap_end);
-        assert_eq!(fate(fit), Fate::Moved { to: gap_end });
-        assert_eq!(daily.fit(gap_end), Fit::Slot);
-        assert_eq!(daily.touched_at(gap_end).len(), 1);
-        let wild = new_york("*/15 * * * *").fit_left_out(half_past_two, gap_end);
-        assert_eq!(fate(wild), Fate::NotShown);
+        let fit = daily.check_slot_in_gap(half_past_two, gap_end);
+        assert_eq!(action(fit), DstAction::Shifted { to: gap_end });
+        assert_eq!(daily.check_slot(gap_end), SlotCheck::Slot);
+        assert_eq!(daily.dst_effects_at(gap_end).len(), 1);
+        let wild = new_york("*/15 * * * *").check_slot_in_gap(half_past_two, gap_end);
+        assert_eq!(action(wild), DstAction::NotShown);
         let skip = RuleText {
             dst_gap: DstGap::Skip,
             ..RuleText::new(RuleKind::Cron, "30 2 * * *", "America/New_York")
         };
-        let fit = rule(&skip).unwrap().fit_left_out(half_past_two, gap_end);
-        assert_eq!(fate(fit), Fate::Skipped);
-        let other = daily.fit_left_out(local("2026-03-08T02:31:00"), gap_end);
-        assert!(matches!(other, Fit::Fields(_)), "{other:?}");
+        let fit = rule(&skip)
+            .unwrap()
+            .check_slot_in_gap(half_past_two, gap_end);
+        assert_eq!(action(fit), DstAction::Skipped);
+        let other = daily.check_slot_in_gap(local("2026-03-08T02:31:00"), gap_end);
+        assert!(matches!(other, SlotCheck::FieldsDiffer(_)), "{other:?}");
 
         let daily = new_york("45 1 * * *");
-        let once = Fate::Once {
+        let once = DstAction::Once {
             at: first,
             not_at: second,
         };
-        assert_eq!(fate(daily.fit(second)), once);
+        assert_eq!(action(daily.check_slot(second)), once);
         let text = RuleText {
             dst_fold: DstFold::Second,
             ..RuleText::new(RuleKind::Cron, "45 1 * * *", "America/New_York")
         };
-        let once = Fate::Once {
+        let once = DstAction::Once {
             at: second,
             not_at: first,
         };
-        assert_eq!(fate(rule(&text).unwrap().fit(first)), once);
+        assert_eq!(action(rule(&text).unwrap().check_slot(first)), once);
     }
 
     #[test]
-    fn rules_without_fields_say_less() {
+    fn rules_without_fields_are_checked() {
         let every = every("10m", "UTC").unwrap();
-        assert_eq!(every.fit(time("2026-01-01T00:10:00Z")), Fit::Slot);
-        assert_eq!(every.fit(time("2026-01-01T00:11:00Z")), Fit::Between);
-        let once = at("2026-01-01T00:10:00Z", "UTC").unwrap();
-        assert_eq!(once.fit(time("2026-01-01T00:11:00Z")), Fit::Between);
-        let ends = parsed(RuleKind::AfterCompletion, "10m", "UTC").unwrap();
-        assert_eq!(ends.fit(time("2026-01-01T00:10:00Z")), Fit::NoSlots);
         assert_eq!(
-            new_york("@reboot").fit(time("2026-01-01T00:10:00Z")),
-            Fit::NoSlots
+            every.check_slot(time("2026-01-01T00:10:00Z")),
+            SlotCheck::Slot
+        );
+        assert_eq!(
+            every.check_slot(time("2026-01-01T00:11:00Z")),
+            SlotCheck::OffGrid
+        );
+        let once = at("2026-01-01T00:10:00Z", "UTC").unwrap();
+        assert_eq!(
+            once.check_slot(time("2026-01-01T00:11:00Z")),
+            SlotCheck::OffGrid
+        );
+        let ends = parsed(RuleKind::AfterCompletion, "10m", "UTC").unwrap();
+        assert_eq!(
+            ends.check_slot(time("2026-01-01T00:10:00Z")),
+            SlotCheck::NoSlots
+        );
+        assert_eq!(
+            new_york("@reboot").check_slot(time("2026-01-01T00:10:00Z")),
+            SlotCheck::NoSlots
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What is refused, in which words, and what is proposed instead.
+//! The messages and hints of refused rules.
 
 use super::testing::*;
 use super::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -17,7 +17,7 @@ fn check(table: &str) {
 }
 
 #[test]
-fn numbers_and_names_that_a_field_lacks_are_refused() {
+fn numbers_and_names_outside_a_field_are_refused() {
     check(
         r"
 60 * * * * => `60` in the minute field at position 1 is out of range 0-59 => write 0 to 59
@@ -56,7 +56,7 @@ fn malformed_items_are_refused() {
 }
 
 #[test]
-fn backward_ranges_are_refused_with_what_was_meant() {
+fn backward_ranges_are_refused_with_a_correction() {
     check(
         r"
 0 22-2 * * * => `22-2` in the hour field at position 3 runs backwards => write `22-23,0-2`
@@ -129,13 +129,13 @@ fn only_spaces_and_tabs_separate_fields() {
         ("0\0 0 * * *", "`0\\0` in the minute field at position 1"),
     ];
     for (expression, start) in cases {
-        let said = cron(expression, "UTC").unwrap_err().to_string();
-        assert!(said.starts_with(start), "{said}");
+        let message = cron(expression, "UTC").unwrap_err().to_string();
+        assert!(message.starts_with(start), "{message}");
     }
 }
 
 #[test]
-fn what_is_not_a_period_is_refused() {
+fn malformed_periods_are_refused() {
     check(
         r"
 @every => the period is empty => write a period such as 10s, 15m, 2h, 1h30m, 1d, 1w, 1mo or 1y
@@ -166,7 +166,7 @@ fn what_is_not_a_period_is_refused() {
 }
 
 #[test]
-fn days_of_the_extension_that_are_none_are_refused() {
+fn malformed_quartz_days_are_refused() {
     check(
         r"
 0 0 L-0 * * => `L-0` in the day-of-month field at position 5 is not a day => write `L`, `L-1` to `L-30`, `1W` to `31W` or `LW`
@@ -188,7 +188,7 @@ fn days_of_the_extension_that_are_none_are_refused() {
 }
 
 #[test]
-fn hashed_values_that_are_none_are_refused() {
+fn malformed_hashed_values_are_refused() {
     check(
         r"
 H5 * * * * => `H5` in the minute field at position 1 is not a hashed value => write `H`, `H(0-59)`, `H/n` or `H(0-59)/n`
@@ -305,10 +305,10 @@ fn a_delay_is_elapsed_time() {
 }
 
 #[test]
-fn exclusions_that_are_not_understood_are_refused() {
+fn malformed_exclusions_are_refused() {
     const FORMS: &str =
         "write 2026-12-25, 12-25 for every year, 2026-12-24..2027-01-01, or five cron fields";
-    const FIVE: &str = "write five fields that match the minutes to leave out, as in `* 0-7 * * *`";
+    const FIVE: &str = "write five fields that match the minutes to exclude, as in `* 0-7 * * *`";
     let cases = [
         ("2026-02-29", "`2026-02-29` is not a date", FORMS),
         ("02-30", "`02-30` is not a date", FORMS),
@@ -338,7 +338,7 @@ fn exclusions_that_are_not_understood_are_refused() {
         ("0 0 0 * * *", "it has a second field", FIVE),
         (
             "H 0 * * *",
-            "`H` and `?` would leave out a time that nobody chose",
+            "`H` and `?` would exclude a time that the author did not choose",
             FIVE,
         ),
     ];
@@ -361,7 +361,7 @@ fn exclusions_that_are_not_understood_are_refused() {
 }
 
 #[test]
-fn a_rule_of_which_nothing_is_left_is_refused() {
+fn a_rule_whose_slots_are_all_excluded_is_refused() {
     let cases = [
         (RuleKind::Cron, "0 9 * * *", vec!["1970-01-01..2099-12-31"]),
         (RuleKind::Cron, "0 9 * * MON", vec!["* * * * 1-5"]),
@@ -382,7 +382,7 @@ fn a_rule_of_which_nothing_is_left_is_refused() {
         };
         check_text(
             &text,
-            "the rule never fires: every slot of the years 1970 to 2099 is left out",
+            "the rule never fires: its exclusions match every slot of the years 1970 to 2099",
             "exclude less",
         );
     }

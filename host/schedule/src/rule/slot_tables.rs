@@ -1,10 +1,10 @@
-//! A line for each rule of time: expression, zone, after when, and the slots that follow.
+//! A line for each rule: expression, zone, start, and the slots after it.
 //!
-//! Worked out by hand, for what `clock_changes.rs`, `clock_overrides.rs` and `cron/tests.rs` do not
+//! The tables are worked out by hand, for what `dst_tables.rs`, `dst_override_tables.rs` and `cron/tests.rs` do not
 //! show: how fields are read, what makes a rule follow the clock, and the three days around changes
 //! of each kind.
 
-use super::clock_changes::check;
+use super::dst_tables::check;
 use super::testing::*;
 use super::{DstFold, DstGap, RuleKind, RuleText};
 
@@ -74,7 +74,7 @@ fn a_star_at_the_beginning_of_a_field_makes_a_rule_follow_the_clock() {
 }
 
 #[test]
-fn local_times_that_meet_at_one_instant_fire_once() {
+fn local_times_that_share_an_instant_fire_once() {
     check_table(
         &plain(),
         "

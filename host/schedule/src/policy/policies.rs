@@ -1,0 +1,871 @@
+//! The policies of a schedule, in one table.
+//!
+//! Reading, checking, storing, printing, comparing, the flags of the command line and the
+//! reference all derive from the table. A new policy is one entry here, and the code that decides by it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use campanile_model::clock::Timestamp;
+use campanile_model::status::Overlap;
+use campanile_model::text::{duration, duration_text};
+use campanile_model::words;
+use campanile_model::words::UnknownWord;
+
+words! {
+    /// Which missed slots are launched.
+    #[derive(Default)]
+    Catchup {
+        /// No slot.
+        None => "none",
+        /// The newest slot; it stands for the others.
+        #[default]
+        Latest => "latest",
+        /// The oldest slot; it stands for the others.
+        Earliest => "earliest",
+        /// All slots, the oldest first.
+        All => "all",
+    }
+}
+
+words! {
+    /// Which launch stays in a queue of one.
+    #[derive(Default)]
+    Keep {
+        /// The launch that was queued first.
+        #[default]
+        First => "first",
+        /// The launch that came last.
+        Latest => "latest",
+    }
+}
+
+words! {
+    /// What happens to a launch whose run was lost.
+    #[derive(Default)]
+    Delivery {
+        /// Run it again.
+        #[default]
+        AtLeastOnce => "at_least_once",
+        /// End it as `unknown`: its tasks may or may not have run.
+        AtMostOnce => "at_most_once",
+    }
+}
+
+/// The largest `catchup_max`. The evaluator looks back over this many slots each time it decides.
+pub const CATCHUP_MAX_LIMIT: u32 = 1_000;
+
+/// The largest number that a policy takes: the largest integer of the databases.
+pub const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
+
+const CATCHUP_MAX: u32 = 100;
+const MAX_BUFFERED: u32 = 100;
+const CANCEL_GRACE: Duration = Duration::from_secs(30);
+
+/// The spread that `execute_with_delay` sets; the name gives no duration.
+const EXECUTE_DELAY: Duration = Duration::from_secs(30);
+
+/// The longest duration that a policy takes: ten years.
+const DURATION_MAX: Duration = Duration::from_secs(3_650 * 24 * 3_600);
+
+/// What one policy is: its entry of the table.
+#[derive(Debug)]
+pub struct PolicySpec {
+    /// The key in files and in JSON. The flag is the key with `-` for `_`.
+    pub key: &'static str,
+    /// What a value is.
+    pub kind: ValueKind,
+    /// What applies when the policy is not set.
+    pub default: DefaultValue,
+    /// The policy that must have one of these words, or this policy has no meaning.
+    pub needs: Option<(Policy, &'static [&'static str])>,
+    /// Whether the policy decides about slots, so that `@reboot` cannot have it.
+    pub decides_slots: bool,
+    /// One line for help texts and the reference, without a full stop.
+    pub meaning: &'static str,
+}
+
+/// What the value of a policy is.
+#[derive(Clone, Copy, Debug)]
+pub enum ValueKind {
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A duration above zero and up to ten years, such as the example.
+    Duration(&'static str),
+    /// A whole number from 1 to this one.
+    Number(u64),
+    /// An instant in RFC 3339.
+    Instant,
+}
+
+/// What applies when a policy is not set.
+#[derive(Clone, Copy, Debug)]
+pub enum DefaultValue {
+    /// Nothing; this is what that means.
+    Nothing(&'static str),
+    /// A fixed value.
+    Fixed(fn() -> String),
+    /// A value of the host's configuration.
+    Host(fn(&Defaults) -> Duration),
+}
+
+/// Declare [`Policies`], [`Policy`] and the table from one entry for each policy.
+///
+/// An entry is `Variant key: Type, kind, default, needs, decides_slots, meaning;`.
+macro_rules! policies {
+    ($($variant:ident $key:ident: $type:ty, $kind:expr, $default:expr, $needs:expr, $slots:expr, $meaning:literal;)*) => {
+        /// The policies of a schedule. A policy that is not set is `None`, or the default of its word.
+        ///
+        /// As JSON: an object of the policies that are set. Durations are text such as `1h 30m`, instants RFC 3339.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Policies {
+            $(#[doc = $meaning] pub $key: $type,)*
+        }
+
+        /// A policy, by its key.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Policy {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        static TABLE: &[PolicySpec] = &[$(PolicySpec {
+            key: stringify!($key),
+            kind: $kind,
+            default: $default,
+            needs: $needs,
+            decides_slots: $slots,
+            meaning: $meaning,
+        },)*];
+
+        impl Policy {
+            /// Every policy, in the order of the table.
+            pub const ALL: &'static [Policy] = &[$(Policy::$variant),*];
+        }
+
+        impl Policies {
+            fn set_value(&mut self, policy: Policy, text: &str) -> Result<(), String> {
+                let kind = policy.spec().kind;
+                match policy {
+                    $(Policy::$variant => self.$key = Setting::read(text, kind)?,)*
+                }
+                Ok(())
+            }
+
+            /// Set or unset one policy as it is in `others`.
+            pub fn copy(&mut self, policy: Policy, others: &Policies) {
+                match policy {
+                    $(Policy::$variant => self.$key = others.$key,)*
+                }
+            }
+
+            /// Return the text of one policy; `None` when it is not set, or has the default of its word.
+            pub fn text(&self, policy: Policy) -> Option<String> {
+                match policy {
+                    $(Policy::$variant => self.$key.text(),)*
+                }
+            }
+        }
+    };
+}
+
+use DefaultValue::{Fixed, Host, Nothing};
+use ValueKind::{Instant, Number, Word};
+
+const ANY_CATCHUP: &[&str] = &[
+    Catchup::Latest.as_str(),
+    Catchup::Earliest.as_str(),
+    Catchup::All.as_str(),
+];
+
+policies! {
+    Catchup catchup: Catchup,
+        Word(Catchup::WORDS), Fixed(|| Catchup::default().to_string()), None, true,
+        "Which missed slots are launched";
+    CatchupWindow catchup_window: Option<Duration>,
+        ValueKind::Duration("24h"), Host(|host| host.catchup_window), Some((Policy::Catchup, ANY_CATCHUP)), true,
+        "The oldest missed slot that is caught up, as time before now";
+    CatchupMax catchup_max: Option<u32>,
+        Number(CATCHUP_MAX_LIMIT as u64), Fixed(|| CATCHUP_MAX.to_string()), Some((Policy::Catchup, &[Catchup::All.as_str()])), true,
+        "The most missed slots that are caught up; the newest are kept";
+    CatchupSpread catchup_spread: Option<Duration>,
+        ValueKind::Duration("30s"), Nothing("all at once"), Some((Policy::Catchup, ANY_CATCHUP)), true,
+        "The time between launches that are caught up";
+    MisfireGrace misfire_grace: Option<Duration>,
+        ValueKind::Duration("5m"), Host(|host| host.misfire_grace), None, true,
+        "The lateness up to which a slot is launched as if on time; a later slot is missed";
+    Overlap overlap: Overlap,
+        Word(Overlap::WORDS), Fixed(|| Overlap::default().to_string()), None, false,
+        "What happens to a launch while another launch of its schedule is active";
+    MaxBuffered max_buffered: Option<u32>,
+        Number(u32::MAX as u64), Fixed(|| MAX_BUFFERED.to_string()), Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), false,
+        "The most launches in the queue";
+    Keep keep: Option<Keep>,
+        Word(Keep::WORDS), Fixed(|| Keep::default().to_string()), Some((Policy::Overlap, &[Overlap::BufferOne.as_str()])), false,
+        "Which launch stays in the queue";
+    MaxConcurrent max_concurrent: Option<u32>,
+        Number(u32::MAX as u64), Nothing("no limit"), Some((Policy::Overlap, &[Overlap::Allow.as_str()])), false,
+        "The most launches that are active at the same time";
+    CancelGrace cancel_grace: Option<Duration>,
+        ValueKind::Duration("30s"), Fixed(|| duration_text(CANCEL_GRACE)), Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), false,
+        "The time that a launch has to end after it was asked to";
+    Delivery delivery: Delivery,
+        Word(Delivery::WORDS), Fixed(|| Delivery::default().to_string()), None, false,
+        "Whether a lost launch is run again; if not, it ends as unknown, and no task is called again after a failure";
+    Jitter jitter: Option<Duration>,
+        ValueKind::Duration("30s"), Nothing("none"), None, true,
+        "The longest delay of a slot, chosen by hash and ending before the next slot";
+    StartAt start_at: Option<Timestamp>,
+        Instant, Nothing("none"), None, true,
+        "No slot before this instant is launched";
+    EndAt end_at: Option<Timestamp>,
+        Instant, Nothing("none"), None, true,
+        "No slot after this instant is launched";
+    MaxLaunches max_launches: Option<u64>,
+        Number(NUMBER_MAX), Nothing("no limit"), None, true,
+        "The number of launches after which the schedule ends; launches by hand are not counted";
+    PauseOnFailure pause_on_failure: Option<u32>,
+        Number(u32::MAX as u64), Nothing("never"), None, false,
+        "The number of launches in a row that fail for good, after which the schedule is paused";
+}
+
+impl Policy {
+    /// Return the entry of the table.
+    pub fn spec(self) -> &'static PolicySpec {
+        &TABLE[self as usize]
+    }
+
+    /// Return the key.
+    pub fn as_str(self) -> &'static str {
+        self.spec().key
+    }
+
+    /// Return the flag of the command line, without the dashes in front.
+    pub fn flag(self) -> &'static str {
+        static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+            TABLE
+                .iter()
+                .map(|spec| spec.key.replace('_', "-"))
+                .collect()
+        });
+        &FLAGS[self as usize]
+    }
+
+    /// Return `text`, a value of this policy, as JSON: a number, or a text.
+    pub fn json(self, text: String) -> Value {
+        match (self.spec().kind, text.parse::<u64>()) {
+            (Number(_), Ok(number)) => Value::from(number),
+            _ => Value::from(text),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Policy, UnknownWord> {
+        let known = Policy::ALL.iter().find(|policy| policy.as_str() == text);
+        known.copied().ok_or_else(|| UnknownWord(text.to_owned()))
+    }
+}
+
+impl fmt::Display for DefaultValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Nothing(meaning) => f.write_str(meaning),
+            Fixed(text) => write!(f, "`{}`", text()),
+            Host(of) => {
+                let text = duration_text(of(&Defaults::default()));
+                write!(f, "`{text}`, or as the host's `[late]` says")
+            }
+        }
+    }
+}
+
+/// Return the reference of all policies: a table in Markdown.
+pub fn reference() -> String {
+    let mut table = "| policy | value | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for spec in TABLE {
+        let value = match spec.kind {
+            Word(words) => format!("`{}`", words.join("`, `")),
+            ValueKind::Duration(example) => format!("duration, such as `{example}`"),
+            Number(max) if max < u64::from(u32::MAX) => format!("whole number from 1 to {max}"),
+            Number(_) => "whole number from 1".to_owned(),
+            Instant => "instant in RFC 3339".to_owned(),
+        };
+        let needs = spec
+            .needs
+            .map(|(policy, words)| format!(". Needs `{policy}` = `{}`", words.join("` or `")));
+        let (key, default, meaning) = (spec.key, spec.default, spec.meaning);
+        let needs = needs.unwrap_or_default();
+        table += &format!("| `{key}` | {value} | {default} | {meaning}{needs} |\n");
+    }
+    table
+}
+
+/// The host's configuration for policies that a schedule does not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// See [`Policies::misfire_grace`].
+    pub misfire_grace: Duration,
+    /// See [`Policies::catchup_window`].
+    pub catchup_window: Duration,
+}
+
+impl Default for Defaults {
+    fn default() -> Defaults {
+        Defaults {
+            misfire_grace: Duration::from_secs(5 * 60),
+            catchup_window: Duration::from_secs(24 * 3_600),
+        }
+    }
+}
+
+impl Policies {
+    /// Set one policy from its text.
+    ///
+    /// # Errors
+    /// When the text is no value of the policy. The error is a clause that continues the key.
+    /// [`Policies::check`] refuses values that contradict each other.
+    pub fn set(&mut self, policy: Policy, text: &str) -> Result<(), String> {
+        match policy {
+            Policy::Catchup => self.set_catchup(text),
+            _ => self.set_value(policy, text),
+        }
+    }
+
+    /// Set `catchup` to one of its words, or to the name that Temporal and Quartz use.
+    fn set_catchup(&mut self, text: &str) -> Result<(), String> {
+        self.catchup = match text {
+            "skip" => Catchup::None,
+            "run_all" => Catchup::All,
+            "execute" => Catchup::Latest,
+            "execute_with_delay" => {
+                self.catchup_spread.get_or_insert(EXECUTE_DELAY);
+                Catchup::Latest
+            }
+            word => Catchup::read(word)?,
+        };
+        Ok(())
+    }
+
+    /// Unset one policy.
+    pub fn clear(&mut self, policy: Policy) {
+        self.copy(policy, &Policies::default());
+    }
+
+    /// Return the policies that are set, each with its text.
+    pub fn entries(&self) -> impl Iterator<Item = (Policy, String)> {
+        let all = Policy::ALL.iter();
+        all.filter_map(|&policy| Some((policy, self.text(policy)?)))
+    }
+
+    /// Return every policy with the text that applies: its own, or its default.
+    ///
+    /// `None` stands for a policy that has no meaning beside the others, or sets no limit.
+    pub fn effective(&self, defaults: &Defaults) -> impl Iterator<Item = (Policy, Option<String>)> {
+        let effective = |policy: Policy| {
+            let default = || match policy.spec().default {
+                Nothing(_) => None,
+                Fixed(text) => Some(text()),
+                Host(of) => Some(duration_text(of(defaults))),
+            };
+            self.unmet_need(policy)
+                .is_none()
+                .then(|| self.text(policy).or_else(default))?
+        };
+        Policy::ALL
+            .iter()
+            .map(move |&policy| (policy, effective(policy)))
+    }
+
+    /// Return the need of a policy that the others do not meet: the other policy, its word, and the words needed.
+    pub(super) fn unmet_need(
+        &self,
+        policy: Policy,
+    ) -> Option<(Policy, String, &'static [&'static str])> {
+        let (other, words) = policy.spec().needs?;
+        let word = self
+            .text(other)
+            .unwrap_or_else(|| match other.spec().default {
+                Fixed(text) => text(),
+                _ => String::new(),
+            });
+        (!words.contains(&word.as_str())).then_some((other, word, words))
+    }
+
+    /// Return how many missed slots are caught up at most.
+    pub fn catchup_max(&self) -> u32 {
+        self.catchup_max.unwrap_or(CATCHUP_MAX)
+    }
+
+    /// Return how many launches on time are queued at most under `buffer_all`.
+    pub fn max_buffered(&self) -> u32 {
+        self.max_buffered.unwrap_or(MAX_BUFFERED)
+    }
+
+    /// Return which launch stays in the queue under `buffer_one`.
+    pub fn keep(&self) -> Keep {
+        self.keep.unwrap_or_default()
+    }
+
+    /// Return how long a launch may take to end after it was asked to under `cancel_other`.
+    pub fn cancel_grace(&self) -> Duration {
+        self.cancel_grace.unwrap_or(CANCEL_GRACE)
+    }
+
+    /// Whether slots are launched at the same times as under `other`. A change of timing applies to later slots only.
+    pub fn same_timing(&self, other: &Policies) -> bool {
+        let timing = |policies: &Policies| {
+            let ends = (policies.end_at, policies.max_launches);
+            (policies.jitter, policies.start_at, ends)
+        };
+        timing(self) == timing(other)
+    }
+
+    /// Return `slot` or `start_at`, whichever is later; `None` when the schedule has ended after `made` launches.
+    pub fn allowed_from(&self, slot: Timestamp, made: u64) -> Option<Timestamp> {
+        let slot = self.start_at.map_or(slot, |start| start.max(slot));
+        let ended =
+            self.end_at.is_some_and(|end| slot > end) || self.launches_left(made) == Some(0);
+        (!ended).then_some(slot)
+    }
+
+    /// Return how many launches the schedule may make after `made`; `None` when there is no limit.
+    pub fn launches_left(&self, made: u64) -> Option<u64> {
+        self.max_launches.map(|max| max.saturating_sub(made))
+    }
+
+    /// Whether this many launches in a row that failed for good pause the schedule.
+    pub fn pauses_after(&self, failures_in_a_row: u32) -> bool {
+        self.pause_on_failure
+            .is_some_and(|failures| failures_in_a_row >= failures)
+    }
+}
+
+impl Serialize for Policies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(
+            self.entries()
+                .map(|(policy, text)| (policy.as_str(), policy.json(text))),
+        )
+    }
+}
+
+impl<'de> Deserialize<'de> for Policies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Policies, D::Error> {
+        let mut policies = Policies::default();
+        for (key, value) in BTreeMap::<String, Value>::deserialize(deserializer)? {
+            let policy: Policy = key.parse().map_err(D::Error::custom)?;
+            let text = match (policy.spec().kind, value) {
+                (_, Value::Null) => continue,
+                (Number(_), Value::Number(number)) => number.to_string(),
+                (Word(_) | ValueKind::Duration(_) | Instant, Value::String(text)) => text,
+                (_, value) => return Err(D::Error::custom(format!("{key} cannot be {value}"))),
+            };
+            let set = policies.set(policy, &text);
+            set.map_err(|fault| D::Error::custom(format!("{key} {fault}")))?;
+        }
+        Ok(policies)
+    }
+}
+
+/// The type of a policy in [`Policies`].
+trait Setting: Sized {
+    fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
+
+    /// Return the text; `None` for a policy that is not set.
+    fn text(&self) -> Option<String>;
+}
+
+/// A value that has a text.
+trait PolicyValue: Sized {
+    fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
+
+    fn write(&self) -> String;
+}
+
+impl<T: PolicyValue> Setting for Option<T> {
+    fn read(text: &str, kind: ValueKind) -> Result<Option<T>, String> {
+        T::read(text, kind).map(Some)
+    }
+
+    fn text(&self) -> Option<String> {
+        self.as_ref().map(T::write)
+    }
+}
+
+/// A word that is not set has its default.
+impl<T: PolicyValue + Default + PartialEq> Setting for T {
+    fn read(text: &str, kind: ValueKind) -> Result<T, String> {
+        <T as PolicyValue>::read(text, kind)
+    }
+
+    fn text(&self) -> Option<String> {
+        (*self != T::default()).then(|| self.write())
+    }
+}
+
+/// Values that [`fmt::Display`] writes.
+macro_rules! values {
+    ($($value:ty: $read:expr;)*) => {$(
+        impl PolicyValue for $value {
+            fn read(text: &str, kind: ValueKind) -> Result<$value, String> {
+                let read: fn(&str, ValueKind) -> Result<$value, String> = $read;
+                read(text, kind)
+            }
+
+            fn write(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+values! {
+    Catchup: |text, _| Catchup::read(text);
+    Overlap: |text, _| Overlap::read(text);
+    Keep: |text, _| Keep::read(text);
+    Delivery: |text, _| Delivery::read(text);
+    u32: number;
+    u64: number;
+    Timestamp: |text, _| text.parse::<Timestamp>().map_err(|error| format!("is wrong: {error}"));
+}
+
+fn number<T: TryFrom<u64>>(text: &str, kind: ValueKind) -> Result<T, String> {
+    let number = text.parse().ok().filter(|&number| number <= NUMBER_MAX);
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| match kind {
+            Number(max) => format!("must be a whole number from 1 to {max}"),
+            _ => "must be a whole number".to_owned(),
+        })
+}
+
+impl PolicyValue for Duration {
+    fn read(text: &str, _: ValueKind) -> Result<Duration, String> {
+        match duration(text)? {
+            span if span <= DURATION_MAX => Ok(span),
+            _ => Err(format!(
+                "is \"{text}\", longer than ten years: write a shorter time"
+            )),
+        }
+    }
+
+    fn write(&self) -> String {
+        duration_text(*self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_policies() -> Policies {
+        Policies {
+            catchup: Catchup::All,
+            catchup_window: Some(Duration::from_secs(5_400)),
+            catchup_max: Some(7),
+            catchup_spread: Some(Duration::from_millis(1_500)),
+            misfire_grace: Some(Duration::from_secs(60)),
+            overlap: Overlap::BufferOne,
+            max_buffered: Some(3),
+            keep: Some(Keep::Latest),
+            max_concurrent: Some(2),
+            cancel_grace: Some(Duration::from_secs(10)),
+            delivery: Delivery::AtMostOnce,
+            jitter: Some(Duration::from_secs(30)),
+            start_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            end_at: Some("2027-01-01T00:00:00Z".parse().unwrap()),
+            max_launches: Some(1_000),
+            pause_on_failure: Some(5),
+        }
+    }
+
+    #[test]
+    fn policies_that_are_not_set_are_not_stored() {
+        let stored = serde_json::to_string(&Policies::default()).unwrap();
+        assert_eq!(stored, "{}");
+        assert_eq!(
+            serde_json::from_str::<Policies>("{}").unwrap(),
+            Policies::default()
+        );
+    }
+
+    #[test]
+    fn every_policy_is_stored_and_read_back() {
+        // The text is part of the contract with databases already written.
+        let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
+        assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
+        assert_eq!(
+            serde_json::from_str::<Policies>(stored).unwrap(),
+            all_policies()
+        );
+    }
+
+    #[test]
+    fn unknown_keys_and_values_are_refused() {
+        for stored in [
+            r#"{"catchup":"newest"}"#,
+            r#"{"jitter":"soon"}"#,
+            r#"{"grace":"5m"}"#,
+        ] {
+            assert!(
+                serde_json::from_str::<Policies>(stored).is_err(),
+                "{stored}"
+            );
+        }
+    }
+
+    #[test]
+    fn catchup_has_the_names_of_other_schedulers() {
+        let read = |text: &str| {
+            let mut policies = Policies::default();
+            policies.set_catchup(text)?;
+            Ok::<_, String>((policies.catchup, policies.catchup_spread))
+        };
+        for &word in Catchup::ALL {
+            assert_eq!(read(word.as_str()), Ok((word, None)));
+        }
+        for (alias, word, spread) in [
+            ("skip", Catchup::None, None),
+            ("run_all", Catchup::All, None),
+            ("execute", Catchup::Latest, None),
+            ("execute_with_delay", Catchup::Latest, Some(EXECUTE_DELAY)),
+        ] {
+            assert_eq!(read(alias), Ok((word, spread)), "{alias}");
+        }
+        let fault = read("newest").unwrap_err();
+        assert_eq!(fault, "must be `none` or `latest` or `earliest` or `all`");
+    }
+
+    #[test]
+    fn execute_with_delay_keeps_a_spread_that_is_set() {
+        let mut policies = all_policies();
+        policies.set_catchup("execute_with_delay").unwrap();
+        assert_eq!(policies.catchup_spread, all_policies().catchup_spread);
+    }
+
+    #[test]
+    fn failures_in_a_row_pause_the_schedule() {
+        assert!(!Policies::default().pauses_after(u32::MAX));
+        for (failures, pauses) in [(4, false), (5, true), (6, true)] {
+            assert_eq!(all_policies().pauses_after(failures), pauses, "{failures}");
+        }
+    }
+
+    #[test]
+    fn launches_left_ends_at_zero() {
+        assert_eq!(Policies::default().launches_left(9), None);
+        for (made, left) in [(0, 1_000), (999, 1), (1_000, 0), (1_001, 0)] {
+            assert_eq!(all_policies().launches_left(made), Some(left), "{made}");
+        }
+    }
+
+    /// Every policy with a value, as text.
+    const WRITTEN: [(Policy, &str); 16] = [
+        (Policy::Catchup, "all"),
+        (Policy::CatchupWindow, "1h 30m"),
+        (Policy::CatchupMax, "7"),
+        (Policy::CatchupSpread, "1s 500ms"),
+        (Policy::MisfireGrace, "1m"),
+        (Policy::Overlap, "buffer_one"),
+        (Policy::MaxBuffered, "3"),
+        (Policy::Keep, "first"),
+        (Policy::MaxConcurrent, "2"),
+        (Policy::CancelGrace, "10s"),
+        (Policy::Delivery, "at_most_once"),
+        (Policy::Jitter, "30s"),
+        (Policy::StartAt, "2026-01-01T00:00:00Z"),
+        (Policy::EndAt, "2027-01-01T00:00:00Z"),
+        (Policy::MaxLaunches, "1000"),
+        (Policy::PauseOnFailure, "5"),
+    ];
+
+    #[test]
+    fn every_policy_prints_as_it_is_read_and_stored() {
+        let mut all = Policies::default();
+        for (policy, text) in WRITTEN {
+            all.set(policy, text).unwrap();
+        }
+        let entries: Vec<(Policy, String)> = all.entries().collect();
+        let written = WRITTEN.map(|(policy, text)| (policy, text.to_owned()));
+        assert_eq!(entries, written);
+        let stored = serde_json::to_value(&all).unwrap();
+        let stored = stored.as_object().unwrap();
+        assert_eq!(stored.len(), WRITTEN.len());
+        for (policy, text) in WRITTEN {
+            let value = &stored[policy.as_str()];
+            let number = value.as_u64().map(|number| number.to_string());
+            assert_eq!(number.as_deref().or(value.as_str()), Some(text));
+            assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(_)));
+        }
+    }
+
+    #[test]
+    fn policies_are_cleared_and_copied_one_by_one() {
+        let mut all = Policies::default();
+        for (policy, text) in WRITTEN {
+            all.set(policy, text).unwrap();
+        }
+        let mut copy = Policies::default();
+        for (policy, text) in WRITTEN {
+            copy.copy(policy, &all);
+            assert_eq!(copy.text(policy).as_deref(), Some(text));
+        }
+        assert_eq!(copy, all);
+        for (policy, _) in WRITTEN {
+            all.clear(policy);
+            assert_eq!(all.text(policy), None);
+            copy.copy(policy, &all);
+        }
+        assert_eq!((all, copy), (Policies::default(), Policies::default()));
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
+        for (policy, text, clause) in [
+            (
+                Policy::Catchup,
+                "newest",
+                "must be `none` or `latest` or `earliest` or `all`",
+            ),
+            (
+                Policy::Overlap,
+                "bufer_one",
+                "must be `skip` or `buffer_one` or `buffer_all` or `cancel_other` or `terminate_other` or `allow`; \
+                 did you mean `buffer_one`?",
+            ),
+            (
+                Policy::Keep,
+                "last",
+                "must be `first` or `latest`; did you mean `latest`?",
+            ),
+            (
+                Policy::Jitter,
+                "soon",
+                "is \"soon\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\"",
+            ),
+            (
+                Policy::CancelGrace,
+                "11y",
+                "is \"11y\", longer than ten years: write a shorter time",
+            ),
+            (
+                Policy::CatchupMax,
+                "many",
+                "must be a whole number from 1 to 1000",
+            ),
+            (
+                Policy::MaxLaunches,
+                "9223372036854775808",
+                "must be a whole number from 1 to 9223372036854775807",
+            ),
+            (
+                Policy::EndAt,
+                "noon",
+                "is wrong: `noon` is not an RFC 3339 time such as 2026-11-21T08:00:00Z",
+            ),
+        ] {
+            let mut policies = Policies::default();
+            assert_eq!(policies.set(policy, text), Err(clause.to_owned()));
+            assert_eq!(policies, Policies::default(), "{policy}");
+        }
+    }
+
+    #[test]
+    fn every_entry_of_the_table_is_consistent() {
+        for (index, &policy) in Policy::ALL.iter().enumerate() {
+            let spec = policy.spec();
+            assert_eq!((policy as usize, spec.key.parse()), (index, Ok(policy)));
+            let mut policies = Policies::default();
+            match spec.default {
+                Fixed(text) => policies.set(policy, &text()).unwrap(),
+                Host(of) => assert!(of(&Defaults::default()) > Duration::ZERO),
+                Nothing(meaning) => assert!(!meaning.is_empty()),
+            }
+            if let Word(words) = spec.kind {
+                assert!(words.iter().all(|word| policies.set(policy, word).is_ok()));
+            }
+            if let ValueKind::Duration(example) = spec.kind {
+                policies.set(policy, example).unwrap();
+            }
+            if let Some((other, words)) = spec.needs {
+                let Word(known) = other.spec().kind else {
+                    panic!("{policy} needs {other}, which has no words");
+                };
+                assert!(words.iter().all(|word| known.contains(word)), "{policy}");
+            }
+            assert!(!spec.meaning.ends_with('.'), "{policy}");
+        }
+    }
+
+    #[test]
+    fn the_guide_has_the_table() {
+        let guide = format!(
+            "{}/../../docs/src/guides/late-and-overlapping.md",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let guide = std::fs::read_to_string(guide).unwrap();
+        assert!(
+            guide.contains(&reference()),
+            "write into the guide:\n{}",
+            reference()
+        );
+    }
+
+    #[test]
+    fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
+        let defaults = Defaults::default();
+        let effective = |policies: &Policies| -> BTreeMap<&str, String> {
+            let all = policies.effective(&defaults);
+            all.filter_map(|(policy, text)| Some((policy.as_str(), text?)))
+                .collect()
+        };
+        let text = |pairs: &[(&'static str, &str)]| -> BTreeMap<&'static str, String> {
+            pairs
+                .iter()
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect()
+        };
+        assert_eq!(
+            effective(&Policies::default()),
+            text(&[
+                ("catchup", "latest"),
+                ("catchup_window", "1day"),
+                ("misfire_grace", "5m"),
+                ("overlap", "skip"),
+                ("delivery", "at_least_once"),
+            ])
+        );
+        let policies = Policies {
+            catchup: Catchup::None,
+            overlap: Overlap::BufferAll,
+            jitter: Some(Duration::from_secs(1)),
+            ..Policies::default()
+        };
+        assert_eq!(
+            effective(&policies),
+            text(&[
+                ("catchup", "none"),
+                ("misfire_grace", "5m"),
+                ("overlap", "buffer_all"),
+                ("max_buffered", "100"),
+                ("delivery", "at_least_once"),
+                ("jitter", "1s"),
+            ])
+        );
+    }
+}

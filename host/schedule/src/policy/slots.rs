@@ -1,0 +1,321 @@
+//! What happens to the slots of a schedule after its cursor.
+//!
+//! ```text
+//!     cursor      now - window            now - grace    now
+//! ──────┼───s──s──s────┼────s──────s──────s──────┼──s──s──┼──▶
+//!            └ window ┘     └ by `catchup` ┘       launch
+//! ```
+//!
+//! [`policy`](super) documents the rule. The evaluator walks the slots one by one, as many as the
+//! caller allows. Consecutive drops with one reason are one [`SlotDecision`] with a count, so a long
+//! walk needs little memory. For `latest` and `all` the evaluator first goes back from the newest
+//! missed slot, at most [`CATCHUP_MAX_LIMIT`](super::CATCHUP_MAX_LIMIT) slots that were not skipped.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::jitter;
+use super::policies::{Catchup, Defaults, Policies};
+use crate::rule::Rule;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::words;
+
+/// The precision of [`Timestamp`].
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// What decides about the slots of one schedule on one host.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotEvaluator<'a> {
+    /// The key of the jitter.
+    pub schedule: ScheduleId,
+    pub rule: &'a Rule,
+    pub policies: &'a Policies,
+    pub defaults: &'a Defaults,
+}
+
+/// How far the slots of a schedule are decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotProgress {
+    /// The last slot that was decided, or the instant at which the schedule was created.
+    pub cursor: Timestamp,
+    /// The number of launches made, without launches by hand.
+    pub launches: u64,
+    /// The newest launch that was caught up.
+    pub caught_up: Option<LastCatchup>,
+    /// The slots that an operator skips.
+    pub skips: BTreeSet<Timestamp>,
+}
+
+/// The newest launch that was caught up. The next one is spread from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastCatchup {
+    /// The `now` of the decision.
+    pub decided_at: Timestamp,
+    pub fire_time: Timestamp,
+}
+
+/// What happens to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotAction {
+    /// Launch it: it is on time, or late within the grace.
+    Launch {
+        /// The slot plus its jitter.
+        fire_time: Timestamp,
+    },
+    /// Launch it although it was missed.
+    CatchUp {
+        /// The slot plus its jitter, or the instant that `catchup_spread` gives it.
+        fire_time: Timestamp,
+    },
+    /// Do not launch it.
+    Drop(DropReason),
+}
+
+words! {
+    /// Why a slot is not launched.
+    DropReason {
+        /// An operator skipped it.
+        SkippedOnce => "skipped_once",
+        /// It was missed, and `catchup` is `none`.
+        CatchupNone => "catchup_none",
+        /// It was missed by more than `catchup_window`.
+        Window => "window",
+        /// It was missed, and another missed slot stands for it.
+        Coalesced => "coalesced",
+        /// It was missed, and `catchup_max` newer slots were missed too.
+        CatchupMax => "catchup_max",
+    }
+}
+
+/// The action for one slot, or the same drop of consecutive slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotDecision {
+    pub action: SlotAction,
+    pub first: Timestamp,
+    /// The last slot. It equals `first`, unless slots were dropped together.
+    pub last: Timestamp,
+    /// The number of slots from `first` to `last`, both included.
+    pub count: u64,
+}
+
+/// The decisions of one call of [`SlotEvaluator::evaluate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotDecisions {
+    /// In the order of the slots, without a gap.
+    pub decisions: Vec<SlotDecision>,
+    /// The last slot that was decided; `None` when no slot was.
+    pub cursor: Option<Timestamp>,
+    /// The next slot to decide about; `None` when the schedule has ended. When it is not after `now`, the
+    /// call reached `slots_max`: call again, from the cursor.
+    pub next: Option<Timestamp>,
+}
+
+impl<'a> SlotEvaluator<'a> {
+    /// Decide about the slots after the cursor up to `now`, at most `slots_max` of them and at least one.
+    ///
+    /// Several calls, each from the cursor of the one before, decide the same as one call, provided
+    /// that all their launches are made.
+    pub fn evaluate(
+        &self,
+        progress: &SlotProgress,
+        now: Timestamp,
+        slots_max: usize,
+    ) -> SlotDecisions {
+        let mut evaluation = Evaluation::new(*self, progress, now);
+        let mut decided = SlotDecisions {
+            decisions: Vec::new(),
+            cursor: None,
+            next: self.next_slot(progress.cursor, progress.launches),
+        };
+        for _ in 0..slots_max.max(1) {
+            let Some(slot) = decided.next.filter(|&slot| slot <= now) else {
+                break;
+            };
+            let next = self.rule.next(slot);
+            decided.push(slot, evaluation.decide(slot, next));
+            decided.cursor = Some(slot);
+            decided.next = next.filter(|&next| {
+                evaluation.launches_left != Some(0) && self.policies.is_before_end(next)
+            });
+        }
+        decided
+    }
+
+    /// Return the next slot of the rule; see [`Policies::next_slot`].
+    pub fn next_slot(&self, after: Timestamp, launches: u64) -> Option<Timestamp> {
+        self.policies.next_slot(self.rule, after, launches)
+    }
+
+    /// Return when `slot` fires if it is on time.
+    pub fn fire_time(&self, slot: Timestamp) -> Timestamp {
+        match self.policies.jitter {
+            Some(_) => self.fire_time_before(slot, self.rule.next(slot)),
+            None => slot,
+        }
+    }
+
+    /// Return the fire time of `slot`, given the slot after it.
+    fn fire_time_before(&self, slot: Timestamp, next: Option<Timestamp>) -> Timestamp {
+        self.policies.jitter.map_or(slot, |max| {
+            slot.plus(jitter::delay(self.schedule, slot, next, max))
+        })
+    }
+}
+
+impl Policies {
+    /// Return the first slot of `rule` after `after` that the schedule may launch after `launches` launches.
+    ///
+    /// `None` when the schedule has ended.
+    pub fn next_slot(&self, rule: &Rule, after: Timestamp, launches: u64) -> Option<Timestamp> {
+        if self.launches_left(launches) == Some(0) {
+            return None;
+        }
+        let before_start = self.start_at.map(|start| start.minus(MICROSECOND));
+        let slot = rule.next(before_start.map_or(after, |before| before.max(after)))?;
+        Some(slot).filter(|&slot| self.is_before_end(slot))
+    }
+
+    fn is_before_end(&self, slot: Timestamp) -> bool {
+        self.end_at.is_none_or(|end| slot <= end)
+    }
+}
+
+/// The state of one call of [`SlotEvaluator::evaluate`].
+struct Evaluation<'a> {
+    evaluator: SlotEvaluator<'a>,
+    progress: &'a SlotProgress,
+    now: Timestamp,
+    grace: Duration,
+    window: Duration,
+    launches_left: Option<u64>,
+    caught_up: Option<LastCatchup>,
+    /// The oldest missed slot that `latest` or `all` keeps.
+    kept_from: OnceCell<Option<Timestamp>>,
+}
+
+impl<'a> Evaluation<'a> {
+    fn new(
+        evaluator: SlotEvaluator<'a>,
+        progress: &'a SlotProgress,
+        now: Timestamp,
+    ) -> Evaluation<'a> {
+        let (policies, defaults) = (evaluator.policies, evaluator.defaults);
+        Evaluation {
+            evaluator,
+            progress,
+            now,
+            grace: policies.misfire_grace.unwrap_or(defaults.misfire_grace),
+            window: policies.catchup_window.unwrap_or(defaults.catchup_window),
+            launches_left: policies.launches_left(progress.launches),
+            caught_up: progress.caught_up,
+            kept_from: OnceCell::new(),
+        }
+    }
+
+    /// Decide about `slot`, given the slot after it. Call this in the order of the slots.
+    fn decide(&mut self, slot: Timestamp, next: Option<Timestamp>) -> SlotAction {
+        if self.progress.skips.contains(&slot) {
+            return SlotAction::Drop(DropReason::SkippedOnce);
+        }
+        let fire_time = self.evaluator.fire_time_before(slot, next);
+        let action = if self.was_missed_at(fire_time, self.now) {
+            if let Some(reason) = self.drop_reason(slot, fire_time) {
+                return SlotAction::Drop(reason);
+            }
+            self.catch_up(fire_time)
+        } else {
+            SlotAction::Launch { fire_time }
+        };
+        self.launches_left = self.launches_left.map(|left| left.saturating_sub(1));
+        action
+    }
+
+    /// Return why `slot`, which was missed, is not caught up.
+    fn drop_reason(&self, slot: Timestamp, fire_time: Timestamp) -> Option<DropReason> {
+        let policies = self.evaluator.policies;
+        let is_kept = |count| {
+            let from = *self.kept_from.get_or_init(|| self.oldest_of_newest(count));
+            from.is_some_and(|from| from <= slot)
+        };
+        // The slot that was caught up then stands for every slot that was already missed then.
+        let is_represented = || {
+            let last = self.caught_up;
+            last.is_some_and(|last| self.was_missed_at(fire_time, last.decided_at))
+        };
+        match policies.catchup {
+            Catchup::None => Some(DropReason::CatchupNone),
+            _ if self.now.since(fire_time) > self.window => Some(DropReason::Window),
+            Catchup::Latest if !is_kept(1) => Some(DropReason::Coalesced),
+            Catchup::All if !is_kept(policies.catchup_max()) => Some(DropReason::CatchupMax),
+            Catchup::Earliest if is_represented() => Some(DropReason::Coalesced),
+            Catchup::Latest | Catchup::Earliest | Catchup::All => None,
+        }
+    }
+
+    /// Return the oldest of the newest `count` missed slots after the cursor that were not skipped.
+    fn oldest_of_newest(&self, count: u32) -> Option<Timestamp> {
+        let policies = self.evaluator.policies;
+        let ends = policies.end_at.map(|end| end.plus(MICROSECOND));
+        let start = policies.start_at.unwrap_or(self.progress.cursor);
+        let recent = self.now.minus(self.grace);
+        let mut before = ends.map_or(recent, |ends| ends.min(recent));
+        let mut oldest = None;
+        let mut wanted = count;
+        while wanted > 0 {
+            let slot = self.evaluator.rule.prev(before);
+            let Some(slot) = slot.filter(|&slot| slot > self.progress.cursor && slot >= start)
+            else {
+                break;
+            };
+            before = slot;
+            // With its jitter the slot may still be within the grace.
+            let was_missed = self.was_missed_at(self.evaluator.fire_time(slot), self.now);
+            if was_missed && !self.progress.skips.contains(&slot) {
+                oldest = Some(slot);
+                wanted -= 1;
+            }
+        }
+        oldest
+    }
+
+    fn catch_up(&mut self, fire_time: Timestamp) -> SlotAction {
+        let fire_time = self
+            .evaluator
+            .policies
+            .catchup_spread
+            .map_or(fire_time, |spread| {
+                let last = self.caught_up.map_or(self.now, |last| last.fire_time);
+                last.max(self.now).plus(spread)
+            });
+        self.caught_up = Some(LastCatchup {
+            decided_at: self.now,
+            fire_time,
+        });
+        SlotAction::CatchUp { fire_time }
+    }
+
+    /// Whether a slot that fires at `fire_time` was missed at `instant`.
+    fn was_missed_at(&self, fire_time: Timestamp, instant: Timestamp) -> bool {
+        instant.since(fire_time) > self.grace
+    }
+}
+
+impl SlotDecisions {
+    /// Add the action for `slot`. Merge it with the decision before if that is the same drop.
+    fn push(&mut self, slot: Timestamp, action: SlotAction) {
+        match self.decisions.last_mut() {
+            Some(last) if last.action == action && matches!(action, SlotAction::Drop(_)) => {
+                last.last = slot;
+                last.count += 1;
+            }
+            _ => self.decisions.push(SlotDecision {
+                action,
+                first: slot,
+                last: slot,
+                count: 1,
+            }),
+        }
+    }
+}
