@@ -353,8 +353,6 @@ impl Shell {
             .current_dir(folder)
             .env("PATH", format!("{}:{path}", binaries.display()))
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-            // What the examples depend on is there; a test asks no registry.
-            .env("CARGO_NET_OFFLINE", "true")
             .env("NO_COLOR", "1")
             .env("LC_ALL", "C.UTF-8")
             .process_group(0)
