@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use campanile_model::status::{BackfillStatus, EventKind, LaunchStatus, RunStatus};
-
 use super::{Source, none, repository, sources};
 
 const BOOK: &str = "docs/src/";
@@ -184,25 +182,6 @@ fn the_documents_show_the_example_as_it_is() {
             "{path}: its task must be a piece of examples/rust-task/src/lib.rs, word for word"
         );
     }
-}
-
-#[test]
-fn the_reference_has_every_word_of_the_record() {
-    let missing = |page: &str, words: Vec<&str>| -> Vec<String> {
-        let path = format!("{BOOK}reference/{page}");
-        let text = std::fs::read_to_string(repository().join(&path)).expect(page);
-        let is_missing = |word: &&str| !text.contains(&format!("`{word}`"));
-        let words = words.into_iter().filter(is_missing);
-        words.map(|word| format!("{path}: {word}")).collect()
-    };
-    let launches = LaunchStatus::ALL.iter().map(|word| word.as_str());
-    let runs = RunStatus::ALL.iter().map(|word| word.as_str());
-    let backfills = BackfillStatus::ALL.iter().map(|word| word.as_str());
-    let states = launches.chain(runs).chain(backfills).collect();
-    let events = EventKind::ALL.iter().map(|word| word.as_str()).collect();
-    let mut places = missing("states.md", states);
-    places.extend(missing("events.md", events));
-    none("words that no page of the reference has", places);
 }
 
 #[test]
