@@ -175,7 +175,7 @@ mod tests {
     fn every_bounded_resource_is_named_by_the_key_that_raises_it() {
         for resource in Resource::ALL {
             let key = resource.to_string();
-            assert!(resource.raise().contains(&format!("`{key}`")));
+            assert!(resource.raise().contains(&format!("`limits.{key}`")));
             let accepted = ["1", "'1s'", "'1MiB'"]
                 .iter()
                 .any(|value| read(&format!("{key} = {value}")).is_ok());
