@@ -103,13 +103,13 @@ const UNFINISHED: &str = "SELECT
         + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
             AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
 // A row may stand for a range of slots. Ranges do not overlap, so at most one that begins before $2 reaches it: the last.
-const LEFT_ALONE: &str = "SELECT slot, slot_last FROM launch
-        WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND slot <= $3
-            AND slot >= COALESCE((SELECT max(slot) FROM launch
-                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND slot <= $2), $2)
+const LEFT_ALONE: &str = "SELECT scheduled_time, last_scheduled_time FROM launch
+        WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $3
+            AND scheduled_time >= COALESCE((SELECT max(scheduled_time) FROM launch
+                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $2), $2)
             AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
-    UNION SELECT slot, slot_last FROM launch
-        WHERE schedule_id = $1 AND slot >= $2 AND slot <= $3
+    UNION SELECT scheduled_time, last_scheduled_time FROM launch
+        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
             AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
 const SKIP_NOT_BEGUN: &str =
