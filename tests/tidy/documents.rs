@@ -185,6 +185,18 @@ fn the_documents_show_the_example_as_it_is() {
 }
 
 #[test]
+fn the_guide_has_every_key_of_the_context() {
+    let guide = format!("{BOOK}guides/tasks.md");
+    let guide = std::fs::read_to_string(repository().join(guide)).expect("the guide");
+    let keys = campanile_package::context::RESERVED;
+    let missing: Vec<&str> = keys
+        .into_iter()
+        .filter(|key| !guide.contains(&format!("`{key}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/src/guides/tasks.md: {missing:?}");
+}
+
+#[test]
 fn the_first_documents_are_short() {
     for (path, bytes_max) in BYTES_MAX {
         let bytes = std::fs::metadata(repository().join(path))
