@@ -537,7 +537,7 @@ fn a_sidecar_is_held_against_the_file_as_a_host_would() {
         ),
         (
             "#".repeat((1 << 20) + 1),
-            "guests.toml: it has more than 1MiB",
+            "guests.toml: it is larger than 1MiB",
         ),
     ] {
         assert_refused(&granted(Some(&sidecar)), expected);

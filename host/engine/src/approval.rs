@@ -59,7 +59,7 @@ pub fn admission<A>(
             let before = Manifest::from_stored(&row.name, &row.manifest);
             let beyond = new
                 .manifest
-                .additional_requests(&before, &new.sidecar.grants);
+                .additional_requests(&before, &(&*new.sidecar.grants).into());
             match beyond.is_empty() {
                 true => VersionAdmission::Active,
                 false => VersionAdmission::Pending(beyond),

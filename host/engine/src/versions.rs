@@ -154,7 +154,7 @@ fn version(
             attempts_max: i64::from(package.max_attempts_of(&task.id)),
         })
         .collect();
-    let missing = manifest.missing_grants(&package.sidecar.grants);
+    let missing = manifest.missing_grants(&(&*package.sidecar.grants).into());
     Ok(Version {
         artifact,
         denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),

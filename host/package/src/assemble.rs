@@ -1,53 +1,52 @@
-//! The two files of one package, and the rules between them: the same in a host's folder and in `task run`.
+//! Making a package of its two files, the `.wasm` file and the sidecar: the same for a host and for `task run`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{self, FileState, ReadError, Stamp};
-use super::folder::off_thread;
-use super::loader::compile;
-use super::sidecar::SIDECAR_BYTES_MAX;
-use super::{GrantRecord, HostRules, Loader, Manifest, Package, Sidecar};
+use super::files::{self, FileState, ReadError, Stamp, off_thread};
+use super::grant_record::GrantRecord;
+use super::host_rules::HostRules;
+use super::loader::{Loader, compile};
+use super::manifest::Manifest;
+use super::package::{Compiled, Package};
+use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_text;
 
-/// A larger file is refused without being read.
+/// The largest `.wasm` file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A sidecar as it was read.
+/// A sidecar file after reading.
 pub(super) struct SidecarFile {
     pub(super) stamp: Option<Stamp>,
     pub(super) hash: Option<String>,
     pub(super) result: Result<Arc<Sidecar>, String>,
 }
 
-/// What a sidecar sets, and the SHA-256 of its text; none when there is no sidecar.
+/// A sidecar and the SHA-256 of its text; an empty sidecar without a hash when there is no file.
 pub(super) type SidecarSettings = (Arc<Sidecar>, Option<String>);
 
-/// The sidecar that a package last ran under.
+/// The sidecar with which a package was last active, as the database stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedSidecar {
-    /// None when there was none.
+    /// `None` when the package had no sidecar.
     pub text: Option<String>,
-    /// What it granted; see [`GrantRecord::text`].
+    /// The text of its grants; see [`GrantRecord::text`].
     pub grants: String,
 }
 
-/// Compiled code, and what it says of itself.
-pub(super) type Compiled<A> = (Arc<A>, Arc<Manifest>);
-
-/// Why a file made no package.
+/// Why a file is not a usable package.
 #[derive(Debug)]
 pub struct OpenError {
-    /// Of what was read, if it could be.
+    /// The digest of the file, if it was read.
     pub digest: Option<ArtifactDigest>,
     /// One sentence.
     pub message: String,
 }
 
-/// The package that the file at `path` makes with the sidecar beside it, as a host would take it.
+/// Open the package in the file at `path` with the sidecar beside it, as a host would.
 ///
-/// Only its name is free: outside a folder nobody has to tell it from another.
+/// The name is not checked: outside the plugins folder it identifies nothing.
 pub async fn open<L: Loader>(
     loader: &Arc<L>,
     path: &Path,
@@ -65,7 +64,7 @@ async fn open_file<L: Loader>(
     digest_seen: &mut Option<ArtifactDigest>,
 ) -> Result<Package<L::Artifact>, String> {
     let about = |why: &str| format!("{}: {why}", path.display());
-    let changed = || about("it changed while it was read: try again when it holds still");
+    let changed = || about("it changed while it was read: try again when it is written");
     let read = {
         let (path, rules) = (path.to_owned(), rules.clone());
         off_thread(move || read_both(&path, &rules)).await
@@ -84,7 +83,7 @@ async fn open_file<L: Loader>(
     assemble(path.to_owned(), digest, loaded, settings, rules)
 }
 
-/// The bytes of the file at `path`, and the sidecar beside it.
+/// Return the bytes of the file at `path`, and the sidecar beside it.
 fn read_both(path: &Path, rules: &HostRules) -> Result<(Vec<u8>, Option<SidecarFile>), ReadError> {
     let stamp = match files::inspect(path) {
         Some(FileState::File(stamp)) => stamp,
@@ -95,25 +94,23 @@ fn read_both(path: &Path, rules: &HostRules) -> Result<(Vec<u8>, Option<SidecarF
     let bytes = files::read(path, stamp)?;
     let beside = path.with_extension("toml");
     let sidecar = match files::inspect(&beside) {
-        Some(reading) => {
-            Some(SidecarFile::read(&beside, &reading, rules).ok_or(ReadError::Changed)?)
-        }
+        Some(state) => Some(SidecarFile::read(&beside, &state, rules).ok_or(ReadError::Changed)?),
         None => None,
     };
     Ok((bytes, sidecar))
 }
 
 impl SidecarFile {
-    /// Read the sidecar at `path`, of which `reading` was seen; none when it has changed since. Blocks.
-    pub(super) fn read(path: &Path, reading: &FileState, rules: &HostRules) -> Option<SidecarFile> {
+    /// Read the sidecar at `path`, where `state` was found; `None` when it has changed since. Blocks.
+    pub(super) fn read(path: &Path, state: &FileState, rules: &HostRules) -> Option<SidecarFile> {
         let refused = |why: &str| SidecarFile::refused(format!("{}: {why}", path.display()));
-        let stamp = match reading {
+        let stamp = match state {
             FileState::File(stamp) => *stamp,
             FileState::Unusable(why) => return Some(refused(why)),
         };
         if stamp.size_bytes > SIDECAR_BYTES_MAX {
             let most = size_text(SIDECAR_BYTES_MAX);
-            return Some(refused(&format!("it has more than {most}")));
+            return Some(refused(&format!("it is larger than {most}")));
         }
         let bytes = match files::read(path, stamp) {
             Ok(bytes) => bytes,
@@ -133,7 +130,7 @@ impl SidecarFile {
         })
     }
 
-    /// A sidecar that gave no text to hash: the package is refused rather than run without it.
+    /// Return a sidecar without text to hash: the package is refused rather than run without its sidecar.
     fn refused(error: String) -> SidecarFile {
         SidecarFile {
             stamp: None,
@@ -144,10 +141,11 @@ impl SidecarFile {
 }
 
 impl RecordedSidecar {
-    /// What it sets, read again as if it were the file at `path`; the error says why it is not to be used. Blocks.
+    /// Read the recorded sidecar again as if it were the file at `path`. Blocks.
     ///
-    /// A directory may lead elsewhere by now, and the text may have come from another folder: it must grant what it
-    /// granted then, because nobody looked at anything else.
+    /// # Errors
+    /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now, and the text may
+    /// come from another folder, which no operator approved.
     pub(super) fn settings(
         &self,
         path: &Path,
@@ -163,7 +161,7 @@ impl RecordedSidecar {
         };
         match GrantRecord::of(&settings.0.grants).text == self.grants {
             true => Ok(settings),
-            false => Err("it would grant something else than it did".to_owned()),
+            false => Err("its grants would differ from those that it had".to_owned()),
         }
     }
 }
@@ -173,7 +171,7 @@ fn hash_of(text: &[u8]) -> String {
 }
 
 impl<A> Package<A> {
-    /// The bytes of the file, if it still holds those that this package was made of.
+    /// Return the bytes of the file, if they still are those of this package.
     pub async fn read_again(&self) -> Option<Vec<u8>> {
         let path = self.path.clone();
         let read = move || match files::inspect(&path) {
@@ -185,7 +183,7 @@ impl<A> Package<A> {
     }
 }
 
-/// What `sidecar` sets; where there is none, nothing.
+/// Return the settings of `sidecar`, or those of a package without one.
 pub(super) fn sidecar_settings(sidecar: Option<&SidecarFile>) -> Result<SidecarSettings, String> {
     match sidecar {
         Some(read) => Ok((read.result.clone()?, read.hash.clone())),
@@ -193,13 +191,13 @@ pub(super) fn sidecar_settings(sidecar: Option<&SidecarFile>) -> Result<SidecarS
     }
 }
 
-/// The name of the package in the file at `path`.
+/// Return the name of the package in the file at `path`.
 pub fn name_of(path: &Path) -> String {
     path.file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
-/// A package is read whole, so it must not be too large for that.
+/// Refuse a file that is too large: a package is read whole.
 pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
     if stamp.size_bytes <= FILE_BYTES_MAX {
         return Ok(());
@@ -211,7 +209,7 @@ pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
     ))
 }
 
-/// Where a sidecar pins a digest, no other may run.
+/// Refuse a digest that the sidecar does not pin, if it pins one.
 pub(super) fn check_pin(
     name: &str,
     sidecar: &Sidecar,
@@ -225,7 +223,7 @@ pub(super) fn check_pin(
     }
 }
 
-/// Put a package together, if its sidecar names only tasks that it has.
+/// Make a package. The schedules of its sidecar may name only tasks that it has.
 pub(super) fn assemble<A>(
     path: PathBuf,
     digest: ArtifactDigest,

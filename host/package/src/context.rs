@@ -1,4 +1,4 @@
-//! The context's reserved keys: the host's word, which nobody else may put in its mouth.
+//! The context of a run: the keys that only the host sets, and how contexts are merged.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ pub const RESERVED: [&str; 13] = [
     "last_failure",
 ];
 
-/// A context that sets a key of the host's.
+/// A context sets a key that only the host sets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the context may not set `{key}`: the host sets it for every run; choose another name")]
 pub struct ReservedKey {
@@ -27,9 +27,9 @@ pub struct ReservedKey {
     pub key: String,
 }
 
-/// Check a context at the door: in a schedule, a sidecar, a trigger or an answer of a task.
+/// Check the context of a schedule, a sidecar, a trigger or a task's answer.
 ///
-/// Only the top level is the host's; below it every name is free.
+/// Only the top level is reserved; below it every name is allowed.
 pub fn check(context: &Map<String, Value>) -> Result<(), ReservedKey> {
     match RESERVED.iter().find(|key| context.contains_key(**key)) {
         None => Ok(()),
@@ -39,9 +39,9 @@ pub fn check(context: &Map<String, Value>) -> Result<(), ReservedKey> {
     }
 }
 
-/// `under` with the keys of `over` on top of it; keys are replaced whole, not merged within.
-pub fn merge(under: &Map<String, Value>, over: &Map<String, Value>) -> Map<String, Value> {
-    let mut merged = under.clone();
+/// Return `base` with the keys of `over`. A key of both is replaced, not merged.
+pub fn merge(base: &Map<String, Value>, over: &Map<String, Value>) -> Map<String, Value> {
+    let mut merged = base.clone();
     for (key, value) in over {
         merged.insert(key.clone(), value.clone());
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reserved_key_is_refused_at_the_top_and_free_below() {
+    fn each_reserved_key_is_refused_at_the_top_and_allowed_below() {
         for key in RESERVED {
             let mut context = Map::new();
             context.insert(key.to_owned(), Value::Null);

@@ -1,7 +1,7 @@
-//! Looking at the folder: which files there are, whether they hold still, and what is in them.
+//! Files of the plugins folder and the schedules file: which exist, whether they changed, and their content.
 //!
-//! All of it blocks; call it off the async threads. Nothing here opens what is not a regular file:
-//! opening a FIFO waits for a writer that may never come.
+//! All functions but [`off_thread`] block; call them off the async threads. They open only regular files: opening a
+//! FIFO waits for a writer that may never come.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -10,14 +10,14 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use tokio::task::spawn_blocking;
 
-/// What tells one content of a file from another without reading it.
+/// Tells one content of a file from another without reading it.
 ///
-/// The change time is the one that no program can set, so it also gives away a write that put the old
-/// modification time back.
+/// No program can set the change time, so it reveals a write that restored the modification time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     device: u64,
     inode: u64,
     modified: (i64, i64),
@@ -36,23 +36,23 @@ impl Stamp {
     }
 }
 
-/// One file as it was seen.
+/// What was found at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileState {
     File(Stamp),
-    /// It is there and cannot be used: a sentence that says why.
+    /// Something that cannot be used: a sentence that says why.
     Unusable(String),
 }
 
 /// The `.wasm` and `.toml` files of a folder, by file name.
 ///
-/// A name that is not UTF-8 stands here with U+FFFD in it, which no package's name may have.
+/// In a name that is not UTF-8, U+FFFD stands for the wrong bytes. No package's name may have that character.
 pub(super) type Listing = BTreeMap<String, FileState>;
 
-/// Look at the files of `folder` itself, not below it, following links.
+/// List the files of `folder`, not of folders below it, following links.
 ///
-/// Hidden files are left out; names that copies are made under, such as `x.wasm.tmp`, `x.wasm.part`
-/// and `x.wasm~`, do not end in `.wasm`.
+/// Hidden files are left out. Names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`, do not end
+/// in `.wasm`.
 pub(super) fn list(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::new();
     for entry in fs::read_dir(folder)? {
@@ -61,17 +61,16 @@ pub(super) fn list(folder: &Path) -> io::Result<Listing> {
         if name.starts_with('.') || !(name.ends_with(".toml") || name.ends_with(".wasm")) {
             continue;
         }
-        if let Some(reading) = inspect(&entry.path()) {
-            listing.insert(name, reading);
+        if let Some(state) = inspect(&entry.path()) {
+            listing.insert(name, state);
         }
     }
     Ok(listing)
 }
 
-/// What is at `path`, following links; none when nothing is.
+/// Return what is at `path`, following links; `None` when nothing is.
 ///
-/// What cannot be used is not passed over: a package must not lose its limits because its sidecar
-/// became something else.
+/// An unusable file is not ignored: a package must not lose its limits because its sidecar became something else.
 pub fn inspect(path: &Path) -> Option<FileState> {
     let unusable = |why: &str| Some(FileState::Unusable(why.to_owned()));
     match fs::metadata(path) {
@@ -83,26 +82,26 @@ pub fn inspect(path: &Path) -> Option<FileState> {
                 false => None,
             }
         }
-        Err(error) => unusable(&format!("it cannot be looked at: {error}")),
+        Err(error) => unusable(&format!("it cannot be inspected: {error}")),
     }
 }
 
 /// Why a file was not read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// It is not the file that was listed any more: look again.
+    /// The file is not the inspected one any more: inspect it again.
     Changed,
     /// A sentence that says why.
     Failed(String),
 }
 
-/// The content of the file at `path`, if it still is the one with `stamp`, before and after reading.
+/// Return the content of the file at `path`, if it has `stamp` both before and after reading.
 pub fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Changed,
         _ => ReadError::Failed(format!("it cannot be read: {error}")),
     };
-    // A pipe may have taken the file's place since it was listed; this way not even that waits.
+    // A pipe may have replaced the file since it was inspected. A non-blocking open does not wait for its writer.
     let mut file = File::options()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
@@ -128,12 +127,15 @@ pub fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
     }
 }
 
-/// The text of the file at `path`; none when nothing is there. The error says why there is no text.
+/// Return the text of the file at `path`; `None` when there is no file.
+///
+/// # Errors
+/// A sentence that says why there is no text.
 pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     let bytes = match inspect(path) {
         None => return Ok(None),
         Some(FileState::Unusable(why)) => return Err(why),
-        Some(FileState::File(stamp)) => read(path, stamp).map_err(|unread| match unread {
+        Some(FileState::File(stamp)) => read(path, stamp).map_err(|error| match error {
             ReadError::Changed => "it changed while it was read; try again".to_owned(),
             ReadError::Failed(why) => why,
         })?,
@@ -141,9 +143,20 @@ pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     text(bytes).map(Some)
 }
 
-/// The text that `bytes` are; the error says that they are none.
+/// Return `bytes` as text; the error is a sentence.
 pub fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
+}
+
+/// Run blocking work on a thread of its own. A panic of the work is an error.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.map_err(|error| {
+        io::Error::other(format!(
+            "the host failed while it worked on the file: {error}"
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -160,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn wasm_and_toml_files_of_the_folder_itself_are_listed_and_what_cannot_be_used_says_why() {
+    fn wasm_and_toml_files_of_the_folder_are_listed_and_an_unusable_file_has_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [
@@ -221,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_took_the_files_place_is_not_waited_for() {
+    fn a_pipe_that_replaced_the_file_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.wasm");
         fs::write(&path, "one").unwrap();
@@ -238,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_puts_the_old_time_back_is_still_seen() {
+    fn a_write_that_restores_the_old_time_is_still_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.wasm");
         fs::write(&path, "one").unwrap();

@@ -1,8 +1,7 @@
-//! The plugins folder: what is in it now, against what is live.
+//! The plugins folder: its differences from the active packages.
 //!
-//! Whoever calls [`PluginsFolder::scan`] may have been woken by an event of the file system; the scan does not
-//! care. It looks at the whole folder, waits for files to hold still, and compares with the live set:
-//! an event that was lost, doubled or late costs nothing but time.
+//! A scan lists the whole folder, waits until files do not change, and compares them with the active packages. It does
+//! not use the file system's events, so a lost, doubled or late event only delays a change.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -10,22 +9,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::resolve::off_thread;
 use self::resolve::{KnownFiles, Rejection, Unresolved};
-use super::files::{self, FileState, Listing};
-use super::{Change, HostRules, Loader, Package, Packages};
+use super::files::{self, FileState, Listing, off_thread};
+use super::host_rules::HostRules;
+use super::loader::Loader;
+use super::package::{Change, Package, Packages};
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Sandbox};
 
 mod resolve;
 
-/// How far apart two equal readings of a file must be for it to count as written to its end.
+/// How long a file must stay unchanged before it is read.
 pub const SETTLE: Duration = Duration::from_millis(200);
 
-/// How often a scan looks whether files hold still before it leaves the unstable to the next one.
+/// How often a scan waits for unstable files before it leaves them to the next scan.
 const SETTLE_ROUNDS: usize = 10;
 
-/// Why the folder cannot be used at all.
+/// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("the plugins folder {} does not exist: create it, or name another with --plugins", .0.display())]
@@ -36,32 +36,32 @@ pub enum FolderError {
     Unreadable { path: PathBuf, source: io::Error },
 }
 
-/// The folder and what is remembered of it between scans.
+/// The plugins folder, and what is remembered of it between scans.
 pub struct PluginsFolder<L: Loader = Sandbox> {
     path: PathBuf,
     loader: Arc<L>,
     rules: HostRules,
     settle: Duration,
-    /// The readings that were found equal twice.
+    /// The files that stayed unchanged.
     settled: Listing,
     files: BTreeMap<String, KnownFiles<L::Artifact>>,
-    /// Sidecars without a package that were told of.
-    strays: BTreeSet<String>,
+    /// The sidecars without a package that the log has a warning of.
+    orphans: BTreeSet<String>,
     /// Whether the last scan could not read the folder.
     unreadable: bool,
 }
 
-/// One look through the folder: what is still to be compared.
+/// One scan of the folder: the names that are still to be compared.
 pub struct Scan<A = Artifact> {
     listing: Listing,
-    /// In order of names.
+    /// In alphabetical order.
     names: VecDeque<String>,
-    /// Those that must be compiled, which may take long; after all others.
-    uncompiled: VecDeque<String>,
+    /// The names whose code must be compiled, which may take long; compared last.
+    to_compile: VecDeque<String>,
     found: VecDeque<Change<A>>,
 }
 
-/// What was seen of the two files of one name.
+/// The two files of one name, as the scan found them.
 #[derive(Clone, Copy)]
 struct Files<'l> {
     wasm: &'l FileState,
@@ -69,7 +69,7 @@ struct Files<'l> {
 }
 
 impl<L: Loader> PluginsFolder<L> {
-    /// The folder at `path`, which must exist: one created here would hide a mistyped name.
+    /// Open the folder at `path`. It must exist: creating it would hide a mistyped path.
     pub fn open(
         path: &Path,
         loader: Arc<L>,
@@ -95,15 +95,15 @@ impl<L: Loader> PluginsFolder<L> {
             settle: SETTLE,
             settled: Listing::new(),
             files: BTreeMap::new(),
-            strays: BTreeSet::new(),
+            orphans: BTreeSet::new(),
             unreadable: false,
         })
     }
 
-    /// Look at the folder, to find with [`PluginsFolder::next_change`] what differs between it and `live`.
+    /// List the folder. [`PluginsFolder::next_change`] then returns the differences from the `active` packages.
     ///
-    /// None when the folder cannot be read: that says nothing about its packages, they stay.
-    pub async fn scan(&mut self, live: &Packages<L::Artifact>) -> Option<Scan<L::Artifact>> {
+    /// Returns `None` when the folder cannot be read. Its packages then stay active.
+    pub async fn scan(&mut self, active: &Packages<L::Artifact>) -> Option<Scan<L::Artifact>> {
         let (listing, unstable) = match self.settle().await {
             Ok(settled) => settled,
             Err(error) => {
@@ -117,36 +117,35 @@ impl<L: Loader> PluginsFolder<L> {
         if std::mem::take(&mut self.unreadable) {
             tracing::info!(folder = %self.path.display(), "the plugins folder can be read again");
         }
-        let live = live.all();
+        let active = active.all();
         let present: BTreeSet<String> = stems(&listing, ".wasm").collect();
-        let names = present.iter().chain(live.keys()).chain(self.files.keys());
+        let names = present.iter().chain(active.keys()).chain(self.files.keys());
         let names: BTreeSet<&String> = names.collect();
-        let moves = |name: &str| {
+        let is_unstable = |name: &str| {
             let ends = [".wasm", ".toml"];
             ends.iter()
                 .any(|end| unstable.contains(&format!("{name}{end}")))
         };
-        let names = names.into_iter().filter(|name| !moves(name));
+        let names = names.into_iter().filter(|name| !is_unstable(name));
         let names = names.cloned().collect();
         self.warn_about_orphan_sidecars(&listing, &present);
         Some(Scan {
             listing,
             names,
-            uncompiled: VecDeque::new(),
+            to_compile: VecDeque::new(),
             found: VecDeque::new(),
         })
     }
 
-    /// The next difference between the folder and `live`; none when there are no more.
+    /// Return the next difference between the folder and the `active` packages; `None` after the last.
     ///
-    /// What needs no compiling comes first: the settings of one package and the end of another do
-    /// not wait for a third. Publishes nothing: an addition, an update and a removal that are not
-    /// applied are found again by the next scan, without compiling again; a rejection is told once,
-    /// unless it is given back with [`PluginsFolder::report_again`].
+    /// Changes that need no compiling come first, so that new settings and removals do not wait for other packages.
+    /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
+    /// compiling again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.
     pub async fn next_change(
         &mut self,
         scan: &mut Scan<L::Artifact>,
-        live: &Packages<L::Artifact>,
+        active: &Packages<L::Artifact>,
     ) -> Option<Change<L::Artifact>> {
         loop {
             if let Some(change) = scan.found.pop_front() {
@@ -154,32 +153,32 @@ impl<L: Loader> PluginsFolder<L> {
             }
             let (name, may_compile) = match scan.names.pop_front() {
                 Some(name) => (name, false),
-                None => (scan.uncompiled.pop_front()?, true),
+                None => (scan.to_compile.pop_front()?, true),
             };
-            self.reconcile(name, scan, live, may_compile).await;
+            self.reconcile(name, scan, active, may_compile).await;
         }
     }
 
-    /// Tell of the rejection of `name` again: what was told could not be recorded.
+    /// Let the next scan return the rejection of `name` again, because it could not be recorded.
     pub fn report_again(&mut self, name: &str) {
         if let Some(known) = self.files.get_mut(name) {
             known.rejected = None;
         }
     }
 
-    /// The same of all files: what was told is not on the record any more.
+    /// Let the next scan return all rejections again, because the database lost them.
     pub fn report_all_again(&mut self) {
         for known in self.files.values_mut() {
             known.rejected = None;
         }
     }
 
-    /// Tell of `name`, of which something is on the record, when it has no file.
+    /// Let the next scan report `name`, which the database knows, if it has no file.
     pub fn expect_file(&mut self, name: String) {
         self.files.entry(name).or_default();
     }
 
-    /// List the folder until what is new in it holds still. Also says what did not.
+    /// List the folder until its new files do not change. Also returns the names that still change.
     async fn settle(&mut self) -> io::Result<(Listing, BTreeSet<String>)> {
         let mut listing = self.list().await?;
         let mut unstable = different(&self.settled, &listing);
@@ -204,19 +203,19 @@ impl<L: Loader> PluginsFolder<L> {
         off_thread(move || files::list(&path)).await?
     }
 
-    /// Compare one name with its live version.
+    /// Compare the files of one name with its active version.
     async fn reconcile(
         &mut self,
         name: String,
         scan: &mut Scan<L::Artifact>,
-        live: &Packages<L::Artifact>,
+        active: &Packages<L::Artifact>,
         may_compile: bool,
     ) {
-        let live = live.get(&name);
+        let active = active.get(&name);
         let [wasm_name, sidecar_name] = [".wasm", ".toml"].map(|end| format!("{name}{end}"));
         let Some(wasm) = scan.listing.get(&wasm_name) else {
             let known = self.files.remove(&name);
-            scan.found.extend(match live {
+            scan.found.extend(match active {
                 Some(old) => Some(Change::Removed(old)),
                 None => known.map(|_| Change::Gone(name)),
             });
@@ -224,31 +223,31 @@ impl<L: Loader> PluginsFolder<L> {
         };
         let sidecar = scan.listing.get(&sidecar_name);
         let files = Files { wasm, sidecar };
-        // Taken out for the time being: if this future is dropped, the file is simply new again.
+        // If this future is dropped meanwhile, the file counts as new.
         let mut known = self.files.remove(&name).unwrap_or_default();
-        let resolved = self.resolve(&name, files, &mut known, live.as_ref(), may_compile);
+        let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_compile);
         match resolved.await {
             Ok(Some(new)) => {
                 known.rejected = None;
                 known.offered = Some(new.digest.clone());
-                scan.found.push_back(change_to(live, new));
+                scan.found.push_back(change_to(active, new));
             }
             Ok(None) => {
                 let offered = known.offered.take();
                 let other = offered.is_some_and(|digest| known.holds(&digest) == Some(false));
                 if known.rejected.take().is_some() || other {
-                    scan.found.extend(live.map(Change::Restored));
+                    scan.found.extend(active.map(Change::Restored));
                 }
             }
-            Err(Unresolved::NotCompiled) => scan.uncompiled.push_back(name.clone()),
+            Err(Unresolved::NotCompiled) => scan.to_compile.push_back(name.clone()),
             Err(Unresolved::Unstable) => {
                 self.settled.remove(&wasm_name);
                 self.settled.remove(&sidecar_name);
             }
             Err(Unresolved::Rejected(error)) => {
-                let kept = live.as_ref().map(|live| live.digest.clone());
-                // Before the rejection, which is what stays on the record of the package.
-                if let Some(old) = live
+                let kept = active.as_ref().map(|active| active.digest.clone());
+                // Before the rejection, so that the package is recorded as rejected.
+                if let Some(old) = active
                     && let Some(new) = self.with_changed_sidecar(&old, &known)
                 {
                     scan.found.push_back(change_to(Some(old), new));
@@ -272,36 +271,36 @@ impl<L: Loader> PluginsFolder<L> {
         self.files.insert(name, known);
     }
 
-    /// Tell once of each sidecar that has no package: most likely one of the two is mistyped.
+    /// Warn once of each sidecar without a package: most likely the name of one of the files is mistyped.
     fn warn_about_orphan_sidecars(&mut self, listing: &Listing, packages: &BTreeSet<String>) {
-        // The sources of packages may lie beside them: their Cargo.toml is no sidecar.
-        let strays: BTreeSet<String> = stems(listing, ".toml")
+        // The sources of packages may lie in the folder. Their Cargo.toml is no sidecar.
+        let orphans: BTreeSet<String> = stems(listing, ".toml")
             .filter(|name| name != "Cargo" && !packages.contains(name))
             .collect();
-        for name in strays.difference(&self.strays) {
+        for name in orphans.difference(&self.orphans) {
             let name = printable_line(name);
             tracing::warn!("{name}.toml has no package {name}.wasm beside it and is not used");
         }
-        self.strays = strays;
+        self.orphans = orphans;
     }
 }
 
-fn change_to<A>(live: Option<Arc<Package<A>>>, new: Package<A>) -> Change<A> {
+fn change_to<A>(active: Option<Arc<Package<A>>>, new: Package<A>) -> Change<A> {
     let new = Arc::new(new);
-    match live {
+    match active {
         None => Change::Added(new),
         Some(old) => Change::Updated { old, new },
     }
 }
 
-/// The names of files that end in `end`, without it.
+/// Return the names of files that end in `end`, without that end.
 fn stems<'l>(listing: &'l Listing, end: &'l str) -> impl Iterator<Item = String> + 'l {
     listing
         .keys()
         .filter_map(move |name| name.strip_suffix(end).map(str::to_owned))
 }
 
-/// The names that are in one listing only, or in both and not the same.
+/// Return the names whose files differ between two listings.
 fn different(a: &Listing, b: &Listing) -> BTreeSet<String> {
     a.keys()
         .chain(b.keys())

@@ -34,18 +34,25 @@ pub struct GrantRecord {
     pub hash: String,
 }
 
+/// What is recorded of each grant: its kind, and then its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedGrants(BTreeSet<Vec<String>>);
+
+impl From<&Grants> for RecordedGrants {
+    fn from(grants: &Grants) -> RecordedGrants {
+        let lines = KINDS.into_iter().flat_map(|kind| {
+            let grants = (kind.record)(grants).into_iter();
+            grants.map(|parts| [vec![kind.name.to_owned()], parts].concat())
+        });
+        RecordedGrants(lines.collect())
+    }
+}
+
 impl GrantRecord {
     /// Return the record of `grants`.
     pub fn of(grants: &Grants) -> GrantRecord {
-        let lines = KINDS.into_iter().flat_map(|kind| {
-            let grants = (kind.record)(grants).into_iter();
-            grants.map(|parts| {
-                let kind = kind.name.to_owned();
-                let line: Vec<String> = [kind].into_iter().chain(parts).collect();
-                Value::from(line).to_string()
-            })
-        });
-        let lines: BTreeSet<String> = lines.collect();
+        let lines = RecordedGrants::from(grants).0.into_iter();
+        let lines: BTreeSet<String> = lines.map(|line| Value::from(line).to_string()).collect();
         let text = Vec::from_iter(lines).join("\n");
         GrantRecord {
             hash: sha256(text.as_bytes()),
@@ -54,27 +61,27 @@ impl GrantRecord {
     }
 }
 
-/// Return the grants of a recorded text, with empty values. A line that this version does not know grants nothing.
-pub fn read(text: &str) -> Grants {
-    let mut grants = Grants::default();
-    for line in text.lines() {
-        let line: Vec<String> = serde_json::from_str(line).unwrap_or_default();
-        let parts: Vec<&str> = line.iter().map(String::as_str).collect();
-        if let Some((name, parts)) = parts.split_first()
-            && let Some(kind) = GrantKind::by_name(name)
-        {
-            // A grant that is not restored grants nothing.
-            let _ = (kind.restore)(parts, &mut grants);
-        }
+/// Read the text of a record. A line that this version does not know grants nothing.
+pub fn read(text: &str) -> RecordedGrants {
+    let lines = text.lines().map(serde_json::from_str);
+    RecordedGrants(lines.filter_map(Result::ok).collect())
+}
+
+impl RecordedGrants {
+    /// Return the parts of the grants of `kind`.
+    pub(super) fn of_kind(&self, kind: &GrantKind) -> impl Iterator<Item = &[String]> {
+        let lines = self.0.iter().filter_map(|line| line.split_first());
+        lines
+            .filter(|(name, _)| **name == kind.name)
+            .map(|(_, parts)| parts)
     }
-    grants
 }
 
 /// Return one line of the text for people.
 pub fn shown(line: &str) -> String {
     match serde_json::from_str::<Vec<String>>(line) {
-        Ok(parts) => {
-            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        Ok(mut parts) => {
+            parts.retain(|part| !part.is_empty());
             parts.join(" ")
         }
         Err(_) => line.to_owned(),
@@ -154,12 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn a_record_is_read_back() {
         let grant_record = GrantRecord::of(&some());
-        assert_eq!(GrantRecord::of(&read(&grant_record.text)), grant_record);
+        assert_eq!(read(&grant_record.text), RecordedGrants::from(&some()));
         let unknown = format!("[\"later\",\"x\"]\nnot JSON\n{}", grant_record.text);
-        assert_eq!(GrantRecord::of(&read(&unknown)), grant_record);
-        assert_eq!(read(""), Grants::default());
+        let mut known = read(&unknown);
+        assert!(known.0.remove(&vec!["later".to_owned(), "x".to_owned()]));
+        assert_eq!(known, RecordedGrants::from(&some()));
+        assert_eq!(read(""), RecordedGrants::default());
         assert_eq!(shown(r#"["http","https","*","",""]"#), "http https *");
     }
 }

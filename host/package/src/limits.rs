@@ -34,6 +34,9 @@ pub fn keys() -> Vec<KeyHelp> {
     LIMITS.iter().map(key).collect()
 }
 
+/// The most attempts that a task may be given for one run.
+pub const MAX_ATTEMPTS_MOST: u64 = 1000;
+
 /// The limits that a file sets, each in its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitChanges(Vec<(Resource, u64)>);

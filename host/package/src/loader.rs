@@ -1,23 +1,23 @@
-//! What the folder needs of the sandbox, and no more: tests of the folder compile nothing.
+//! Compiling packages and reading their descriptions. Tests of the folder replace the compiler.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::Manifest;
-use super::folder::off_thread;
+use super::files::off_thread;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Refusal, Sandbox};
 
-/// Makes packages out of bytes. [`Sandbox`] in the product.
+/// Compiles packages. [`Sandbox`] implements it.
 pub trait Loader: Send + Sync + 'static {
     /// Compiled code.
     type Artifact: Send + Sync + 'static;
 
-    /// Check and compile. Called off the async threads, one file at a time.
+    /// Check and compile `bytes`. Called off the async threads, one file at a time.
     fn load(&self, bytes: &[u8]) -> Result<Self::Artifact, Refusal>;
 
-    /// What the package says of itself, or none when it says nothing.
+    /// Return the package's description, or `None` when it has none.
     fn describe(
         &self,
         artifact: &Arc<Self::Artifact>,
@@ -36,7 +36,7 @@ impl Loader for Sandbox {
     }
 }
 
-/// Compile `bytes` off the async threads and ask the package what it is; the error is one sentence.
+/// Compile `bytes` off the async threads and read the package's description; the error is one sentence.
 pub async fn compile<L: Loader>(
     loader: &Arc<L>,
     name: &str,

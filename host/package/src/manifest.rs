@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::grant_record::RecordedGrants;
 use super::requests::{Request, Requested, evaluate_requests};
 use super::spec::ScheduleSpec;
 use campanile_model::text::nearest;
-use campanile_sandbox::Grants;
 
 mod read;
 
@@ -145,7 +145,7 @@ impl Manifest {
     }
 
     /// Return the requests that `grants` do not cover.
-    pub fn ungranted_requests(&self, grants: &Grants) -> Vec<Request> {
+    pub fn ungranted_requests(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut requests = evaluate_requests(&self.requests, grants);
         requests.retain(|request| !request.is_granted);
         requests
@@ -155,25 +155,20 @@ impl Manifest {
     ///
     /// Network requests are not among them: packages request hosts that a context names, and the sandbox checks each
     /// connection.
-    pub fn missing_grants(&self, grants: &Grants) -> Vec<Request> {
+    pub fn missing_grants(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut missing = self.ungranted_requests(grants);
-        missing.retain(|request| !request.kind.request.is_checked_at_use);
+        missing.retain(|request| !request.is_checked_at_use());
         missing
     }
 
     /// Return the ungranted requests that `before`, the active version, does not make.
     ///
     /// A request of both versions makes no difference: without the grant, neither version runs. Network requests count.
-    pub fn additional_requests(&self, before: &Manifest, grants: &Grants) -> Vec<Request> {
+    pub fn additional_requests(&self, before: &Manifest, grants: &RecordedGrants) -> Vec<Request> {
         let is_known =
             |request: &Requested| before.requests.iter().any(|before| before.covers(request));
-        let new: Vec<Requested> = self
-            .requests
-            .iter()
-            .filter(|request| !is_known(request))
-            .cloned()
-            .collect();
-        let mut requests = evaluate_requests(&new, grants);
+        let new = self.requests.iter().filter(|request| !is_known(request));
+        let mut requests = evaluate_requests(new, grants);
         requests.retain(|request| !request.is_granted);
         requests
     }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::grants::{GrantKind, RequestList};
+use super::grant_record::RecordedGrants;
+use super::grants::GrantKind;
 use campanile_model::text::printable_line;
-use campanile_sandbox::Grants;
 
 /// One request of a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Requested {
 /// One request, and whether it is granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Request {
-    #[schemars(with = "String")]
-    pub kind: &'static GrantKind,
+    /// The name of the kind of grant.
+    pub kind: &'static str,
     /// The requested thing, such as `write /snapshots`. It identifies a request among those of its kind.
     pub what: String,
     /// The author's reason, if the description gives one.
@@ -28,63 +28,59 @@ pub struct Request {
     /// The lines of a sidecar that would grant it.
     pub lines: String,
     #[serde(skip)]
-    parts: Vec<String>,
+    requested: Requested,
 }
 
 impl Requested {
     /// Whether `grants` cover this request.
-    fn is_granted(&self, grants: &Grants) -> bool {
-        let form = &self.kind.request;
-        let mut kinds = [Some(self.kind), form.also].into_iter().flatten();
-        kinds.any(|kind| {
-            let granted = (kind.record)(grants);
-            granted
-                .iter()
-                .any(|granted| form.covers(granted, &self.parts))
-        })
+    fn is_granted(&self, grants: &RecordedGrants) -> bool {
+        let kinds = [Some(self.kind), self.kind.also].into_iter().flatten();
+        let mut granted = kinds.flat_map(|kind| grants.of_kind(kind));
+        granted.any(|granted| self.kind.covers(granted, &self.parts))
     }
 
-    /// Whether a grant for this request would cover `other`, too.
-    pub fn covers(&self, other: &Requested) -> bool {
-        self.kind == other.kind && self.kind.request.covers(&self.parts, &other.parts)
+    /// Whether a grant for this request would also cover `other`.
+    pub(super) fn covers(&self, other: &Requested) -> bool {
+        self.kind == other.kind && self.kind.covers(&self.parts, &other.parts)
     }
+}
 
-    fn evaluate(&self, grants: &Grants) -> Request {
-        let form = &self.kind.request;
-        Request {
-            kind: self.kind,
-            what: (form.what)(&self.parts),
-            reason: self.reason.clone(),
-            is_granted: self.is_granted(grants),
-            lines: (form.lines)(&self.parts),
-            parts: self.parts.clone(),
-        }
-    }
+/// Compare each of `requests` with `grants`.
+pub fn evaluate_requests<'r>(
+    requests: impl IntoIterator<Item = &'r Requested>,
+    grants: &RecordedGrants,
+) -> Vec<Request> {
+    let requests = requests.into_iter().map(|request| Request {
+        kind: request.kind.name,
+        what: request.kind.what(&request.parts),
+        reason: request.reason.clone(),
+        is_granted: request.is_granted(grants),
+        lines: request.kind.lines(&request.parts),
+        requested: request.clone(),
+    });
+    requests.collect()
 }
 
 impl Request {
     /// Return what identifies a request.
     pub fn key(&self) -> (&'static str, &str) {
-        (self.kind.name, &self.what)
+        (self.kind, &self.what)
+    }
+
+    /// Whether the sandbox checks each use of a grant of this kind.
+    pub(super) fn is_checked_at_use(&self) -> bool {
+        self.requested.kind.is_checked_at_use
     }
 
     /// Return a sentence that says that the request is not granted.
     pub fn need(&self) -> String {
-        let need = (self.kind.request.need)(&self.parts);
+        let need = self.requested.kind.need(&self.requested.parts);
         let reason = match &self.reason {
             Some(reason) => format!(" ({})", printable_line(reason)),
             None => String::new(),
         };
         format!("the package needs {need}{reason}, which is not granted")
     }
-}
-
-/// Compare each of `requests` with `grants`.
-pub fn evaluate_requests(requests: &[Requested], grants: &Grants) -> Vec<Request> {
-    requests
-        .iter()
-        .map(|request| request.evaluate(grants))
-        .collect()
 }
 
 /// Return the requests as a list in one sentence.
@@ -103,30 +99,23 @@ pub fn denial(package: &str, requests: &[Request]) -> String {
 
 /// Return the lines of a sidecar that grant all of `requests`, without a table twice.
 pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> String {
-    let requests: Vec<&Request> = requests.into_iter().collect();
-    let (mut tables, mut entries) = (Vec::new(), Vec::new());
-    let mut kinds: Vec<&GrantKind> = Vec::new();
-    for request in &requests {
-        match request.kind.request.list {
-            RequestList::Names(_) if kinds.contains(&request.kind) => {}
-            RequestList::Names(_) => {
-                kinds.push(request.kind);
-                let of_kind = requests.iter().filter(|other| other.kind == request.kind);
-                let names: Vec<String> = of_kind.flat_map(|other| other.parts.clone()).collect();
-                tables.push((request.kind.request.lines)(&names));
-            }
-            _ => entries.push(request.lines.clone()),
-        }
-    }
-    tables.append(&mut entries);
-    tables.join("\n")
+    let requests = requests.into_iter();
+    let (named, others): (Vec<&Request>, Vec<&Request>) =
+        requests.partition(|request| request.requested.kind.is_named());
+    let tables = named.chunk_by(|a, b| a.kind == b.kind).map(|requests| {
+        let names = requests.iter().flat_map(|request| &request.requested.parts);
+        let names: Vec<String> = names.cloned().collect();
+        requests[0].requested.kind.lines(&names)
+    });
+    let entries = others.into_iter().map(|request| request.lines.clone());
+    Vec::from_iter(tables.chain(entries)).join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Manifest;
-    use campanile_sandbox::{DirectoryGrant, HttpGrant};
+    use campanile_sandbox::{DirectoryGrant, Grants, HttpGrant};
     use serde_json::{Value, json};
 
     fn asking(requests: Value) -> Manifest {
@@ -134,14 +123,14 @@ mod tests {
     }
 
     fn beyond(new: Value, old: Value, grants: &Grants) -> Vec<String> {
-        let new = asking(new).additional_requests(&asking(old), grants);
+        let new = asking(new).additional_requests(&asking(old), &grants.into());
         new.iter()
             .map(|request| format!("{} {}", request.kind, request.what))
             .collect()
     }
 
     #[test]
-    fn what_is_asked_for_again_is_nothing_new_of_any_kind() {
+    fn a_request_of_both_versions_is_not_additional() {
         let all = json!({
             "directories": [{"guest": "/a", "access": "write"}], "env": ["A"], "config": ["b"],
             "http": [{"host": "example.com"}], "keyvalue": [{"bucket": "c", "access": "read"}],
@@ -165,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_neither_granted_nor_asked_for_before_is_beyond() {
+    fn only_a_request_that_is_neither_granted_nor_made_before_is_additional() {
         let grants = Grants {
             directories: vec![directory("/in", false)],
             ..Grants::default()
@@ -205,7 +194,7 @@ mod tests {
             "keyvalue": [{"bucket": "f"}], "sockets": [{"host": "db.test", "port": 53, "protocol": "udp"}],
         });
         let manifest = asking(asks);
-        let all = manifest.ungranted_requests(&Grants::default());
+        let all = manifest.ungranted_requests(&RecordedGrants::default());
         let lines = sidecar_lines(&all);
         let read: toml::Table = lines.parse().unwrap();
         let grants = &read["grants"];
@@ -222,7 +211,7 @@ mod tests {
         for request in &all {
             assert_eq!(sidecar_lines([request]), request.lines);
         }
-        let missing = manifest.missing_grants(&Grants::default());
+        let missing = manifest.missing_grants(&RecordedGrants::default());
         assert_eq!(missing.len(), 7, "all but the network");
         let denial = denial("backup", &missing[2..4]);
         assert_eq!(

@@ -1,53 +1,51 @@
-//! The schedules file as it is looked at again and again.
+//! Polling the schedules file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::files::{self, FileState, ReadError};
-use super::folder::off_thread;
+use super::files::{self, FileState, ReadError, off_thread};
 use super::schedule_reader::FILE_BYTES_MAX;
 use campanile_model::text::size_text;
 
-/// How far apart two equal readings of the file must be for it to count as written to its end: half of it would end
-/// the schedules of the other half.
+/// How long the file must stay unchanged before it is read. Half a file would end the schedules of the other half.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// The file at one path.
+/// The schedules file at one path.
 pub struct SchedulesFile {
     path: PathBuf,
-    /// What was there at the last look.
+    /// What the last poll found.
     seen: Option<Option<FileState>>,
 }
 
-/// What is at the path since the last look.
+/// What a poll found that the last poll did not.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileChange {
     Missing,
-    /// A sentence that says why it cannot be used.
+    /// A sentence that says why the file cannot be used.
     Unusable(String),
     Text(String),
 }
 
 impl SchedulesFile {
-    /// The file at `path`, which need not be there.
+    /// Poll the file at `path`, which may be absent.
     pub fn new(path: PathBuf) -> SchedulesFile {
         SchedulesFile { path, seen: None }
     }
 
-    /// Where it is.
+    /// Return the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Count everything as new at the next look.
+    /// Let the next poll report the file even when it is unchanged.
     pub fn forget(&mut self) {
         self.seen = None;
     }
 
-    /// What is new; none when nothing is, or when it is still being written.
+    /// Poll the file. Return `None` when it is unchanged, or still being written.
     pub async fn next_change(&mut self) -> Option<FileChange> {
         let path = self.path.clone();
-        // A look that fails altogether is made good by the next.
+        // The next poll makes up for one that fails.
         let seen = off_thread(move || files::inspect(&path)).await.ok()?;
         if self.seen.as_ref() == Some(&seen) {
             return None;
@@ -57,7 +55,7 @@ impl SchedulesFile {
             Some(FileState::Unusable(why)) => FileChange::Unusable(why.clone()),
             Some(FileState::File(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
                 let most = size_text(FILE_BYTES_MAX);
-                FileChange::Unusable(format!("it has more than {most}, and that is too much"))
+                FileChange::Unusable(format!("it is larger than {most}"))
             }
             Some(FileState::File(stamp)) => {
                 tokio::time::sleep(SETTLE).await;
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_new_is_told_once() {
+    async fn a_change_is_returned_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.toml");
         let mut file = SchedulesFile::new(path.clone());
@@ -107,12 +105,12 @@ mod tests {
         fs::remove_dir(&path).unwrap();
         let large = fs::File::create(&path).unwrap();
         large.set_len(FILE_BYTES_MAX + 1).unwrap();
-        let why = "it has more than 4MiB, and that is too much";
+        let why = "it is larger than 4MiB";
         assert_eq!(file.next_change().await, unusable(why));
     }
 
     #[tokio::test]
-    async fn a_file_that_is_still_being_written_is_left_alone() {
+    async fn a_file_that_is_still_being_written_is_not_returned() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("schedules.toml");
         fs::write(&path, "half").unwrap();

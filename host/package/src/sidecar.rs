@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::grants::{self, SidecarPlace};
+use super::grants::{self, GrantKind, SidecarPlace};
 use super::host_rules::HostRules;
-use super::limits::LimitChanges;
+use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
+use super::reference::KeyHelp;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleSpec;
 use crate::toml_reader::{Document, Error};
@@ -17,9 +18,6 @@ use campanile_sandbox::Grants;
 
 /// The largest sidecar that is read.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
-
-/// The most attempts that a task may be given for one run.
-pub const MAX_ATTEMPTS_MOST: u64 = 1000;
 
 /// The operator's settings for one package. The default sets nothing and grants nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,6 +79,32 @@ impl Sidecar {
             grants: Arc::new(grants),
         })
     }
+}
+
+/// List the keys of a sidecar but those of its schedules.
+pub fn reference() -> Vec<KeyHelp> {
+    let keys = [
+        KeyHelp::new(
+            "sha256",
+            "text",
+            "The SHA-256 of the only .wasm file that may run.",
+        ),
+        KeyHelp::new(
+            "context",
+            "table",
+            "The base of the context of every schedule.",
+        ),
+        KeyHelp::new(
+            "retry.max_attempts",
+            "number",
+            "The attempts of every task in one run. It overrides the package's proposals.",
+        )
+        .within("1 to 1000"),
+    ];
+    let keys = keys.map(|help| help.at(help.key.to_owned()));
+    keys.into_iter()
+        .chain(grants::KINDS.into_iter().flat_map(GrantKind::reference))
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A schedule as a sidecar or a package writes it, before its rule is parsed.
+//! A schedule as a sidecar, a schedules file or a package defines it, before its rule is parsed.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
 
-/// One schedule, proposed by a package or ordered by the operator. The rule and the zone are still text.
+/// One schedule of an operator, or proposed by a package. The rule and the zone are still text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScheduleSpec {
-    /// None takes the package's name; see [`named`].
+    /// `None` takes the package's name; see [`named`].
     pub name: Option<String>,
-    /// One task, with those it depends on; none is the whole package.
+    /// One task with its dependencies; `None` is the whole package.
     pub task: Option<String>,
     #[serde(flatten)]
     pub rule: RuleText,
@@ -21,10 +21,10 @@ pub struct ScheduleSpec {
     pub context: Map<String, Value>,
 }
 
-/// The zone of a schedule that names none. Never the machine's.
+/// The zone of a schedule that names none. The machine's zone is never used.
 pub const TIMEZONE_DEFAULT: &str = "UTC";
 
-/// Choose the one rule out of the keys that can hold it, each named as its kind.
+/// Return the only rule of `rules`, which come from the keys of all rule kinds; the error is a clause.
 pub(super) fn only_rule(
     rules: impl IntoIterator<Item = (RuleKind, String)>,
 ) -> Result<(RuleKind, String), &'static str> {
@@ -36,9 +36,9 @@ pub(super) fn only_rule(
     }
 }
 
-/// Every schedule with its name: its own, else the package's, else the package's with a number.
+/// Return every schedule with its name: its own name, else the package's, with a number if that is names.
 pub fn named(package: &str, specs: &[ScheduleSpec]) -> Vec<(String, ScheduleSpec)> {
-    let mut taken: BTreeSet<String> = specs.iter().filter_map(|spec| spec.name.clone()).collect();
+    let mut names: BTreeSet<String> = specs.iter().filter_map(|spec| spec.name.clone()).collect();
     let mut number = 1;
     let mut next_free = || loop {
         let name = match number {
@@ -46,7 +46,7 @@ pub fn named(package: &str, specs: &[ScheduleSpec]) -> Vec<(String, ScheduleSpec
             n => format!("{package}-{n}"),
         };
         number += 1;
-        if taken.insert(name.clone()) {
+        if names.insert(name.clone()) {
             return name;
         }
     };
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_rule_is_taken() {
+    fn exactly_one_rule_is_accepted() {
         let rule = |kind: RuleKind| (kind, "5m".to_owned());
         for &kind in RuleKind::ALL {
             assert_eq!(only_rule([rule(kind)]), Ok(rule(kind)));

@@ -114,8 +114,8 @@ impl<'t> Document<'t> {
         let mut map = Map::new();
         for (key, value) in table {
             let path = child_path(path, key.get_ref());
-            // A table's own header is nearer to a mistake than the first mention of its name.
             let offset = match value.get_ref() {
+                // A header `[a.b]` mentions `a`, too, but the header of `a` may stand elsewhere.
                 DeValue::Table(_) => value.span().start,
                 _ => key.span().start,
             };

@@ -102,7 +102,7 @@ impl Subject {
                 writable: directory.access != Access::Read,
             })
             .collect();
-        self.manifest.missing_grants(&grants)
+        self.manifest.missing_grants(&(&grants).into())
     }
 }
 

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::schedule_admin::{Difference, Wanted, differences};
 use campanile_model::ids::ArtifactDigest;
+use campanile_package::grant_record::RecordedGrants;
 use campanile_package::requests::{Request, evaluate_requests};
 use campanile_package::{Manifest, Task, spec};
-use campanile_sandbox::Grants;
 use campanile_store::package_versions::Version;
 
 /// One of the two versions.
@@ -66,7 +66,7 @@ impl Changes {
 }
 
 /// What changes from `from` to `to`, of the package that is called `name` in the folder and granted `grants`.
-pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &Grants) -> Diff {
+pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
     Diff {
         from: from.version.digest.clone(),
         to: to.version.digest.clone(),
@@ -175,7 +175,7 @@ fn changes<T>(
     all
 }
 
-fn requests(from: &Manifest, to: &Manifest, grants: &Grants) -> Vec<RequestChange> {
+fn requests(from: &Manifest, to: &Manifest, grants: &RecordedGrants) -> Vec<RequestChange> {
     let before = evaluate_requests(&from.requests, grants);
     let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());

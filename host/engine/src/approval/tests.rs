@@ -201,7 +201,7 @@ fn a_diff_names_what_is_new_gone_and_different() {
         "chimes",
         &side(&old, &before, &names(&["wasi:a", "wasi:b"])),
         &side(&new, &after, &names(&["wasi:b", "wasi:c"])),
-        &grants,
+        &(&*grants).into(),
     );
     let value = json!(found);
     assert_eq!(value["to"], json!(new.digest));

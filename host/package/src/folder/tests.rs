@@ -14,7 +14,7 @@ use campanile_sandbox::{Limits, Refusal};
 mod not_applied;
 mod random;
 
-/// Loads what begins with `good`; a JSON object further on is the description.
+/// Compiles bytes that begin with `good`; a JSON object in them is the description.
 #[derive(Default)]
 struct Fake {
     loads: AtomicUsize,
@@ -40,12 +40,12 @@ impl Loader for Fake {
     }
 }
 
-/// A folder, its live set, and what happened.
+/// A folder, its active packages, and the compiler.
 struct Scene {
     root: TempDir,
     fake: Arc<Fake>,
     folder: PluginsFolder<Fake>,
-    live: Packages<Vec<u8>>,
+    active: Packages<Vec<u8>>,
 }
 
 impl Scene {
@@ -67,7 +67,7 @@ impl Scene {
             root,
             fake,
             folder,
-            live: Packages::default(),
+            active: Packages::default(),
         }
     }
 
@@ -79,26 +79,26 @@ impl Scene {
         fs::write(self.at(name), content).unwrap();
     }
 
-    /// Scan and apply; each change as its sentence.
+    /// Scan and apply; return the sentence of each change.
     async fn scan(&mut self) -> Vec<String> {
-        let mut told = Vec::new();
-        let Some(mut scan) = self.folder.scan(&self.live).await else {
-            return told;
+        let mut changes = Vec::new();
+        let Some(mut scan) = self.folder.scan(&self.active).await else {
+            return changes;
         };
-        while let Some(change) = self.folder.next_change(&mut scan, &self.live).await {
-            self.live.apply(&change);
-            told.push(change.to_string());
+        while let Some(change) = self.folder.next_change(&mut scan, &self.active).await {
+            self.active.apply(&change);
+            changes.push(change.to_string());
         }
-        told
+        changes
     }
 
-    /// Scan and apply nothing; gives the number of changes.
+    /// Scan without applying; return the number of changes.
     async fn find(&mut self) -> usize {
-        let mut scan = self.folder.scan(&self.live).await.unwrap();
+        let mut scan = self.folder.scan(&self.active).await.unwrap();
         let mut found = 0;
         while self
             .folder
-            .next_change(&mut scan, &self.live)
+            .next_change(&mut scan, &self.active)
             .await
             .is_some()
         {
@@ -112,7 +112,7 @@ impl Scene {
     }
 
     fn content(&self, name: &str) -> Option<String> {
-        let package = self.live.get(name)?;
+        let package = self.active.get(name)?;
         Some(String::from_utf8(package.artifact.to_vec()).unwrap())
     }
 }
@@ -143,7 +143,7 @@ async fn a_file_is_added_updated_and_removed() {
         scene.scan().await,
         [format!("removed a@{}", short("good 2"))]
     );
-    assert!(scene.live.all().is_empty());
+    assert!(scene.active.all().is_empty());
 }
 
 #[tokio::test]
@@ -159,30 +159,30 @@ async fn the_same_bytes_again_are_not_compiled_again() {
 }
 
 #[tokio::test]
-async fn an_invalid_file_keeps_the_previous_version_and_is_told_once() {
+async fn an_invalid_file_keeps_the_previous_version_and_is_reported_once() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good 1");
     scene.scan().await;
     scene.write("a.wasm", "bad");
-    let told = format!("rejected a, keeping {}: not good", short("good 1"));
-    assert_eq!(scene.scan().await, [told.as_str()]);
+    let changes = format!("rejected a, keeping {}: not good", short("good 1"));
+    assert_eq!(scene.scan().await, [changes.as_str()]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 2);
-    // DstEffect: tried again, not told again.
+    // A touched file is compiled again, and its rejection is not reported again.
     scene.write("a.wasm", "bad");
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 3);
-    // Other bytes: told.
+    // Other bytes are reported.
     scene.write("a.wasm", "worse");
-    assert_eq!(scene.scan().await, [told.as_str()]);
-    // The good bytes come back: told, and nothing to compile. Then bad again: told again.
+    assert_eq!(scene.scan().await, [changes.as_str()]);
+    // The good bytes are reported without compiling. Bad bytes after them are reported again.
     scene.write("a.wasm", "good 1");
     let back = format!("restored a@{}", short("good 1"));
     assert_eq!(scene.scan().await, [back]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 4);
     scene.write("a.wasm", "worse");
-    assert_eq!(scene.scan().await, [told]);
+    assert_eq!(scene.scan().await, [changes]);
     assert_eq!(scene.content("a").unwrap(), "good 1");
 }
 
@@ -191,12 +191,12 @@ async fn a_loader_that_panics_rejects_one_file_and_harms_no_other() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "panic");
     scene.write("b.wasm", "good");
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert!(
-        told[0].starts_with("rejected a: the host failed"),
-        "{told:?}"
+        changes[0].starts_with("rejected a: the host failed"),
+        "{changes:?}"
     );
-    assert_eq!(told[1], format!("added b@{}", short("good")));
+    assert_eq!(changes[1], format!("added b@{}", short("good")));
 }
 
 #[tokio::test]
@@ -209,12 +209,12 @@ async fn a_sidecar_changes_the_package_without_compiling_it() {
         scene.scan().await,
         [format!("applied the new settings of a@{}", short("good 1"))]
     );
-    let package = scene.live.get("a").unwrap();
+    let package = scene.active.get("a").unwrap();
     assert_eq!(package.limits_of("a").timeout, Duration::from_secs(9));
     assert!(package.sidecar_hash.is_some());
     fs::remove_file(scene.at("a.toml")).unwrap();
     assert_eq!(scene.scan().await.len(), 1);
-    let package = scene.live.get("a").unwrap();
+    let package = scene.active.get("a").unwrap();
     assert_eq!(package.limits_of("a"), Limits::default());
     assert_eq!(package.sidecar_hash, None);
     assert_eq!(scene.loads(), 1);
@@ -228,34 +228,34 @@ async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
     scene.scan().await;
     scene.write("a.wasm", "good 2");
     scene.write("a.toml", "[limits]\ntimout = '9s'");
-    let told = scene.scan().await;
-    assert_eq!(told.len(), 1);
+    let changes = scene.scan().await;
+    assert_eq!(changes.len(), 1);
     assert!(
-        told[0].starts_with(&format!("rejected a, keeping {}: ", short("good 1")))
-            && told[0].contains("a.toml:2:1: unknown key `limits.timout`"),
-        "{told:?}"
+        changes[0].starts_with(&format!("rejected a, keeping {}: ", short("good 1")))
+            && changes[0].contains("a.toml:2:1: unknown key `limits.timout`"),
+        "{changes:?}"
     );
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 1);
     scene.write("a.toml", "[limits]\ntimeout = '8s'");
     assert_eq!(scene.scan().await.len(), 1);
     assert_eq!(scene.content("a").unwrap(), "good 2");
-    // Never read without its sidecar because that became something else.
+    // A package does not lose its sidecar because that became a directory.
     fs::remove_file(scene.at("a.toml")).unwrap();
     fs::create_dir(scene.at("a.toml")).unwrap();
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert!(
-        told[0].contains("a.toml: it is not a regular file"),
-        "{told:?}"
+        changes[0].contains("a.toml: it is not a regular file"),
+        "{changes:?}"
     );
     assert_eq!(
-        scene.live.get("a").unwrap().limits_of("a").timeout,
+        scene.active.get("a").unwrap().limits_of("a").timeout,
         Duration::from_secs(8)
     );
 }
 
 #[tokio::test]
-async fn what_needs_no_compiling_comes_first_and_each_change_as_it_is_found() {
+async fn changes_without_compiling_come_first_and_each_when_it_is_found() {
     let mut scene = Scene::new();
     for name in ["b", "c"] {
         scene.write(&format!("{name}.wasm"), "good");
@@ -266,22 +266,22 @@ async fn what_needs_no_compiling_comes_first_and_each_change_as_it_is_found() {
     fs::remove_file(scene.at("c.wasm")).unwrap();
     scene.write("d e.wasm", "good");
     let before = scene.loads();
-    let mut scan = scene.folder.scan(&scene.live).await.unwrap();
+    let mut scan = scene.folder.scan(&scene.active).await.unwrap();
     for expected in ["applied the new settings of b", "removed c", "rejected d e"] {
-        let change = scene.folder.next_change(&mut scan, &scene.live).await;
+        let change = scene.folder.next_change(&mut scan, &scene.active).await;
         let said = change.unwrap().to_string();
         assert!(said.starts_with(expected), "{said}");
     }
     assert_eq!(scene.loads(), before, "found before anything is compiled");
-    let change = scene.folder.next_change(&mut scan, &scene.live).await;
+    let change = scene.folder.next_change(&mut scan, &scene.active).await;
     assert!(change.unwrap().to_string().starts_with("rejected a"));
-    let none = scene.folder.next_change(&mut scan, &scene.live).await;
+    let none = scene.folder.next_change(&mut scan, &scene.active).await;
     assert!(none.is_none());
     assert_eq!(scene.loads(), before + 1);
 }
 
 #[tokio::test]
-async fn a_rejection_is_told_again_only_when_it_is_given_back() {
+async fn a_rejection_is_reported_again_only_on_request() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "bad");
     assert_eq!(scene.find().await, 1);
@@ -292,10 +292,10 @@ async fn a_rejection_is_told_again_only_when_it_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_used() {
+async fn a_revoked_grant_is_gone_even_while_the_newest_file_cannot_be_used() {
     let mut scene = Scene::new();
     let granted = |scene: &Scene| {
-        let package = scene.live.get("a").unwrap();
+        let package = scene.active.get("a").unwrap();
         (package.digest.clone(), package.grants().env.len())
     };
     let good = ArtifactDigest::of(b"good");
@@ -308,33 +308,36 @@ async fn what_a_sidecar_takes_back_is_gone_also_while_the_newest_file_cannot_be_
 
     scene.write("a.wasm", "bad");
     scene.write("a.toml", "grants.env = ['A=1']");
-    // The rejection last: it is what the record says of the package.
+    // The rejection comes last, so that the package is recorded as rejected.
     assert_eq!(scene.scan().await, [update.as_str(), rejection.as_str()]);
     assert_eq!(granted(&scene), (good, 1));
     assert_eq!(scene.scan().await, Vec::<String>::new());
 
-    // No file at all that could be read, and no sidecar any more.
+    // No readable file, and no sidecar.
     fs::remove_file(scene.at("a.wasm")).unwrap();
     fs::create_dir(scene.at("a.wasm")).unwrap();
     fs::remove_file(scene.at("a.toml")).unwrap();
-    let told = scene.scan().await;
-    assert_eq!(told[0], update);
-    assert!(told[1].ends_with("it is not a regular file"), "{told:?}");
-    let package = scene.live.get("a").unwrap();
+    let changes = scene.scan().await;
+    assert_eq!(changes[0], update);
+    assert!(
+        changes[1].ends_with("it is not a regular file"),
+        "{changes:?}"
+    );
+    let package = scene.active.get("a").unwrap();
     assert!(package.grants().env.is_empty() && package.sidecar_hash.is_none());
 
-    // A pin on other bytes says nothing about those that run, which are granted nothing already.
+    // A pin of other bytes does not change the active version, which has no grants.
     scene.write(
         "a.toml",
         &format!("sha256 = '{}'", ArtifactDigest::of(b"other")),
     );
-    let told = scene.scan().await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(scene.live.get("a").unwrap().sidecar_hash.is_none());
+    let changes = scene.scan().await;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert!(scene.active.get("a").unwrap().sidecar_hash.is_none());
 }
 
 #[tokio::test]
-async fn what_a_sidecar_for_other_bytes_takes_back_is_gone_and_what_it_adds_is_not_given() {
+async fn a_sidecar_for_other_bytes_revokes_grants_and_adds_none() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good");
     scene.write("a.toml", "grants.env = ['A=1', 'B=2']");
@@ -345,11 +348,11 @@ async fn what_a_sidecar_for_other_bytes_takes_back_is_gone_and_what_it_adds_is_n
         &format!("sha256 = '{other}'\ngrants.env = ['A=3', 'C=4']"),
     );
     assert_eq!(scene.scan().await.len(), 2, "taken back, and rejected");
-    let live = scene.live.get("a").unwrap();
-    let env = live.grants().env.clone();
+    let active = scene.active.get("a").unwrap();
+    let env = active.grants().env.clone();
     assert_eq!(env, [("A".to_owned(), "1".to_owned())].into());
     assert_eq!(scene.scan().await, Vec::<String>::new());
-    assert!(scene.folder.pins_another_version("a", &live.digest));
+    assert!(scene.folder.pins_another_version("a", &active.digest));
     assert!(!scene.folder.pins_another_version("a", &other));
 }
 
@@ -358,18 +361,18 @@ async fn a_sidecar_that_is_a_link_to_nothing_is_not_the_same_as_none() {
     let mut scene = Scene::new();
     symlink(scene.at("elsewhere"), scene.at("a.toml")).unwrap();
     scene.write("a.wasm", "good");
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert!(
-        told[0].ends_with("a.toml: it is a link to nothing"),
-        "{told:?}"
+        changes[0].ends_with("a.toml: it is a link to nothing"),
+        "{changes:?}"
     );
-    assert!(scene.live.get("a").is_none());
+    assert!(scene.active.get("a").is_none());
     fs::write(scene.at("elsewhere"), "").unwrap();
     assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
 }
 
 #[tokio::test]
-async fn what_is_called_wasm_and_is_no_file_is_rejected_with_the_reason() {
+async fn a_wasm_name_that_is_no_file_is_rejected_with_the_reason() {
     let mut scene = Scene::new();
     fs::create_dir(scene.at("directory.wasm")).unwrap();
     symlink(scene.at("nothing"), scene.at("link.wasm")).unwrap();
@@ -388,8 +391,8 @@ async fn a_description_cannot_forge_a_line() {
     let mut scene = Scene::new();
     let tasks = json!({"tasks": [{"id": "x", "depends_on": ["y\nINFO all is well"]}]});
     scene.write("a.wasm", &format!("good {tasks}"));
-    let mut scan = scene.folder.scan(&scene.live).await.unwrap();
-    match scene.folder.next_change(&mut scan, &scene.live).await {
+    let mut scan = scene.folder.scan(&scene.active).await.unwrap();
+    match scene.folder.next_change(&mut scan, &scene.active).await {
         Some(Change::Rejected { error, .. }) => {
             assert!(error.contains("`y\\nINFO all is well`"), "{error}");
         }
@@ -398,19 +401,19 @@ async fn a_description_cannot_forge_a_line() {
 }
 
 #[tokio::test]
-async fn a_missing_directory_is_looked_for_again_though_no_file_changed() {
+async fn a_missing_directory_is_looked_up_again_though_no_file_changed() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good");
     scene.write(
         "a.toml",
         "[[grants.directories]]\nhost = 'data'\nguest = '/data'\naccess = 'read'",
     );
-    let told = scene.scan().await;
-    assert!(told[0].contains("which cannot be used"), "{told:?}");
+    let changes = scene.scan().await;
+    assert!(changes[0].contains("which cannot be used"), "{changes:?}");
     assert_eq!(scene.scan().await, Vec::<String>::new());
     fs::create_dir(scene.at("data")).unwrap();
     assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
-    assert_eq!(scene.live.get("a").unwrap().grants().directories.len(), 1);
+    assert_eq!(scene.active.get("a").unwrap().grants().directories.len(), 1);
 }
 
 #[tokio::test]
@@ -419,10 +422,10 @@ async fn a_pin_admits_one_digest_only_and_before_anything_is_compiled() {
     let pin = ArtifactDigest::of(b"good 1");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
     scene.write("a.wasm", "good 2");
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert!(
-        told[0].contains(&format!("a.toml pins {pin}: put the pinned file back")),
-        "{told:?}"
+        changes[0].contains(&format!("a.toml pins {pin}: put the pinned file back")),
+        "{changes:?}"
     );
     assert_eq!(scene.loads(), 0);
     scene.write("a.wasm", "good 1");
@@ -430,25 +433,28 @@ async fn a_pin_admits_one_digest_only_and_before_anything_is_compiled() {
 }
 
 #[tokio::test]
-async fn a_description_is_checked_and_so_is_what_the_sidecar_says_of_it() {
+async fn a_description_and_the_tasks_that_the_sidecar_names_are_checked() {
     let mut scene = Scene::new();
     let described = |tasks: Value| format!("good {}", json!({ "tasks": tasks }));
     scene.write(
         "a.wasm",
         &described(json!([{"id": "x", "depends_on": ["x"]}])),
     );
-    let told = scene.scan().await;
-    assert!(told[0].contains("depend on each other: x → x"), "{told:?}");
+    let changes = scene.scan().await;
+    assert!(
+        changes[0].contains("depend on each other: x → x"),
+        "{changes:?}"
+    );
     scene.write("a.wasm", &described(json!([{"id": "collect"}])));
     scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'colect'");
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert!(
-        told[0].contains("a.toml: a schedule names the task `colect`, which this package does not have: did you mean `collect`?"),
-        "{told:?}"
+        changes[0].contains("a.toml: a schedule names the task `colect`, which this package does not have: did you mean `collect`?"),
+        "{changes:?}"
     );
     scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'collect'");
     assert_eq!(scene.scan().await.len(), 1);
-    assert_eq!(scene.live.get("a").unwrap().schedules()[0].0, "a");
+    assert_eq!(scene.active.get("a").unwrap().schedules()[0].0, "a");
 }
 
 #[tokio::test]
@@ -474,20 +480,20 @@ async fn names_and_sizes_that_cannot_be_are_refused_once_and_unread() {
         .unwrap()
         .set_len(FILE_BYTES_MAX + 1)
         .unwrap();
-    let told = scene.scan().await;
-    assert_eq!(told.len(), 3);
-    assert!(told[0].starts_with("rejected a b: \"a b\" cannot name a package"));
+    let changes = scene.scan().await;
+    assert_eq!(changes.len(), 3);
+    assert!(changes[0].starts_with("rejected a b: \"a b\" cannot name a package"));
     assert_eq!(
-        told[1],
+        changes[1],
         "rejected big: it has 67108865B, and a package may have 64MiB"
     );
-    assert!(told[2].contains("cannot name a package"));
+    assert!(changes[2].contains("cannot name a package"));
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert_eq!(scene.loads(), 0);
 }
 
 #[tokio::test]
-async fn a_file_still_being_written_is_left_alone_until_it_holds_still() {
+async fn a_file_that_is_still_being_written_is_not_read() {
     let mut scene = Scene::new();
     scene.folder.settle = Duration::from_millis(150);
     let path = scene.at("a.wasm");
@@ -499,15 +505,15 @@ async fn a_file_still_being_written_is_left_alone_until_it_holds_still() {
             std::thread::sleep(Duration::from_millis(10));
         }
     });
-    let mut told = scene.scan().await;
+    let mut changes = scene.scan().await;
     writer.join().unwrap();
-    told.extend(scene.scan().await);
+    changes.extend(scene.scan().await);
     let whole = format!("good{}", ".".repeat(30));
-    assert_eq!(told, [format!("added a@{}", short(&whole))]);
+    assert_eq!(changes, [format!("added a@{}", short(&whole))]);
 }
 
 #[tokio::test]
-async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
+async fn a_file_that_always_changes_does_not_delay_the_others() {
     let mut scene = Scene::new();
     scene.folder.settle = Duration::from_millis(60);
     scene.write("calm.wasm", "good");
@@ -526,9 +532,9 @@ async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
             unreachable!("it is stopped long before the numbers end")
         }
     });
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     stop.store(true, Ordering::Relaxed);
-    assert_eq!(told, [format!("added calm@{}", short("good"))]);
+    assert_eq!(changes, [format!("added calm@{}", short("good"))]);
     let last = writer.join().unwrap();
     assert_eq!(
         scene.scan().await,
@@ -537,19 +543,19 @@ async fn a_file_that_never_holds_still_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_folder_that_vanishes_takes_nothing_with_it_and_goes_on_when_back() {
+async fn packages_stay_active_while_the_folder_is_gone() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good");
     scene.scan().await;
     let away = scene.root.path().join("away");
     fs::rename(&scene.folder.path, &away).unwrap();
     assert_eq!(scene.scan().await, Vec::<String>::new());
-    assert!(scene.live.get("a").is_some());
+    assert!(scene.active.get("a").is_some());
     fs::rename(&away, &scene.folder.path).unwrap();
     scene.write("b.wasm", "good b");
     fs::remove_file(scene.at("a.wasm")).unwrap();
     assert_eq!(scene.scan().await.len(), 2);
-    assert!(scene.live.get("a").is_none() && scene.live.get("b").is_some());
+    assert!(scene.active.get("a").is_none() && scene.active.get("b").is_some());
 }
 
 #[test]
@@ -583,14 +589,14 @@ async fn a_scan_may_move_between_threads() {
         value
     }
     let mut scene = Scene::new();
-    let live = Packages::default();
-    let mut scan = sendable(scene.folder.scan(&live)).await.unwrap();
-    let change = sendable(scene.folder.next_change(&mut scan, &live)).await;
+    let active = Packages::default();
+    let mut scan = sendable(scene.folder.scan(&active)).await.unwrap();
+    let change = sendable(scene.folder.next_change(&mut scan, &active)).await;
     assert!(change.is_none());
-    // The product's own types, without making them.
-    fn product(folder: &mut PluginsFolder, scan: &mut Scan, live: &Packages) {
-        drop(sendable(folder.scan(live)));
-        drop(sendable(folder.next_change(scan, live)));
+    // The types of the product are only checked, not made.
+    fn product(folder: &mut PluginsFolder, scan: &mut Scan, active: &Packages) {
+        drop(sendable(folder.scan(active)));
+        drop(sendable(folder.next_change(scan, active)));
     }
     let _: fn(&mut PluginsFolder, &mut Scan, &Packages) = product;
 }

@@ -1,7 +1,7 @@
 //! Buckets of `wasi:keyvalue`.
 
-use super::{Access, GrantKind, Match, RequestForm, RequestList};
-use super::{is_writable, quote, requested_access, requested_text};
+use super::GrantKind;
+use super::part::{Access, Part, is_writable};
 use crate::names::package_name_fault;
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
@@ -48,38 +48,9 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
         };
         grants.keyvalue.iter().map(parts).collect()
     },
-    restore: |parts, grants| {
-        let [access, bucket, namespace] = parts else {
-            return None;
-        };
-        grants.keyvalue.push(BucketGrant {
-            bucket: (*bucket).to_owned(),
-            namespace: (*namespace).to_owned(),
-            writable: Access::is_write(access),
-        });
-        Some(())
-    },
-    request: RequestForm {
-        parts: &[Match::Access, Match::Exact],
-        also: None,
-        list: RequestList::Objects(|section| {
-            let bucket = requested_text(section, "bucket")?;
-            if bucket.contains(char::is_control) {
-                return Err(section.error(
-                    "bucket",
-                    format_args!("is {bucket:?}: leave out the control character"),
-                ));
-            }
-            Ok(vec![requested_access(section)?, bucket])
-        }),
-        what: |parts| parts.join(" "),
-        need: |parts| format!("to {} the bucket {}", parts[0], parts[1]),
-        lines: |parts| {
-            let (access, bucket) = (&parts[0], quote(&parts[1]));
-            format!("[[grants.keyvalue]]\nbucket = {bucket}\naccess = \"{access}\"")
-        },
-        is_checked_at_use: false,
-    },
+    parts: &[Part::Access, Part::Bucket],
+    need: "the bucket",
+    ..GrantKind::UNREQUESTED
 };
 
 fn read(

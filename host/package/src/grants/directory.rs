@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Access, GrantKind, Match, RequestForm, RequestList, SidecarPlace};
-use super::{is_writable, quote, requested_access, requested_text};
+use super::part::{Access, Part, check_guest_path, is_writable};
+use super::{GrantKind, SidecarPlace};
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::DirectoryGrant;
@@ -36,42 +36,17 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
         Ok(())
     },
     record: |grants| {
-        let parts = |grant: &DirectoryGrant| {
+        let grants = grants.directories.iter();
+        let record = grants.map(|grant| {
             let host = grant.host.display().to_string();
             vec![Access::of(grant.writable), grant.guest.clone(), host]
-        };
-        grants.directories.iter().map(parts).collect()
-    },
-    restore: |parts, grants| {
-        let [access, guest, host] = parts else {
-            return None;
-        };
-        grants.directories.push(DirectoryGrant {
-            host: host.into(),
-            guest: (*guest).to_owned(),
-            writable: Access::is_write(access),
         });
-        Some(())
+        record.collect()
     },
-    request: RequestForm {
-        parts: &[Match::Access, Match::Exact],
-        also: None,
-        list: RequestList::Objects(|section| {
-            let guest = requested_text(section, "guest")?;
-            check_guest_path(section, &guest)?;
-            Ok(vec![requested_access(section)?, guest])
-        }),
-        what: |parts| parts.join(" "),
-        need: |parts| format!("to {} the directory {}", parts[0], parts[1]),
-        lines: |parts| {
-            format!(
-                "[[grants.directories]]\nhost = \"/a/directory/of/this/host\"\nguest = {}\naccess = \"{}\"",
-                quote(&parts[1]),
-                parts[0]
-            )
-        },
-        is_checked_at_use: false,
-    },
+    parts: &[Part::Access, Part::GuestPath],
+    need: "the directory",
+    placeholder: ("host", "\"/a/directory/of/this/host\""),
+    ..GrantKind::UNREQUESTED
 };
 
 fn read(
@@ -86,7 +61,7 @@ fn read(
         return Err(section.error_of_table("needs `guest`, the path under which the task sees it"));
     };
     let writable = is_writable(&mut section)?;
-    check_guest_path(&section, &guest)?;
+    check_guest_path(&guest).map_err(|what| section.error("guest", what))?;
     if others.iter().any(|other| other.guest == guest) {
         let what = format_args!(
             "is \"{guest}\", the path of another directory of this file: choose another path"
@@ -161,18 +136,4 @@ fn overlaps(granted: &Path, own: &Path) -> bool {
     let named = named.map(|(folder, name)| folder.join(name));
     let mut places = named.into_iter().chain(own.canonicalize().ok());
     places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
-}
-
-fn check_guest_path(section: &Section<'_>, path: &str) -> Result<(), Error> {
-    let is_plain = path.starts_with('/')
-        && !path.contains(char::is_control)
-        && path.split('/').all(|part| part != ".." && part != ".");
-    let is_tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
-    if is_plain && is_tidy {
-        return Ok(());
-    }
-    let what = format_args!(
-        "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
-    );
-    Err(section.error("guest", what))
 }

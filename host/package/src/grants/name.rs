@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::{GrantKind, Match, RequestForm, RequestList, SidecarPlace, quote};
+use super::part::Part;
+use super::{GrantKind, SidecarPlace};
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::nearest;
@@ -32,28 +33,10 @@ pub(super) static ENV: GrantKind = GrantKind {
         Ok(())
     },
     record: |grants| grants.env.keys().map(|name| vec![name.clone()]).collect(),
-    restore: |parts, grants| {
-        let [name] = parts else { return None };
-        grants.env.insert((*name).to_owned(), String::new());
-        Some(())
-    },
-    request: RequestForm {
-        parts: &[Match::Exact],
-        also: Some(&SECRET_ENV),
-        list: RequestList::Names(|name| match name.starts_with(ENV_PREFIX) {
-            true => Err(format!(
-                "asks for {name}: the host sets the variables that begin with {ENV_PREFIX}, and they cannot be granted"
-            )),
-            false => Ok(()),
-        }),
-        what: |parts| parts.join(" "),
-        need: |parts| format!("the environment variable {}", parts[0]),
-        lines: |names| {
-            let quoted: Vec<String> = names.iter().map(|name| quote(name)).collect();
-            format!("[grants]\nenv = [{}]", quoted.join(", "))
-        },
-        is_checked_at_use: false,
-    },
+    parts: &[Part::Variable],
+    need: "the environment variable",
+    also: Some(&SECRET_ENV),
+    ..GrantKind::UNREQUESTED
 };
 
 pub(super) static CONFIG: GrantKind = GrantKind {
@@ -69,25 +52,10 @@ pub(super) static CONFIG: GrantKind = GrantKind {
         Ok(())
     },
     record: |grants| grants.config.keys().map(|key| vec![key.clone()]).collect(),
-    restore: |parts, grants| {
-        let [key] = parts else { return None };
-        grants.config.insert((*key).to_owned(), String::new());
-        Some(())
-    },
-    request: RequestForm {
-        parts: &[Match::Exact],
-        also: Some(&SECRET),
-        list: RequestList::Names(|_| Ok(())),
-        what: |parts| parts.join(" "),
-        need: |parts| format!("the config key {}", parts[0]),
-        lines: |keys| {
-            let lines = keys
-                .iter()
-                .map(|key| format!("\n{} = \"its value\"", quote(key)));
-            format!("[grants.config]{}", lines.collect::<String>())
-        },
-        is_checked_at_use: false,
-    },
+    parts: &[Part::Name],
+    need: "the config key",
+    also: Some(&SECRET),
+    ..GrantKind::UNREQUESTED
 };
 
 pub(super) static SECRET: GrantKind = GrantKind {
@@ -117,12 +85,7 @@ pub(super) static SECRET: GrantKind = GrantKind {
             .map(|name| vec![name.clone()])
             .collect()
     },
-    restore: |parts, grants| {
-        let [name] = parts else { return None };
-        grants.secrets.insert((*name).to_owned());
-        Some(())
-    },
-    request: RequestForm::NOTHING,
+    ..GrantKind::UNREQUESTED
 };
 
 pub(super) static SECRET_ENV: GrantKind = GrantKind {
@@ -149,13 +112,7 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
         let parts = |(name, secret): (&String, &String)| vec![name.clone(), secret.clone()];
         grants.secret_env.iter().map(parts).collect()
     },
-    restore: |parts, grants| {
-        let [name, secret] = parts else { return None };
-        let (name, secret) = ((*name).to_owned(), (*secret).to_owned());
-        grants.secret_env.insert(name, secret);
-        Some(())
-    },
-    request: RequestForm::NOTHING,
+    ..GrantKind::UNREQUESTED
 };
 
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.

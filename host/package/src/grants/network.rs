@@ -1,6 +1,7 @@
 //! HTTP requests and sockets.
 
-use super::{GrantKind, Match, RequestForm, RequestList, quote, requested_text};
+use super::GrantKind;
+use super::part::{Part, read_port};
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
@@ -51,38 +52,10 @@ pub(super) static HTTP: GrantKind = GrantKind {
         };
         grants.http.iter().map(parts).collect()
     },
-    restore: |parts, grants| {
-        let [scheme, host, port, methods] = parts else {
-            return None;
-        };
-        grants.http.push(HttpGrant {
-            scheme: (*scheme).to_owned(),
-            host: (*host).to_owned(),
-            port: port.parse().ok(),
-            methods: methods.split_terminator(',').map(str::to_owned).collect(),
-        });
-        Some(())
-    },
-    request: RequestForm {
-        parts: &[Match::IgnoreCase, Match::Host],
-        also: None,
-        list: RequestList::Objects(|section| {
-            let scheme = section
-                .text("scheme")?
-                .unwrap_or_else(|| "https".to_owned());
-            Ok(vec![scheme, requested_text(section, "host")?])
-        }),
-        what: |parts| parts.join("://"),
-        need: |parts| format!("to reach {}", parts.join("://")),
-        lines: |parts| {
-            format!(
-                "[[grants.http]]\nscheme = {}\nhost = {}",
-                quote(&parts[0]),
-                quote(&parts[1])
-            )
-        },
-        is_checked_at_use: true,
-    },
+    parts: &[Part::Scheme, Part::Host],
+    need: "to reach",
+    is_checked_at_use: true,
+    ..GrantKind::UNREQUESTED
 };
 
 pub(super) static SOCKET: GrantKind = GrantKind {
@@ -112,36 +85,10 @@ pub(super) static SOCKET: GrantKind = GrantKind {
         };
         grants.sockets.iter().map(parts).collect()
     },
-    restore: |parts, grants| {
-        let [protocol, host, port] = parts else {
-            return None;
-        };
-        grants.sockets.push(SocketGrant {
-            protocol: protocol.parse().ok()?,
-            host: (*host).to_owned(),
-            port: port.parse().ok()?,
-        });
-        Some(())
-    },
-    request: RequestForm {
-        parts: &[Match::Exact, Match::Host, Match::Exact],
-        also: None,
-        list: RequestList::Objects(|section| {
-            let protocol = section
-                .parsed("protocol", Protocol::read)?
-                .unwrap_or(Protocol::Tcp);
-            let host = requested_text(section, "host")?;
-            let port = read_port(section)?.ok_or_else(|| section.error("port", "is missing"))?;
-            Ok(vec![protocol.to_string(), host, port.to_string()])
-        }),
-        what: |parts| format!("{} {}:{}", parts[0], parts[1], parts[2]),
-        need: |parts| format!("to connect to {} {}:{}", parts[0], parts[1], parts[2]),
-        lines: |parts| {
-            let (protocol, host, port) = (&parts[0], quote(&parts[1]), &parts[2]);
-            format!("[[grants.sockets]]\nprotocol = \"{protocol}\"\nhost = {host}\nport = {port}")
-        },
-        is_checked_at_use: true,
-    },
+    parts: &[Part::Protocol, Part::Host, Part::Port],
+    need: "to connect to",
+    is_checked_at_use: true,
+    ..GrantKind::UNREQUESTED
 };
 
 fn read_http(mut section: Section<'_>) -> Result<HttpGrant, Error> {
@@ -185,11 +132,6 @@ fn read_socket(mut section: Section<'_>) -> Result<SocketGrant, Error> {
     })
 }
 
-fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {
-    let port = section.number("port", 1, u64::from(u16::MAX))?;
-    Ok(port.and_then(|port| u16::try_from(port).ok()))
-}
-
 /// Read the host of a grant, in lower case: a name, an address, `*.domain` or `*`.
 fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> {
     let Some(host) = section.text("host")? else {
@@ -212,16 +154,4 @@ fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> 
         "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
     );
     Err(section.error("host", what))
-}
-
-/// Whether a grant for `granted` covers a request for `wanted`, each a host or a pattern.
-///
-/// Ports and methods do not count: an HTTP request does not name them, and the sandbox checks each call.
-pub(super) fn covers(granted: &str, wanted: &str) -> bool {
-    let (granted, wanted) = (granted.to_ascii_lowercase(), wanted.to_ascii_lowercase());
-    let is_below = |domain: &str| {
-        let name = wanted.strip_suffix(domain);
-        name.is_some_and(|name| name.len() > 1 && name.ends_with('.'))
-    };
-    granted == "*" || granted == wanted || granted.strip_prefix("*.").is_some_and(is_below)
 }

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{ENTRIES_MAX, Manifest, Task};
-use crate::grants::{GrantKind, KINDS, RequestList};
-use crate::limits;
+use crate::grants::{GrantKind, KINDS};
+use crate::limits::{self, MAX_ATTEMPTS_MOST};
 use crate::requests::Requested;
 use crate::schedule_reader;
-use crate::sidecar::MAX_ATTEMPTS_MOST;
 use crate::spec::ScheduleSpec;
 use crate::toml_reader::{Document, Error, Section};
 use campanile_model::text::nearest;
@@ -49,7 +48,7 @@ fn read(package: &str, description: &Value) -> Read<Manifest> {
         section.finish_with_warnings(&mut warnings);
     }
     if let Some(mut section) = top.table("requests")? {
-        for kind in KINDS {
+        for kind in KINDS.into_iter().filter(|kind| !kind.parts.is_empty()) {
             manifest
                 .requests
                 .extend(requests(&mut section, kind, &mut warnings)?);
@@ -195,45 +194,29 @@ fn requests(
     kind: &'static GrantKind,
     warnings: &mut Vec<String>,
 ) -> Read<Vec<Requested>> {
-    match kind.request.list {
-        RequestList::Nothing => Ok(Vec::new()),
-        RequestList::Objects(read) => {
-            let entries = entries(section, kind.key)?.into_iter();
-            let requests = entries.map(|mut entry| {
-                let parts = read(&mut entry)?;
-                let reason = entry.text("reason")?;
-                entry.finish_with_warnings(warnings);
-                Ok(Requested {
-                    kind,
-                    parts,
-                    reason,
-                })
-            });
-            requests.collect()
-        }
-        RequestList::Names(check) => {
-            let names = section.texts(kind.key)?.unwrap_or_default();
-            let requests = bounded(section, kind.key, names)?.into_iter().map(|name| {
-                check_name(&name)
-                    .and_then(|()| check(&name))
-                    .map_err(|what| section.error(kind.key, what))?;
-                Ok(Requested {
-                    kind,
-                    parts: vec![name],
-                    reason: None,
-                })
-            });
-            requests.collect()
-        }
+    if let [part] = kind.parts {
+        let names = section.texts(kind.key)?.unwrap_or_default();
+        let requests = bounded(section, kind.key, names)?.into_iter().map(|name| {
+            part.check(&name)
+                .map_err(|what| section.error(kind.key, what))?;
+            Ok(Requested {
+                kind,
+                parts: vec![name],
+                reason: None,
+            })
+        });
+        return requests.collect();
     }
-}
-
-/// Refuse a name that cannot be shown and pasted as it is; the error is a clause.
-fn check_name(name: &str) -> Result<(), String> {
-    match name.is_empty() || name.contains(char::is_control) {
-        true => Err(format!(
-            "holds {name:?}, which is empty or has control characters"
-        )),
-        false => Ok(()),
-    }
+    let requests = entries(section, kind.key)?.into_iter().map(|mut entry| {
+        let parts = kind.parts.iter().map(|part| part.read(&mut entry));
+        let parts = parts.collect::<Read<_>>()?;
+        let reason = entry.text("reason")?;
+        entry.finish_with_warnings(warnings);
+        Ok(Requested {
+            kind,
+            parts,
+            reason,
+        })
+    });
+    requests.collect()
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::requests::denial;
-use campanile_sandbox::DirectoryGrant;
+use campanile_sandbox::{DirectoryGrant, Grants};
 use campanile_schedule::policy::{Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
@@ -125,7 +125,7 @@ fn ids_must_be_plain_and_unique_and_dependencies_known() {
 }
 
 #[test]
-fn a_circle_is_shown_from_its_own_first_task() {
+fn a_cycle_is_shown_from_its_first_task() {
     let tasks = |list: &[(&str, &[&str])]| {
         let tasks: Vec<Value> = list
             .iter()
@@ -141,7 +141,7 @@ fn a_circle_is_shown_from_its_own_first_task() {
         fault(tasks(&[("a", &["a"])])),
         "`tasks` has tasks that depend on each other: a → a"
     );
-    // `z` hangs on the circle and `free` on nothing; neither belongs to it.
+    // `z` depends on the cycle and `free` on nothing; neither belongs to it.
     assert_eq!(
         fault(tasks(&[
             ("z", &["free", "x"]),
@@ -199,7 +199,7 @@ fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
 }
 
 #[test]
-fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
+fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
     let proposal = json!({"every": "1h", "catchup": "run_all", "catchup_max": 3, "jitter": "30s",
         "start_at": "2027-01-01T00:00:00Z", "keep": null});
     let manifest = read(json!({"schedules": [proposal]}));
@@ -273,7 +273,7 @@ fn a_proposal_says_policies_by_the_keys_of_the_published_schema() {
 }
 
 #[test]
-fn variables_of_the_host_s_own_are_not_asked_for() {
+fn a_request_for_a_variable_of_the_host_is_refused() {
     let fault = fault(json!({"requests": {"env": ["CAMPANILE_RUN_ID"]}}));
     assert!(
         fault.contains("`requests.env` asks for CAMPANILE_RUN_ID"),
@@ -288,7 +288,7 @@ fn too_many_entries_are_refused() {
 }
 
 #[test]
-fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
+fn an_ungranted_request_comes_with_the_lines_that_grant_it() {
     let manifest = read(json!({"requests": {
         "directories": [{"guest": "/in", "access": "read"}, {"guest": "/out", "access": "write", "reason": "results\nINFO all is well"}],
         "env": ["TOKEN"], "config": ["bucket.name"],
@@ -304,7 +304,7 @@ fn what_is_asked_and_not_granted_comes_with_the_lines_that_grant_it() {
         ..Grants::default()
     };
     let missing = |grants: &Grants| -> Vec<String> {
-        let missing = manifest.missing_grants(grants);
+        let missing = manifest.missing_grants(&grants.into());
         let each = missing.iter();
         each.map(|one| denial("backup", slice::from_ref(one)))
             .collect()

@@ -5,7 +5,7 @@ fn read(text: &str) -> Result<Vec<FileSchedule>, String> {
     read_file("schedules.toml", text).map_err(|error| error.to_string())
 }
 
-/// The first lines of a schedule, every hour, to which a test adds one.
+/// The first lines of an hourly schedule, to which a test adds lines.
 const HOURLY: &str = "[[schedules]]\nname = 'a'\npackage = 'p'\nevery = '1h'\n";
 
 #[test]
@@ -69,7 +69,7 @@ fn the_example_is_understood() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
+fn a_mistake_in_a_file_names_its_place_and_what_to_write() {
     for (text, expected) in [
         (
             "[[schedules]]\npackage = 'p'\nevery = '1h'",
@@ -81,7 +81,7 @@ fn what_is_wrong_in_a_file_is_told_with_its_line_and_what_to_write() {
         ),
         (
             "[[schedule]]\nname = 'a'",
-            "schedules.toml:1:1: unknown key `schedule`: did you mean `schedules`?",
+            "schedules.toml:1:3: unknown key `schedule`: did you mean `schedules`?",
         ),
         (
             "[[schedules]]\nname = 'a b'",

@@ -15,7 +15,7 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-/// Of a host with `own_paths`.
+/// Returns the rules of a host with `own_paths`.
 fn rules(own_paths: Vec<PathBuf>) -> HostRules {
     HostRules {
         limits: Limits::default(),
@@ -161,7 +161,7 @@ fn a_whole_sidecar_is_read() {
             socket(Protocol::Udp, "::1", 8125),
         ]
     );
-    // As refusals write it: on one line.
+    // A refusal proposes a grant on one line.
     let line = r#"grants.http = [{ scheme = "http", host = "example.com", port = 8080 }]"#;
     let inline = read_in(root.path(), line).unwrap();
     assert_eq!(inline.grants.http[0].port, Some(8080));
@@ -304,7 +304,7 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "[[schedules]]\nevery = '5m'\ncontext = { trigger = 1 }",
-            "3:1: `schedules[0].context` is refused",
+            "3:11: `schedules[0].context` is refused",
         ),
         (
             "[[schedules]]\nat = 'noon'",
@@ -424,7 +424,7 @@ fn a_granted_directory_must_be_there_and_be_a_directory() {
 }
 
 #[test]
-fn nobody_may_write_where_packages_are_dropped() {
+fn the_plugins_folder_is_never_granted_for_writing() {
     let grant = |host: &str, access: &str| {
         read(&format!(
             "[[grants.directories]]\nhost = '{host}'\nguest = '/x'\naccess = '{access}'"
@@ -467,7 +467,7 @@ fn grant_beside_own_paths(root: &Path, host: &str, access: &str) -> Result<Sidec
 }
 
 #[test]
-fn the_host_s_own_files_are_never_granted_for_writing() {
+fn files_that_the_host_uses_are_never_granted_for_writing() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     for (host, own) in [
@@ -487,7 +487,7 @@ fn the_host_s_own_files_are_never_granted_for_writing() {
 }
 
 #[test]
-fn a_granted_link_is_a_grant_of_where_it_leads() {
+fn a_granted_link_grants_the_directory_that_it_leads_to() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
     fs::create_dir(root.join("there")).unwrap();

@@ -31,7 +31,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
-fn a_wrong_type_says_what_to_write() {
+fn a_wrong_type_error_names_the_right_type() {
     assert_eq!(
         read("\nwait = 5", |s| s.duration("wait", Duration::ZERO, HOUR)).unwrap_err(),
         "x.toml:2:1: `wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number"
@@ -42,7 +42,7 @@ fn a_wrong_type_says_what_to_write() {
     );
     assert_eq!(
         read("env = ['A', 1]", |s| s.texts("env")).unwrap_err(),
-        "x.toml:1:1: `env` must hold texts only, and one is a number"
+        "x.toml:1:1: `env` must hold only texts, and item 2 is a number"
     );
 }
 
@@ -82,7 +82,7 @@ fn broken_syntax_is_reported_at_its_line() {
 }
 
 #[test]
-fn lists_of_tables_tell_empty_from_absent_and_carry_their_place() {
+fn an_empty_list_of_tables_differs_from_an_absent_one_and_items_have_places() {
     let count = |s: &mut Section<'_>| Ok(s.tables("schedules")?.map(|list| list.len()));
     assert_eq!(read("", count), Ok(None));
     assert_eq!(read("schedules = []", count), Ok(Some(0)));
@@ -104,7 +104,7 @@ fn lists_of_tables_tell_empty_from_absent_and_carry_their_place() {
 }
 
 #[test]
-fn free_tables_become_json_and_what_json_cannot_say_is_refused() {
+fn free_tables_become_json_and_values_that_json_cannot_express_are_refused() {
     let ask = |s: &mut Section<'_>| s.json("context");
     let context = read(
         "[context]\na = 1\nb = [true, 0.5]\nc = { d = 2026-11-21T08:00:00Z }",

@@ -1,10 +1,10 @@
-//! Files that are in the folder and not taken, or were there.
+//! Files whose version is not activated, and files that are gone.
 
 use super::*;
 use crate::RecordedSidecar;
 
 #[tokio::test]
-async fn a_file_that_is_not_taken_is_found_each_time_until_it_is_the_live_one_again() {
+async fn a_version_that_is_not_activated_is_found_by_each_scan_until_the_active_one_is_back() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good 1");
     scene.scan().await;
@@ -17,30 +17,30 @@ async fn a_file_that_is_not_taken_is_found_each_time_until_it_is_the_live_one_ag
     let back = format!("restored a@{}", short("good 1"));
     assert_eq!(scene.scan().await, [back]);
     assert_eq!(scene.scan().await, Vec::<String>::new());
-    // One that is taken is not told of as if it had come back.
+    // An activated version is not reported as restored.
     scene.write("a.wasm", "good 2");
     assert_eq!(scene.scan().await.len(), 1);
     assert_eq!(scene.scan().await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn the_live_version_goes_on_under_the_sidecar_of_a_file_that_is_not_taken() {
+async fn the_active_version_gets_the_sidecar_of_a_version_that_is_not_activated() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good 1");
     scene.scan().await;
-    let live = scene.live.get("a").unwrap();
+    let active = scene.active.get("a").unwrap();
     scene.write("a.wasm", "good 2");
     scene.write("a.toml", "grants.env = ['A=1']");
     assert_eq!(scene.find().await, 1);
-    let same = scene.folder.with_current_sidecar(&live).unwrap();
+    let same = scene.folder.with_current_sidecar(&active).unwrap();
     assert_eq!(
         (&same.digest, same.grant_record.text.as_str()),
-        (&live.digest, r#"["env","A"]"#)
+        (&active.digest, r#"["env","A"]"#)
     );
     assert!(scene.folder.with_current_sidecar(&same).is_none());
     let former = scene.folder.restore("a", b"good 0", None).await.unwrap();
     assert_eq!(former.grants().env.len(), 1);
-    // A pin on the new file lets in nothing else.
+    // A pin of the new file refuses every other version.
     let pin = ArtifactDigest::of(b"good 2");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
     assert_eq!(scene.find().await, 1);
@@ -53,7 +53,7 @@ async fn the_live_version_goes_on_under_the_sidecar_of_a_file_that_is_not_taken(
 }
 
 #[tokio::test]
-async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_nothing_else() {
+async fn when_the_sidecar_has_an_error_the_recorded_sidecar_applies_and_grants_nothing_else() {
     let mut scene = Scene::new();
     let granting = |name: &str| format!("grants.env = ['{name}=1']");
     let kept = |text: Option<String>, grants: &str| {
@@ -69,8 +69,8 @@ async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_n
         "[[schedules]]\ntask = 'b'\nevery = '1m'",
     ] {
         scene.write("a.toml", broken);
-        let told = scene.scan().await;
-        assert!(told[0].starts_with("rejected a: "), "{told:?}");
+        let changes = scene.scan().await;
+        assert!(changes[0].starts_with("rejected a: "), "{changes:?}");
         let bring = async |kept| scene.folder.restore("a", b"good 1", kept).await;
         assert!(bring(None).await.is_err(), "{broken}");
         let env = r#"["env","A"]"#;
@@ -82,14 +82,14 @@ async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_n
             (plain.grant_record.text.as_str(), &plain.sidecar_hash),
             ("", &None)
         );
-        // Whatever it was read as then, it must say the same now.
+        // The recorded sidecar must grant what it granted before.
         for (text, grants) in [
             (Some(granting("B")), env),
             (None, env),
             (Some(granting("A")), ""),
         ] {
             let refused = bring(kept(text, grants)).await.unwrap_err();
-            assert!(refused.contains("something else"), "{refused}");
+            assert!(refused.contains("its grants would differ"), "{refused}");
         }
         let pin = format!("sha256 = '{}'", ArtifactDigest::of(b"other"));
         assert!(
@@ -102,22 +102,22 @@ async fn beside_a_sidecar_with_an_error_the_one_that_was_kept_holds_and_grants_n
 }
 
 #[tokio::test]
-async fn a_file_that_is_expected_and_not_there_is_told_of_once() {
+async fn an_expected_file_that_is_missing_is_reported_once() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "good 1");
     for name in ["a", "b"] {
         scene.folder.expect_file(name.to_owned());
     }
-    let told = scene.scan().await;
+    let changes = scene.scan().await;
     assert_eq!(
-        told,
+        changes,
         [
             "the file of b is gone".to_owned(),
             format!("added a@{}", short("good 1")),
         ]
     );
     assert_eq!(scene.scan().await, Vec::<String>::new());
-    // And one that was never taken.
+    // The same for a version that was never active.
     scene.write("c.wasm", "bad");
     assert_eq!(scene.scan().await, ["rejected c: not good"]);
     scene.folder.report_all_again();

@@ -7,11 +7,10 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::*;
 
-/// The folder is truth: after any sequence of operations, with scans in between or not, the live set
-/// is what the folder holds. A package whose present bytes are bad may only be live with bytes that
-/// were good before.
+/// After any operations, with or without scans between them, the active packages are those of the folder. A package
+/// with bad bytes may only be active with earlier good bytes.
 #[tokio::test]
-async fn after_random_operations_the_live_set_is_the_folder() {
+async fn after_random_operations_the_active_packages_are_those_of_the_folder() {
     for seed in 0..4 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut scene = Scene::new();
@@ -35,21 +34,21 @@ async fn after_random_operations_the_live_set_is_the_folder() {
                 true => fs::read_to_string(&path).unwrap(),
                 false => "neither good nor a file".to_owned(),
             });
-            let live = scene.content(name);
+            let active = scene.content(name);
             match content {
-                None => assert_eq!(live, None, "{name}, seed {seed}"),
+                None => assert_eq!(active, None, "{name}, seed {seed}"),
                 Some(content) if content.starts_with("good") => {
-                    assert_eq!(live, Some(content), "{name}, seed {seed}");
+                    assert_eq!(active, Some(content), "{name}, seed {seed}");
                 }
                 Some(_) => assert!(
-                    live.is_none_or(|live| live.starts_with("good")),
+                    active.is_none_or(|active| active.starts_with("good")),
                     "{name}, seed {seed}"
                 ),
             }
         }
         assert!(
             scene
-                .live
+                .active
                 .all()
                 .keys()
                 .all(|name| NAMES.contains(&name.as_str())),

@@ -1,0 +1,145 @@
+//! The parts of requests: how each is read, and how it compares with the same part of a grant.
+
+use crate::toml_reader::{Error, Section};
+use campanile_model::words;
+use campanile_sandbox::{ENV_PREFIX, Protocol};
+
+/// One part of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Access,
+    GuestPath,
+    Bucket,
+    Scheme,
+    Protocol,
+    Host,
+    Port,
+    /// The name of an environment variable.
+    Variable,
+    /// Another name.
+    Name,
+}
+
+words! {
+    /// Whether a task may change what it is granted.
+    Access {
+        Read => "read",
+        Write => "write",
+    }
+}
+
+impl Access {
+    pub(super) fn of(is_writable: bool) -> String {
+        let access = if is_writable {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        access.to_string()
+    }
+}
+
+impl Part {
+    /// Return the key that holds this part in sidecars and descriptions.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Part::Access => "access",
+            Part::GuestPath => "guest",
+            Part::Bucket => "bucket",
+            Part::Scheme => "scheme",
+            Part::Protocol => "protocol",
+            Part::Host => "host",
+            Part::Port => "port",
+            Part::Variable | Part::Name => "",
+        }
+    }
+
+    /// Read this part of a request in a description.
+    pub(crate) fn read(self, section: &mut Section<'_>) -> Result<String, Error> {
+        let key = self.key();
+        let text = match self {
+            Part::Access => Some(
+                section
+                    .parsed(key, Access::read)?
+                    .unwrap_or(Access::Read)
+                    .to_string(),
+            ),
+            Part::Protocol => Some(
+                section
+                    .parsed(key, Protocol::read)?
+                    .unwrap_or(Protocol::Tcp)
+                    .to_string(),
+            ),
+            Part::Scheme => Some(section.text(key)?.unwrap_or_else(|| "https".to_owned())),
+            Part::Port => read_port(section)?.map(|port| port.to_string()),
+            _ => section.text(key)?,
+        };
+        let text = text.ok_or_else(|| section.error(key, "is missing"))?;
+        self.check(&text).map_err(|what| section.error(key, what))?;
+        Ok(text)
+    }
+
+    /// Check this part of a request; the error is a clause about its key.
+    pub(crate) fn check(self, text: &str) -> Result<(), String> {
+        match self {
+            Part::GuestPath => check_guest_path(text),
+            Part::Variable if text.starts_with(ENV_PREFIX) => Err(format!(
+                "asks for {text}: the host sets the variables that begin with {ENV_PREFIX}, and they cannot be granted"
+            )),
+            Part::Variable | Part::Name if text.is_empty() => Err("holds an empty text".to_owned()),
+            Part::Bucket | Part::Variable | Part::Name if text.contains(char::is_control) => {
+                Err(format!("holds {text:?}: leave out the control character"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this part of a grant covers the same part of a request.
+    pub(super) fn covers(self, granted: &str, wanted: &str) -> bool {
+        match self {
+            Part::Access => granted == Access::Write.as_str() || granted == wanted,
+            Part::Scheme => granted.eq_ignore_ascii_case(wanted),
+            Part::Host => covers_host(granted, wanted),
+            _ => granted == wanted,
+        }
+    }
+}
+
+/// Whether a grant for `granted` covers a request for `wanted`, each a host or a pattern.
+///
+/// Ports and methods do not count: an HTTP request does not name them, and the sandbox checks each call.
+fn covers_host(granted: &str, wanted: &str) -> bool {
+    let (granted, wanted) = (granted.to_ascii_lowercase(), wanted.to_ascii_lowercase());
+    let is_below = |domain: &str| {
+        let name = wanted.strip_suffix(domain);
+        name.is_some_and(|name| name.len() > 1 && name.ends_with('.'))
+    };
+    granted == "*" || granted == wanted || granted.strip_prefix("*.").is_some_and(is_below)
+}
+
+/// Read the required key `access` of a sidecar.
+pub(super) fn is_writable(section: &mut Section<'_>) -> Result<bool, Error> {
+    let access = section.parsed("access", Access::read)?;
+    let access =
+        access.ok_or_else(|| section.error_of_table("needs `access`: \"read\" or \"write\""))?;
+    Ok(access == Access::Write)
+}
+
+pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {
+    let port = section.number("port", 1, u64::from(u16::MAX))?;
+    Ok(port.and_then(|port| u16::try_from(port).ok()))
+}
+
+/// Check a path inside a task; the error is a clause.
+pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
+    let is_plain = path.starts_with('/')
+        && !path.contains(char::is_control)
+        && path.split('/').all(|part| part != ".." && part != ".");
+    let is_tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
+    match is_plain && is_tidy {
+        true => Ok(()),
+        false => Err(format!(
+            "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
+        )),
+    }
+}
