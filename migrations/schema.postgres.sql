@@ -35,18 +35,18 @@ CREATE INDEX backfill_running ON backfill USING btree (created_at) WHERE (status
 CREATE TABLE bucket (
     namespace TEXT NOT NULL,
     bytes BIGINT NOT NULL,
-    last_place BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
     CHECK ((bytes >= 0)),
     PRIMARY KEY (namespace)
 );
 CREATE TABLE bucket_entry (
     namespace TEXT NOT NULL,
     key BYTEA NOT NULL,
-    place BIGINT NOT NULL,
+    position BIGINT NOT NULL,
     value BYTEA NOT NULL,
     PRIMARY KEY (namespace, key)
 );
-CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry USING btree (namespace, place);
+CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry USING btree (namespace, "position");
 CREATE TABLE change (
     id BIGINT NOT NULL,
     counter BIGINT NOT NULL,

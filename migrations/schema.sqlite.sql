@@ -30,16 +30,16 @@ CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 CREATE TABLE bucket (
     namespace TEXT NOT NULL PRIMARY KEY,
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
-    last_place INTEGER NOT NULL
+    last_position INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE bucket_entry (
     namespace TEXT NOT NULL,
     key BLOB NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     value BLOB NOT NULL,
     PRIMARY KEY (namespace, key)
 ) STRICT;
-CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry (namespace, place);
+CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
 CREATE TABLE change (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     counter INTEGER NOT NULL

@@ -5,13 +5,13 @@
 --   instants     TEXT of fixed width in UTC, which sorts as time does
 --   JSON         TEXT, exactly as it was written
 --
--- Every index names the statement it serves.
+-- The comment before an index names the functions that need it.
 --
--- The tables written for every launch have no foreign keys. Nothing is ever deleted, and each row is
--- written in one transaction with the row it refers to, or after reading that row under a lock; the
--- checks would look up, and on Postgres lock, one more row for every row written.
+-- The tables that every launch writes have no foreign keys. No row is ever deleted. A row is written in one
+-- transaction with the row that it refers to, or after that row was read under a lock. A foreign key would make
+-- the database look up, and on Postgres lock, one more row for each row.
 
--- One row per life of a `campanile serve` process.
+-- One row for each `campanile serve` process.
 CREATE TABLE host (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -20,16 +20,16 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at TEXT NOT NULL,
     heartbeat_at TEXT NOT NULL,
-    -- Set when the life is over: by the host itself when it stops, by another when it died.
+    -- Set by the host itself when it stops, or by another host that marks it as dead.
     ended_at TEXT,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
     CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;
--- hosts::live, hosts::bury
+-- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 
--- The bytes of every artifact that a launch may still need: a launch runs the
--- digest it was decided with, also when the file has changed since.
+-- The bytes of every artifact that a launch may need. A launch runs the digest it was
+-- decided with, also when the file has changed since.
 CREATE TABLE artifact (
     digest TEXT NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
@@ -39,22 +39,22 @@ CREATE TABLE artifact (
 
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
-    -- None while no file of that name has ever been taken.
+    -- The active version; none when no version was ever active.
     digest TEXT REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    -- When a host last loaded it.
+    -- When a host last loaded the active version.
     loaded_at TEXT,
-    -- What the sidecar of the host that was heard last grants, one a line; without values.
+    -- What the sidecar that a host published last grants, one a line, without values.
     grants TEXT NOT NULL DEFAULT '',
-    -- The version of the newest file, while that is kept out: it waits for approval, or a person decided against it.
+    -- The version of the newest file, while it is not active.
     pending_digest TEXT REFERENCES artifact (digest),
     pending_since TEXT,
     -- Set while no live host has the package in its folder.
     missing_since TEXT,
-    -- Why the newest file, or the sidecar beside it, cannot be used, while an older version stays in force.
+    -- Why the newest file, or its sidecar, cannot be used.
     rejection TEXT,
     rejected_at TEXT,
-    -- The host in whose folder that is.
+    -- The host that has that file in its folder.
     rejected_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
@@ -63,13 +63,13 @@ CREATE TABLE package (
     CHECK ((rejection IS NULL) = (rejected_by IS NULL))
 ) STRICT;
 
--- The versions of a package that were ever seen, and what a person decided about each. It holds for every host.
+-- The versions of a package that a host has seen, and a person's decision about each. It holds for every host.
 CREATE TABLE package_version (
     package TEXT NOT NULL REFERENCES package (name),
     digest TEXT NOT NULL REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     first_seen_at TEXT NOT NULL,
-    -- When it last came in force; none when it never did.
+    -- When it last became active; none when it never was.
     activated_at TEXT,
     decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
     decided_at TEXT,
@@ -81,29 +81,29 @@ CREATE TABLE package_version (
     CHECK (decision IS NOT NULL OR note IS NULL)
 ) STRICT;
 
--- Which live host has which package: a run goes only where the operator put the package and its grants.
+-- Which live host has which package. A run goes only to a host where the operator put the package and its grants.
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id BLOB NOT NULL REFERENCES host (id),
     digest TEXT NOT NULL,
-    -- The only digest that its sidecar lets in.
+    -- The only digest that its sidecar accepts.
     pin TEXT,
     PRIMARY KEY (package, host_id)
 ) STRICT;
 
--- The sidecar that a host last went by: what it goes by when it starts and finds an error in the file.
+-- The sidecar that a host last used. It uses it again when it starts and the file has an error.
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL REFERENCES package (name),
-    -- The host's name, which outlives its lives. What one host's sidecar grants is nothing to another.
+    -- The host's name, which outlives its processes. The sidecar of one host grants nothing to another host.
     host TEXT NOT NULL,
-    -- Its text; none when there was no sidecar.
+    -- The text; none when there was no sidecar.
     sidecar TEXT,
-    -- What that granted, one a line; without values.
+    -- The grants, one a line, without values.
     grants TEXT NOT NULL,
     PRIMARY KEY (package, host)
 ) STRICT;
 
--- What changes as time passes. What the schedule says is in schedule_revision.
+-- The state of a schedule, which changes with time. Its definition is in schedule_revision.
 CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -111,23 +111,23 @@ CREATE TABLE schedule (
     origin TEXT NOT NULL CHECK (origin IN ('operator', 'file', 'sidecar', 'package')),
     revision INTEGER NOT NULL CHECK (revision >= 1),
     enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-    -- The last decided slot, or the instant before which nothing is owed: creation, resume, edit. Never goes back.
+    -- The last decided slot, or the instant before which no slot is decided: creation, resume, edit. It never goes back.
     cursor_at TEXT NOT NULL,
-    -- The first slot after the cursor; none when disabled, deleted or at an end.
+    -- The first slot after the cursor; none when the schedule is paused, removed or has no more slots.
     next_slot TEXT,
-    -- Launches made, other than by hand and to fill back: what max_launches counts.
+    -- Launches besides manual and backfill ones. max_launches limits this number.
     launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
-    -- When a slot was last caught up, and when that launch fires: what the next one is spread from.
+    -- When a slot was last caught up, and when that launch fires. The next catch-up is spread from it.
     last_catchup_at TEXT,
     last_catchup_fire_time TEXT,
-    -- Slots that a person took out: a JSON list, none when there are none.
+    -- The slots that a person skipped, a JSON list; none when there are none.
     skips TEXT,
-    -- While it is not enabled: since when, by whom and why, and until when if that is known.
+    -- While the schedule is paused: when and by whom, the note, and when the pause ends by itself.
     paused_at TEXT,
     paused_by TEXT,
     pause_note TEXT,
     paused_until TEXT,
-    -- When a pause was last ended: failures before it are not counted again.
+    -- When the last pause ended. pause_on_failure does not count failures before it.
     resumed_at TEXT,
     created_at TEXT NOT NULL,
     updated_at TEXT NOT NULL,
@@ -138,14 +138,14 @@ CREATE TABLE schedule (
     CHECK (enabled = (paused_at IS NULL)),
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
--- A name is free again when its schedule was deleted.
+-- A name is free again when its schedule is removed.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 -- schedules::due, schedules::next_due
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
--- schedules::pauses_over, schedules::next_due
+-- schedules::expired_pause, schedules::next_due
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 
--- What a schedule said at a revision. Only ever added to: launches refer to the revision that decided them.
+-- The definitions of schedules. Rows are only added: launches refer to the revision that decided them.
 CREATE TABLE schedule_revision (
     schedule_id BLOB NOT NULL REFERENCES schedule (id),
     revision INTEGER NOT NULL,
@@ -161,14 +161,14 @@ CREATE TABLE schedule_revision (
     dst_fold TEXT NOT NULL CHECK (dst_fold IN ('first', 'second', 'both')),
     -- A JSON list.
     exclude TEXT NOT NULL,
-    -- A JSON object of what it says.
+    -- A JSON object of the policies that the definition sets.
     policies TEXT NOT NULL,
     context TEXT NOT NULL,
     since TEXT NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
 
--- The durable decision about one slot, or about a range of slots that were dropped for one reason.
+-- The decision about one slot, or about a range of slots that were skipped for one reason.
 CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,
@@ -176,21 +176,21 @@ CREATE TABLE launch (
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
     scheduled_time TEXT NOT NULL,
     scheduled_local TEXT NOT NULL,
-    -- The last slot of a range; equal to slot for all others.
+    -- The last slot of a range; otherwise equal to scheduled_time.
     last_scheduled_time TEXT NOT NULL,
     slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
-    -- `queued` becomes one of the others: when it is its turn, or when it is not to have one any more.
+    -- `queued` changes to one of the others when the launch leaves the queue.
     decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
-    -- Why the slot was skipped, or the launch abandoned or cancelled.
+    -- Why the launch was skipped, abandoned or cancelled.
     reason TEXT,
     -- The launch that it overlapped, when it was skipped or cancelled for that.
     overlaps_id BLOB,
     status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
-    -- The context given with a launch by hand or a backfill, laid over the schedule's.
+    -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
-    -- What a person said of other launches that go on, instead of what the schedule says.
+    -- The overlap policy that a person gave for this launch.
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
     interval_start TEXT NOT NULL,
@@ -202,7 +202,7 @@ CREATE TABLE launch (
     attempts INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0,
     recovered_at TEXT,
-    -- When it was its turn, if it had to wait for that.
+    -- When it left the queue, if it was queued.
     opened_at TEXT,
     started_at TEXT,
     finished_at TEXT,
@@ -214,29 +214,29 @@ CREATE TABLE launch (
     CHECK (overlap IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
 ) STRICT;
--- One decision per slot, whoever makes it. launches::of_schedule, reading newest first.
+-- One decision for each slot, whichever host makes it. launches::of_schedule, which reads newest first.
 CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
--- runs::take, recovery::open_of_dead_hosts
+-- runs::claimable, recovery::orphaned_launches
 --
--- By the link to a run and not by the status: so that finishing a launch, the most frequent change
--- of all, touches no index.
+-- The condition is on run_id and not on status. So a finish, the most frequent change,
+-- changes no index.
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 -- overlap::unfinished
 --
--- The last condition always holds: it keeps this index from being taken where launch_open is meant.
+-- The last condition is always true. It keeps the databases from using this index in place of launch_open.
 CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
--- overlap::unfinished, overlap::queues
+-- overlap::unfinished, overlap::queued_schedules
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 -- runs::next_wake
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
--- backfills::ends, backfills::skip_not_begun
+-- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
--- backfills::succeeded
+-- backfills::slots_to_skip
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 -- launches::list
 CREATE INDEX launch_claimed ON launch (claimed_at);
 
--- One attempt to carry a launch out. A lost run stays as it was; its launch gets a new one.
+-- One attempt to execute a launch. A lost run keeps its row; its launch gets a new run.
 CREATE TABLE run (
     id BLOB NOT NULL PRIMARY KEY,
     launch_id BLOB NOT NULL,
@@ -244,15 +244,15 @@ CREATE TABLE run (
     status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
     digest TEXT NOT NULL,
-    -- The SHA-256 of what it was granted and of the context it was given, when a host took it last.
+    -- The SHA-256 of its grants and of its context at the last claim.
     grants_hash TEXT,
     context_hash TEXT,
-    -- The host that holds the run, the fence that proves it, and until when.
+    -- The host that claimed the run, the fence of the claim, and when its lease ends.
     host_id BLOB,
     fence INTEGER NOT NULL,
     lease_until TEXT,
     retry_at TEXT,
-    -- Set when it was asked to end: until when it may take its time.
+    -- Set when it was asked to end: by when it must end.
     cancel_deadline TEXT,
     started_at TEXT NOT NULL,
     finished_at TEXT,
@@ -262,25 +262,25 @@ CREATE TABLE run (
     CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
     CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
 ) STRICT;
--- runs::of_launch
+-- task_runs::of_launch, history::runs
 CREATE INDEX run_launch ON run (launch_id);
--- recovery::expired, runs::renew
+-- recovery::orphaned_runs
 CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
--- runs::take_waiting
+-- runs::claim_retries
 CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
 -- overlap::unfinished
 CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 
--- One call of one task. Only ever added to, when the call is over.
+-- One call of one task that has ended. Rows are only added.
 CREATE TABLE task_run (
     run_id BLOB NOT NULL,
     task TEXT NOT NULL,
-    -- Counts the calls of this task for this launch, over all its runs.
+    -- The number of the call of this task, over all runs of the launch.
     attempt INTEGER NOT NULL,
     succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
     started_at TEXT NOT NULL,
     finished_at TEXT NOT NULL,
-    -- When to call again, if a retry is due.
+    -- When the task is called again, if a retry is due.
     retry_at TEXT,
     output TEXT,
     context TEXT,
@@ -292,43 +292,43 @@ CREATE TABLE task_run (
     wall_ms REAL NOT NULL,
     cpu_ms REAL NOT NULL,
     memory_peak_bytes INTEGER NOT NULL,
-    -- JSON object: of each resource with a limit, how much was used and how much may be.
+    -- JSON object: for each limited resource, the amount used and the limit.
     usage TEXT NOT NULL,
     PRIMARY KEY (run_id, task, attempt)
 ) STRICT;
 
--- What the next launch is told of the earlier ones. Apart from schedule, so that a
--- finishing run never waits for a deciding scheduler.
+-- What the next launches of a schedule get in their context. The table is apart from schedule, so that
+-- a finish does not wait for a transaction that decides.
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
     -- The newest slot that succeeded, and its output.
     success_scheduled_time TEXT,
     result TEXT,
-    -- The failure of the newest slot that failed, if no later one has succeeded.
+    -- The failure of the newest slot that failed, if no later slot has succeeded.
     failure_scheduled_time TEXT,
     failure TEXT
 ) STRICT;
 
--- A request to launch the slots of a time that is past.
+-- A request to launch the slots of a past range.
 CREATE TABLE backfill (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL REFERENCES schedule (id),
-    -- Whose rule yields the slots.
+    -- The revision whose rule yields the slots.
     schedule_revision INTEGER NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled')),
-    -- As asked for, both included. Slots after created_at are none of it: they are the schedule's own.
+    -- The requested range, both ends included. Slots after created_at do not belong to it.
     from_at TEXT NOT NULL,
     to_at TEXT NOT NULL,
-    -- From one launch to the next at least.
+    -- The least time between two launches.
     spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
-    -- Whether slots that have succeeded are launched too.
+    -- Whether all slots are launched, also those that backfills::slots_to_skip returns.
     forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
-    -- A JSON object laid over the schedule's context.
+    -- A JSON object that is merged over the schedule's context.
     context TEXT,
-    -- Up to where slots were looked at, and when the next launch may fire.
+    -- The last slot that was considered, and when the next launch may fire.
     cursor_at TEXT NOT NULL,
     next_fire TEXT NOT NULL,
-    -- How many slots it has, and what became of those before the cursor.
+    -- The number of slots, and of those up to the cursor how many were launched and how many skipped.
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
     slots_skipped INTEGER NOT NULL DEFAULT 0,
@@ -340,7 +340,7 @@ CREATE TABLE backfill (
 -- backfills::running
 CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 
--- What happened to the tower itself: hosts, packages, schedules, recoveries, alerts. Only ever added to.
+-- Changes of hosts, packages, schedules, launches and health. Rows are only added.
 CREATE TABLE event (
     id BLOB NOT NULL PRIMARY KEY,
     at TEXT NOT NULL,
@@ -351,27 +351,27 @@ CREATE TABLE event (
 -- events::list
 CREATE INDEX event_at ON event (at);
 
--- What tasks keep from run to run. The row of a bucket is held by whoever changes its entries.
+-- Buckets, which tasks write to. A transaction that changes entries of a bucket has locked its row.
 CREATE TABLE bucket (
-    -- Of one package, `package/bucket`; a shared one has no slash.
+    -- `package/bucket` for a bucket of one package; a shared bucket has no slash.
     namespace TEXT NOT NULL PRIMARY KEY,
-    -- Of all entries: keys, values, and something for each.
+    -- The bytes of all entries: keys, values, and a fixed number for each.
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
-    last_place INTEGER NOT NULL
+    last_position INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE bucket_entry (
     namespace TEXT NOT NULL,
     -- UTF-8.
     key BLOB NOT NULL,
-    -- Keys are listed by it, a page at a time: counts up as keys are first set.
-    place INTEGER NOT NULL,
+    -- The order in which keys were first set. Keys are listed by it, a page at a time.
+    position INTEGER NOT NULL,
     value BLOB NOT NULL,
     PRIMARY KEY (namespace, key)
 ) STRICT;
 -- buckets::keys
-CREATE UNIQUE INDEX bucket_entry_place ON bucket_entry (namespace, place);
+CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
 
--- One row, counted up by whoever changes schedules: a running host reads it to notice.
+-- One row with a counter. A transaction that changes schedules increments it, so that running hosts notice.
 CREATE TABLE change (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     counter INTEGER NOT NULL

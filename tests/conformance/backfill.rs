@@ -46,22 +46,22 @@ on_both!(
     what_cannot_be_filled_back_is_refused,
 );
 
-/// A host with the schedule `bell` of every minute, made at `at(5)`.
-struct Tower {
+/// A host with the schedule `bell` of every minute, created at `at(5)`.
+struct System {
     test: TestDb,
     clock: Clock,
     host: Option<(Arc<Engine>, HostLock)>,
 }
 
-impl Tower {
-    async fn new(test: TestDb, overlap: Overlap) -> Tower {
+impl System {
+    async fn new(test: TestDb, overlap: Overlap) -> System {
         let clock = Clock::simulated(at(5));
         let host = Some(start(&test, &clock, settings(8), NOOP).await);
-        let tower = Tower { test, clock, host };
-        tower
+        let system = System { test, clock, host };
+        system
             .add("bell", RuleKind::Cron, "* * * * *", overlap)
             .await;
-        tower
+        system
     }
 
     async fn add(&self, name: &str, kind: RuleKind, expression: &str, overlap: Overlap) {
@@ -150,22 +150,22 @@ impl Tower {
         tx.commit().await.unwrap();
     }
 
-    /// One turn of the host, a second later.
+    /// Tick the host, one second later.
     async fn tick(&self) -> campanile_engine::Tick {
         let now = self.clock.now().plus(Duration::from_secs(1));
         self.clock.advance_to(now);
         self.engine().tick(now).await.unwrap()
     }
 
-    /// Turn by turn until the backfill is over, at most `turns`.
-    async fn until_over(&self, id: BackfillId, turns: usize) {
-        for _ in 0..turns {
+    /// Tick until the backfill has ended, at most `ticks` times.
+    async fn until_over(&self, id: BackfillId, ticks: usize) {
+        for _ in 0..ticks {
             if self.status(id).await != BackfillStatus::Running {
                 return;
             }
             self.tick().await;
         }
-        panic!("not over after {turns} turns: {:?}", self.seen(id).await);
+        panic!("not over after {ticks} ticks: {:?}", self.seen(id).await);
     }
 }
 
@@ -201,14 +201,14 @@ fn all_succeeded(rows: &[LaunchRow]) -> bool {
 async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_slot_before(
     test: TestDb,
 ) {
-    let tower = Tower::new(test, Overlap::Skip).await;
-    let before = tower.schedule().await.state;
-    let preview = tower.begin(&asked(1, 5, 3)).await;
+    let system = System::new(test, Overlap::Skip).await;
+    let before = system.schedule().await.state;
+    let preview = system.begin(&asked(1, 5, 3)).await;
     assert_eq!((preview.slots, preview.slots_skipped), (3, 0));
     assert_eq!((preview.first, preview.last), (ago(5), ago(3)));
-    tower.until_over(id(1), 10).await;
+    system.until_over(id(1), 10).await;
 
-    let rows = tower.rows().await;
+    let rows = system.rows().await;
     assert_eq!(slots(&rows), [ago(5), ago(4), ago(3)]);
     assert!(all_succeeded(&rows), "{rows:#?}");
     for row in &rows {
@@ -219,8 +219,8 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
     let sql =
         "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON a.interval_start = b.scheduled_time
         WHERE a.kind = 'backfill' AND b.kind = 'backfill' AND a.scheduled_time > b.scheduled_time";
-    assert_eq!(tower.test.value(sql).await, "2");
-    let (backfill, ends) = tower.seen(id(1)).await;
+    assert_eq!(system.test.value(sql).await, "2");
+    let (backfill, ends) = system.seen(id(1)).await;
     let counts = (backfill.slots, backfill.launched, backfill.slots_skipped);
     assert_eq!((backfill.status, counts), (BackfillStatus::Done, (3, 3, 0)));
     assert_eq!(backfill.cursor_at, ago(3));
@@ -230,7 +230,7 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
     };
     assert_eq!(ends, succeeded);
     // The schedule stands where it stood.
-    let after = tower.schedule().await.state;
+    let after = system.schedule().await.state;
     assert_eq!(after, before);
     let begun = format!("{} by ada: 3 slots from {} to {}", id(1), ago(5), ago(3));
     let done = format!(
@@ -238,7 +238,7 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
         id(1)
     );
     assert_eq!(
-        tower.events().await,
+        system.events().await,
         [
             ("backfill_started".to_owned(), begun),
             ("backfill_done".to_owned(), done),
@@ -247,14 +247,14 @@ async fn both_ends_are_included_and_each_launch_stands_for_the_time_since_the_sl
 }
 
 async fn launches_keep_their_distance(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
+    let system = System::new(test, Overlap::Allow).await;
     let spread = BackfillRequest {
         spread: Duration::from_secs(10),
         ..asked(1, 3, 1)
     };
-    tower.begin(&spread).await;
-    tower.until_over(id(1), 30).await;
-    let rows = tower.rows().await;
+    system.begin(&spread).await;
+    system.until_over(id(1), 30).await;
+    let rows = system.rows().await;
     assert!(rows.len() == 3 && all_succeeded(&rows), "{rows:#?}");
     let first = rows[0].fire_time;
     for (row, seconds) in rows.iter().zip([0, 10, 20]) {
@@ -264,51 +264,51 @@ async fn launches_keep_their_distance(test: TestDb) {
 }
 
 async fn what_has_succeeded_is_left_alone_unless_forced(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower.begin(&asked(1, 5, 3)).await;
-    tower.until_over(id(1), 10).await;
-    let preview = tower.begin(&asked(2, 6, 1)).await;
+    let system = System::new(test, Overlap::Allow).await;
+    system.begin(&asked(1, 5, 3)).await;
+    system.until_over(id(1), 10).await;
+    let preview = system.begin(&asked(2, 6, 1)).await;
     assert_eq!((preview.slots, preview.slots_skipped), (6, 3));
-    tower.until_over(id(2), 10).await;
-    let (second, ends) = tower.seen(id(2)).await;
+    system.until_over(id(2), 10).await;
+    let (second, ends) = system.seen(id(2)).await;
     assert_eq!((second.launched, second.slots_skipped), (3, 3));
     assert_eq!(ends.succeeded, 3);
     let each_once: Vec<Timestamp> = (1..=6).rev().map(ago).collect();
-    assert_eq!(slots(&tower.rows().await), each_once);
+    assert_eq!(slots(&system.rows().await), each_once);
 
-    // One that failed is launched again; and one that nobody launched as a backfill may have succeeded too.
-    let failed = LaunchId::of_backfill(tower.schedule().await.state.id, ago(4), id(1));
+    // A failed slot is launched again. A launch of the schedule itself may have succeeded too.
+    let failed = LaunchId::of_backfill(system.schedule().await.state.id, ago(4), id(1));
     let failed = format!(
         "UPDATE launch SET status = 'failed' WHERE id = {}",
-        match tower.test.backend() {
+        match system.test.backend() {
             Backend::Sqlite => format!("x'{}'", failed.0.simple()),
             Backend::Postgres => format!("'{failed}'"),
         }
     );
-    tower.test.execute(&failed).await;
-    let preview = tower.begin(&asked(3, 6, 1)).await;
+    system.test.execute(&failed).await;
+    let preview = system.begin(&asked(3, 6, 1)).await;
     assert_eq!(preview.slots_skipped, 5);
-    tower.until_over(id(3), 10).await;
-    assert_eq!(tower.seen(id(3)).await.0.launched, 1);
+    system.until_over(id(3), 10).await;
+    assert_eq!(system.seen(id(3)).await.0.launched, 1);
 
     let forced = BackfillRequest {
         forced: true,
         ..asked(4, 6, 1)
     };
-    let preview = tower.begin(&forced).await;
+    let preview = system.begin(&forced).await;
     assert_eq!((preview.slots, preview.slots_skipped), (6, 0));
-    tower.until_over(id(4), 10).await;
-    let (fourth, ends) = tower.seen(id(4)).await;
+    system.until_over(id(4), 10).await;
+    let (fourth, ends) = system.seen(id(4)).await;
     assert_eq!((fourth.launched, fourth.slots_skipped), (6, 0));
     assert_eq!(ends.succeeded, 6);
 }
 
 async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
+    let system = System::new(test, Overlap::Allow).await;
     // The schedule's own launch of the slot is open.
     let slot = at(60);
-    tower.clock.advance_to(slot);
-    assert_eq!(tower.engine().intend(slot).await.unwrap().decisions, 1);
+    system.clock.advance_to(slot);
+    assert_eq!(system.engine().intend(slot).await.unwrap().decisions, 1);
     for (number, forced, launched, slots_skipped) in [(1, false, 0, 1), (2, true, 1, 0)] {
         let here = BackfillRequest {
             from: slot,
@@ -316,13 +316,13 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
             forced,
             ..asked(number, 0, 0)
         };
-        let preview = tower.begin(&here).await;
+        let preview = system.begin(&here).await;
         assert_eq!(
             (preview.slots, preview.slots_skipped),
             (1, slots_skipped as u64)
         );
-        tower.engine().run_backfills(slot).await.unwrap();
-        let (backfill, _) = tower.seen(here.id).await;
+        system.engine().run_backfills(slot).await.unwrap();
+        let (backfill, _) = system.seen(here.id).await;
         assert_eq!(
             (backfill.launched, backfill.slots_skipped),
             (launched, slots_skipped)
@@ -331,67 +331,67 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
 }
 
 async fn launches_by_hand_fill_nothing_back(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower.pause().await;
+    let system = System::new(test, Overlap::Allow).await;
+    system.pause().await;
     let by_hand = at(60);
-    tower.clock.advance_to(by_hand);
-    let mut tx = tower.test.write().await;
+    system.clock.advance_to(by_hand);
+    let mut tx = system.test.write().await;
     schedule_admin::trigger(&mut tx, "bell", Trigger::default(), by_hand)
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(tower.engine().tick(by_hand).await.unwrap().finished, 1);
-    let mut tx = tower.test.write().await;
+    assert_eq!(system.engine().tick(by_hand).await.unwrap().finished, 1);
+    let mut tx = system.test.write().await;
     schedule_admin::resume(&mut tx, "bell", "ada", false, by_hand)
         .await
         .unwrap();
     tx.commit().await.unwrap();
     let in_time = at(120);
-    tower.clock.advance_to(in_time);
-    assert_eq!(tower.engine().tick(in_time).await.unwrap().finished, 1);
-    // At the first of the two slots a launch by hand has succeeded, at the second that of the schedule.
+    system.clock.advance_to(in_time);
+    assert_eq!(system.engine().tick(in_time).await.unwrap().finished, 1);
+    // At the first slot a manual launch has succeeded, at the second slot the launch of the schedule.
     for (slot, slots_skipped) in [(by_hand, 0), (in_time, 1)] {
         let here = BackfillRequest {
             from: slot,
             to: slot,
             ..asked(1, 0, 0)
         };
-        let preview = tower.preview(&here).await.unwrap();
+        let preview = system.preview(&here).await.unwrap();
         assert_eq!((preview.slots, preview.slots_skipped), (1, slots_skipped));
     }
 }
 
 async fn a_backfill_goes_on_where_a_host_left_off(test: TestDb) {
-    let mut tower = Tower::new(test, Overlap::Allow).await;
-    tower.begin(&asked(1, 150, 1)).await;
-    let filled = tower
+    let mut system = System::new(test, Overlap::Allow).await;
+    system.begin(&asked(1, 150, 1)).await;
+    let filled = system
         .engine()
-        .run_backfills(tower.clock.now())
+        .run_backfills(system.clock.now())
         .await
         .unwrap();
     assert_eq!(filled.launched, 100);
-    tower.tick().await;
-    let (before, _) = tower.seen(id(1)).await;
+    system.tick().await;
+    let (before, _) = system.seen(id(1)).await;
     assert!(before.launched < 150, "{before:?}");
     // The host is gone without a word, and comes back.
-    drop(tower.host.take());
-    tower.host = Some(start(&tower.test, &tower.clock, settings(8), NOOP).await);
-    tower.until_over(id(1), 100).await;
-    let rows = tower.rows().await;
+    drop(system.host.take());
+    system.host = Some(start(&system.test, &system.clock, settings(8), NOOP).await);
+    system.until_over(id(1), 100).await;
+    let rows = system.rows().await;
     assert!(all_succeeded(&rows));
     let every_minute: Vec<Timestamp> = (1..=150).rev().map(ago).collect();
     assert_eq!(slots(&rows), every_minute);
 }
 
 async fn the_same_id_launches_nothing_twice(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
+    let system = System::new(test, Overlap::Allow).await;
     let request = asked(1, 5, 1);
-    let preview = tower.begin(&request).await;
+    let preview = system.begin(&request).await;
     for over in [false, true] {
         if over {
-            tower.until_over(id(1), 10).await;
+            system.until_over(id(1), 10).await;
         }
-        let mut tx = tower.test.write().await;
+        let mut tx = system.test.write().await;
         let before = backfill::find_earlier(&mut tx, "bell", &request).await;
         assert_eq!(before.unwrap().map(|before| before.id), Some(id(1)));
         let other = BackfillRequest {
@@ -403,25 +403,25 @@ async fn the_same_id_launches_nothing_twice(test: TestDb) {
         let difference = format!("--from {} instead of {}", ago(5), ago(6));
         assert!(refused.contains(&difference), "{refused}");
         // Two that ask in the same moment: the table knows.
-        let again = backfill::begin(&mut tx, &preview, &request, tower.clock.now()).await;
+        let again = backfill::begin(&mut tx, &preview, &request, system.clock.now()).await;
         assert!(matches!(again, Err(ScheduleError::Db(_))), "{again:?}");
     }
-    assert_eq!(tower.rows().await.len(), 5);
+    assert_eq!(system.rows().await.len(), 5);
 }
 
 async fn slots_that_come_meanwhile_go_first(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Skip).await;
-    tower.begin(&asked(1, 200, 1)).await;
+    let system = System::new(test, Overlap::Skip).await;
+    system.begin(&asked(1, 200, 1)).await;
     for _ in 0..203 {
-        let tick = tower.tick().await;
+        let tick = system.tick().await;
         assert!(tick.runs <= 1, "one at a time: {tick:?}");
     }
-    tower.until_over(id(1), 3).await;
-    let rows = tower.rows().await;
+    system.until_over(id(1), 3).await;
+    let rows = system.rows().await;
     assert!(rows.len() == 200 && all_succeeded(&rows));
     let started: Vec<_> = rows.iter().map(|row| row.started_at).collect();
     assert!(started.is_sorted(), "in the order of their slots");
-    let mut tx = tower.test.read().await;
+    let mut tx = system.test.read().await;
     let all = launches::list(&mut tx, Some("bell"), 1_000).await.unwrap();
     let own: Vec<_> = all
         .iter()
@@ -434,118 +434,118 @@ async fn slots_that_come_meanwhile_go_first(test: TestDb) {
         assert_eq!(told, in_time, "{row:?}");
     }
     // What counts to a limit of launches is the schedule's own.
-    assert_eq!(tower.schedule().await.state.history.launches, 3);
+    assert_eq!(system.schedule().await.state.history.launches, 3);
 }
 
 async fn many_slots_go_through_a_window_and_a_paused_schedule_fills_back_too(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower.pause().await;
-    tower.begin(&asked(1, 250, 1)).await;
+    let system = System::new(test, Overlap::Allow).await;
+    system.pause().await;
+    system.begin(&asked(1, 250, 1)).await;
     let mut most = 0;
     for _ in 0..100 {
-        tower
+        system
             .engine()
-            .run_backfills(tower.clock.now())
+            .run_backfills(system.clock.now())
             .await
             .unwrap();
-        let (backfill, ends) = tower.seen(id(1)).await;
+        let (backfill, ends) = system.seen(id(1)).await;
         assert!(ends.unfinished <= UNFINISHED_MAX, "{backfill:?}");
         most = most.max(ends.unfinished);
         if backfill.status == BackfillStatus::Done {
             break;
         }
-        tower.tick().await;
+        system.tick().await;
     }
     assert_eq!(most, UNFINISHED_MAX);
-    let (backfill, ends) = tower.seen(id(1)).await;
+    let (backfill, ends) = system.seen(id(1)).await;
     assert_eq!(
         (backfill.status, backfill.launched),
         (BackfillStatus::Done, 250)
     );
     assert_eq!(ends.succeeded, 250);
-    let rows = tower.rows().await;
+    let rows = system.rows().await;
     let distinct: BTreeSet<Timestamp> = slots(&rows).into_iter().collect();
     assert_eq!((rows.len(), distinct.len()), (250, 250));
-    assert!(!tower.schedule().await.state.enabled);
+    assert!(!system.schedule().await.state.enabled);
 }
 
 async fn hosts_that_look_at_once_do_not_launch_past_the_window(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower.begin(&asked(1, 250, 1)).await;
-    let now = tower.clock.now();
-    let looks = join_all((0..4).map(|_| tower.engine().run_backfills(now))).await;
+    let system = System::new(test, Overlap::Allow).await;
+    system.begin(&asked(1, 250, 1)).await;
+    let now = system.clock.now();
+    let looks = join_all((0..4).map(|_| system.engine().run_backfills(now))).await;
     let launched: usize = looks.into_iter().map(|look| look.unwrap().launched).sum();
-    let (backfill, ends) = tower.seen(id(1)).await;
+    let (backfill, ends) = system.seen(id(1)).await;
     assert_eq!((launched, backfill.launched), (100, 100));
     assert_eq!(ends.unfinished, 100);
 }
 
 async fn a_removed_schedule_ends_its_backfills(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Skip).await;
-    tower.begin(&asked(1, 5, 1)).await;
-    tower.tick().await;
-    let mut tx = tower.test.write().await;
-    schedule_admin::remove(&mut tx, "bell", tower.clock.now())
+    let system = System::new(test, Overlap::Skip).await;
+    system.begin(&asked(1, 5, 1)).await;
+    system.tick().await;
+    let mut tx = system.test.write().await;
+    schedule_admin::remove(&mut tx, "bell", system.clock.now())
         .await
         .unwrap();
     tx.commit().await.unwrap();
     for _ in 0..3 {
-        assert_eq!(tower.tick().await.runs, 0);
+        assert_eq!(system.tick().await.runs, 0);
     }
-    let (backfill, ends) = tower.seen(id(1)).await;
+    let (backfill, ends) = system.seen(id(1)).await;
     assert_eq!(backfill.status, BackfillStatus::Cancelled);
     assert!(backfill.finished_at.is_some());
     assert_eq!((ends.succeeded, ends.cancelled, ends.unfinished), (1, 4, 0));
-    let (kind, detail) = tower.events().await.pop().unwrap();
+    let (kind, detail) = system.events().await.pop().unwrap();
     assert_eq!(kind, "backfill_cancelled");
     assert_eq!(detail, format!("{}, as its schedule was removed", id(1)));
 }
 
 async fn a_missing_package_is_waited_for(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower
+    let system = System::new(test, Overlap::Allow).await;
+    system
         .test
         .execute("UPDATE package SET missing_since = loaded_at")
         .await;
-    tower.begin(&asked(1, 3, 1)).await;
+    system.begin(&asked(1, 3, 1)).await;
     for _ in 0..3 {
-        assert_eq!(tower.tick().await.filled_back, 0);
+        assert_eq!(system.tick().await.filled_back, 0);
     }
-    assert_eq!(tower.status(id(1)).await, BackfillStatus::Running);
-    tower
+    assert_eq!(system.status(id(1)).await, BackfillStatus::Running);
+    system
         .test
         .execute("UPDATE package SET missing_since = NULL")
         .await;
-    tower.until_over(id(1), 5).await;
-    assert!(all_succeeded(&tower.rows().await));
-    assert_eq!(tower.rows().await.len(), 3);
+    system.until_over(id(1), 5).await;
+    assert!(all_succeeded(&system.rows().await));
+    assert_eq!(system.rows().await.len(), 3);
 }
 
 async fn an_edited_schedule_fills_back_by_the_rule_of_the_request(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    tower.begin(&asked(1, 5, 1)).await;
-    let schedule = tower.schedule().await;
-    let mut expected = schedule.definition;
-    expected.revision = 2;
-    expected.rule.expression = "0 * * * *".to_owned();
-    expected.since = tower.clock.now();
-    let (cursor, next) = (expected.since, Some(at(3_600)));
-    let mut tx = tower.test.write().await;
-    let revised = schedules::revise(&mut tx, &expected, true, Origin::Operator, cursor, next);
+    let system = System::new(test, Overlap::Allow).await;
+    system.begin(&asked(1, 5, 1)).await;
+    let schedule = system.schedule().await;
+    let mut says = schedule.definition;
+    says.revision = 2;
+    says.rule.expression = "0 * * * *".to_owned();
+    says.since = system.clock.now();
+    let (cursor, next) = (says.since, Some(at(3_600)));
+    let mut tx = system.test.write().await;
+    let revised = schedules::revise(&mut tx, &says, true, Origin::Operator, cursor, next);
     assert!(revised.await.unwrap());
     tx.commit().await.unwrap();
-    tower.until_over(id(1), 5).await;
-    assert_eq!(tower.rows().await.len(), 5);
+    system.until_over(id(1), 5).await;
+    assert_eq!(system.rows().await.len(), 5);
     let sql = "SELECT DISTINCT CAST(schedule_revision AS TEXT) FROM launch";
-    assert_eq!(tower.test.value(sql).await, "1");
+    assert_eq!(system.test.value(sql).await, "1");
     // One that is asked for now has the slots of now.
-    assert_eq!(tower.preview(&asked(2, 119, 0)).await.unwrap().slots, 2);
+    assert_eq!(system.preview(&asked(2, 119, 0)).await.unwrap().slots, 2);
 }
 
 async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Skip).await;
+    let system = System::new(test, Overlap::Skip).await;
     let refused =
-        async |asked: &BackfillRequest<'_>| tower.preview(asked).await.unwrap_err().to_string();
+        async |asked: &BackfillRequest<'_>| system.preview(asked).await.unwrap_err().to_string();
     let told = refused(&asked(1, 1, 2)).await;
     assert!(told.contains("would end before it begins"), "{told}");
     let future = BackfillRequest {
@@ -576,14 +576,14 @@ async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
     };
     let told = refused(&long).await;
     assert!(told.contains("more than 1000000 slots"), "{told}");
-    tower
+    system
         .add("chain", RuleKind::AfterCompletion, "10m", Overlap::Skip)
         .await;
-    tower
+    system
         .add("start", RuleKind::Cron, "@reboot", Overlap::Skip)
         .await;
     for name in ["chain", "start"] {
-        let mut tx = tower.test.read().await;
+        let mut tx = system.test.read().await;
         let told = backfill::preview(&mut tx, name, &asked(1, 5, 1), at(5)).await;
         let is_refused = matches!(
             told,
@@ -591,11 +591,11 @@ async fn what_cannot_be_filled_back_is_refused(test: TestDb) {
         );
         assert!(is_refused, "{told:?}");
     }
-    // A slot of the future is the schedule's own, also when the span goes on into it.
+    // A future slot belongs to the schedule, also when the requested range reaches it.
     let into_the_future = BackfillRequest {
         to: at(600),
         ..asked(1, 1, 0)
     };
-    let preview = tower.preview(&into_the_future).await.unwrap();
+    let preview = system.preview(&into_the_future).await.unwrap();
     assert_eq!((preview.slots, preview.last), (2, at(0)));
 }

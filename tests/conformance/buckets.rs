@@ -8,7 +8,7 @@ use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
 use campanile_store::{buckets as db_buckets, runs};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, run_id, small_tower};
+use crate::fixtures::{at, begin, launch, run_id, small_setup};
 
 on_both!(
     what_is_written_is_read_and_listed,
@@ -16,7 +16,7 @@ on_both!(
     what_does_not_fit_changes_nothing,
     numbers_are_incremented_and_nothing_else_is,
     racing_increments_are_all_counted,
-    a_run_that_was_taken_over_writes_nothing,
+    a_run_that_lost_its_claim_writes_nothing,
     keys_are_bytes_to_the_database,
     the_database_does_what_memory_does,
 );
@@ -39,9 +39,9 @@ fn keys(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-/// The buckets of a run that goes on.
+/// The buckets of a running run.
 async fn running(test: &TestDb) -> RunBuckets {
-    let host = small_tower(test, 1).await;
+    let host = small_setup(test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     tx.commit().await.unwrap();
@@ -157,9 +157,9 @@ async fn racing_increments_are_all_counted(test: TestDb) {
     assert_eq!(sums, (1..=20).collect::<Vec<u64>>());
 }
 
-/// On SQLite there is one writer, and whoever waits for it waits in the pool, with nothing in hand.
+/// SQLite has one writer. A transaction waits for it in the pool and holds no lock meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database() {
+async fn a_wait_for_a_bucket_on_postgres_holds_neither_run_nor_database() {
     let test = campanile_tests::fresh_db(Backend::Postgres).await;
     let buckets = running(&test).await;
     // Another host's guest is in the middle of its change, and stays there.
@@ -168,7 +168,7 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
     let theirs = std::sync::Mutex::new(Some(theirs));
     let waiting = (0..10).map(async |_| {
         let answer = buckets.increment("n", "count", 1, ROOM).await;
-        // The first that has waited too long: now it goes on.
+        // The first one has waited too long and continues now.
         let held = theirs.lock().unwrap().take();
         if let Some(held) = held {
             held.commit().await.unwrap();
@@ -194,7 +194,7 @@ async fn whoever_waits_for_a_bucket_on_postgres_holds_neither_run_nor_database()
     );
 }
 
-async fn a_run_that_was_taken_over_writes_nothing(test: TestDb) {
+async fn a_run_that_lost_its_claim_writes_nothing(test: TestDb) {
     let buckets = running(&test).await;
     buckets.write("n", &[set("a", "mine")], ROOM).await.unwrap();
     let another = |run: RunId, fence: i64| RunBuckets {

@@ -1,9 +1,9 @@
-//! The tables themselves refuse states that cannot be, whoever writes them.
+//! The tables refuse impossible states, whichever statement writes them.
 
 use campanile_store::{DbError, probe};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, skipped, small_tower};
+use crate::fixtures::{at, begin, launch, skipped, small_setup};
 
 on_both!(impossible_states_are_refused, possible_states_are_not);
 
@@ -11,7 +11,7 @@ const T: &str = "'2027-01-15T09:00:00.000000Z'";
 
 /// Rows: a host, two schedules, the launches of the slots 10 (running), 20 (open) and 30 (skipped), and one run.
 async fn prepare(test: &TestDb) {
-    let host = small_tower(test, 2).await;
+    let host = small_setup(test, 2).await;
     let mut tx = test.write().await;
     begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
     campanile_store::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
@@ -36,10 +36,10 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET decision = 'undecided'",
         "UPDATE launch SET status = 'lost'",
         "UPDATE run SET status = 'open', lease_until = NULL",
-        // A life that is over has a reason, and a reason means that it is over.
+        // An ended host has a reason, and a host with a reason has ended.
         "UPDATE host SET ended_at = $T",
         "UPDATE host SET end_reason = 'died'",
-        // What is paused or removed, or stands still, has no next slot; the next slot is after the cursor.
+        // A paused, removed or finished schedule has no next slot. A next slot is after the cursor.
         "UPDATE schedule SET enabled = (1 = 0), paused_at = $T",
         "UPDATE schedule SET deleted_at = $T",
         "UPDATE schedule SET next_slot = cursor_at",
@@ -60,11 +60,11 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET status = 'succeeded' WHERE status = 'running'",
         "UPDATE launch SET status = 'abandoned' WHERE status = 'open'",
         "UPDATE launch SET status = 'cancelled' WHERE status = 'running'",
-        // What waits for its turn is not decided yet to be launched.
+        // A queued launch is not decided as launched.
         "UPDATE launch SET status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET decision = 'queued' WHERE status = 'open'",
         "UPDATE launch SET kind = 'backfill'",
-        // Only of a launch by hand somebody says what it does beside others.
+        // Only a manual launch has an overlap policy of its own.
         "UPDATE launch SET overlap = 'skip'",
         "UPDATE launch SET kind = 'manual', overlap = 'sometimes'",
         "UPDATE launch SET slot_count = 0",

@@ -1,4 +1,4 @@
-//! A small tower: hosts, packages, schedules, launches and runs to begin a case with.
+//! Hosts, packages, schedules, launches and runs that a case starts with.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, 
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::{self, NewLaunch};
-use campanile_store::packages::{self, LoadedPackage, Settings};
+use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_store::runs::{self, Finish, NewRun, RunEnd, RunHashes};
-use campanile_store::schedules::{self, Pause, Revision};
+use campanile_store::schedules::{self, NextSlot, Pause, Revision};
 use campanile_store::task_runs::TaskRun;
-use campanile_store::{Decision, Origin, Tx};
+use campanile_store::{DbError, Decision, Origin, Tx};
 use campanile_tests::TestDb;
 use uuid::Uuid;
 
-/// The package that all schedules here are of.
+/// The package of all schedules here.
 pub const PACKAGE: &str = "chimes";
 
 /// The package's bytes.
 pub const BYTES: &[u8] = b"bytes";
 
-/// 2027-01-15T08:00:00Z and so many seconds.
+/// 2027-01-15T08:00:00Z plus `seconds`.
 pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus(Duration::from_secs(seconds))
 }
@@ -73,7 +73,7 @@ pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: T
         form: "typed_component",
         bytes,
         manifest: "{}",
-        settings: Settings::default(),
+        sidecar: SidecarSummary::default(),
     };
     packages::publish(tx, host, &loaded, now).await.unwrap();
 }
@@ -194,7 +194,7 @@ impl Held {
     }
 }
 
-/// Insert launches, and let the host take and begin all of them, with leases of 30 seconds from `now`.
+/// Insert launches, and claim all of them for the host, with leases of 30 seconds from `now`.
 pub async fn begin(
     tx: &mut Tx,
     host: HostId,
@@ -206,7 +206,7 @@ pub async fn begin(
     take(tx, host, first_run, now).await
 }
 
-/// Let the host take and begin all that is open.
+/// Claim all open launches for the host.
 pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) -> Vec<Held> {
     let open = runs::claimable(tx, host, now, 1_000).await.unwrap();
     let new: Vec<NewRun> = open
@@ -240,7 +240,7 @@ pub fn task_run(task: &str, attempt: i64) -> TaskRun {
 }
 
 /// One host with the package, and the schedules 1 to `schedules`, none of them due before `at(10)`.
-pub async fn small_tower(test: &TestDb, schedules: u128) -> HostId {
+pub async fn small_setup(test: &TestDb, schedules: u128) -> HostId {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
     for number in 1..=schedules {
@@ -262,4 +262,21 @@ pub async fn status_of(test: &TestDb, held: &Held) -> (String, String) {
         .find(|launch| launch.id == held.launch_id)
         .unwrap();
     (launch.status.to_string(), run.status.to_string())
+}
+
+/// Set the next slot of one schedule; return whether its cursor had not moved.
+pub async fn set_next(
+    tx: &mut Tx,
+    id: ScheduleId,
+    cursor_at: Timestamp,
+    next_slot: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<bool, DbError> {
+    let slot = NextSlot {
+        id,
+        cursor_at,
+        next_slot,
+        now,
+    };
+    Ok(schedules::set_next(tx, &[slot]).await? == [id])
 }

@@ -1,4 +1,4 @@
-//! What a forecast says beforehand is what a host then does, on a simulated clock: an outage under every way of
+//! A host does what a forecast says, on a simulated clock: an outage under every way of
 //! catching up and several of overlapping.
 
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::fixtures::{self, Held, schedule_id};
 use crate::serving::{self, NOOP};
 
 on_both!(
-    an_outage_comes_to_what_was_foretold,
+    an_outage_ends_as_the_forecast_says,
     durations_are_those_of_the_newest_successes,
-    what_goes_on_is_taken_over_into_a_forecast,
+    a_forecast_starts_from_the_unfinished_launches,
 );
 
-/// How long every run takes.
+/// The duration of every run.
 const RUN_DURATION: Duration = Duration::from_secs(7 * 60);
 const STEP: Duration = Duration::from_secs(30);
 const PLACES: usize = 64;
@@ -36,7 +36,7 @@ fn clock_at(text: &str) -> Timestamp {
     format!("2026-06-01T{text}:00Z").parse().unwrap()
 }
 
-/// What is caught up, and the rows that are decided at 05:00 when launches of the schedule overlap with `skip`.
+/// The catch-up policies, and the rows that are decided at 05:00 with the overlap policy `skip`.
 const MODES: [(&str, &str); 4] = [
     (
         r#""catchup":"none""#,
@@ -76,7 +76,7 @@ const OVERLAPS: [&str; 4] = [
     r#""overlap":"allow","max_concurrent":2"#,
 ];
 
-async fn an_outage_comes_to_what_was_foretold(test: TestDb) {
+async fn an_outage_ends_as_the_forecast_says(test: TestDb) {
     let clock = Clock::simulated(clock_at("01:54"));
     let (engine, lock) = serving::start(&test, &clock, settings(), NOOP).await;
     let mut ids = Vec::new();
@@ -158,7 +158,7 @@ fn settings() -> Settings {
     Settings { recovery, ..usual }
 }
 
-/// Where everything stands, with what its runs take.
+/// A snapshot of the system, with the duration of its runs.
 async fn stand(test: &TestDb, now: Timestamp) -> SystemSnapshot {
     let mut tx = test.read().await;
     let learned = snapshot::learn(&mut tx).await.unwrap();
@@ -202,7 +202,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     id
 }
 
-/// A host whose runs take [`RUN_DURATION`].
+/// A host whose runs have the duration [`RUN_DURATION`].
 struct Host<'a> {
     test: &'a TestDb,
     clock: &'a Clock,
@@ -228,7 +228,7 @@ impl Host<'_> {
             .map(|(_, held)| held.finish(end.clone(), now))
             .collect();
         let mut tx = self.test.write().await;
-        // What made way for another is not this host's any more.
+        // A displaced run is not this host's any more.
         runs::finish(&mut tx, &ends).await.unwrap();
         tx.commit().await.unwrap();
         while self.engine.intend(now).await.unwrap().more {}
@@ -261,7 +261,7 @@ fn clock_text(time: Timestamp) -> String {
     text.strip_suffix(":00").unwrap_or(text).to_owned()
 }
 
-/// A decision as it goes on the record.
+/// A decision as it is recorded.
 fn line(row: &Row) -> String {
     let mut text = clock_text(row.scheduled_time);
     if row.last_scheduled_time > row.scheduled_time {
@@ -278,7 +278,7 @@ fn line(row: &Row) -> String {
     text
 }
 
-/// All that is foretold about a launch.
+/// All that the forecast says about a launch.
 fn will_become(row: &Row) -> String {
     // Of a run that was recovered only the last start is on the record.
     let started_at = row.started_at.filter(|_| row.recoveries == 0);
@@ -299,7 +299,7 @@ fn will_become(row: &Row) -> String {
     )
 }
 
-/// The same of what is on the record.
+/// The same about a recorded launch.
 fn became(row: &LaunchRow) -> String {
     let started_at = row.started_at.filter(|_| row.recoveries == 0);
     format!(
@@ -320,7 +320,7 @@ fn became(row: &LaunchRow) -> String {
 }
 
 async fn durations_are_those_of_the_newest_successes(test: TestDb) {
-    let host = fixtures::small_tower(&test, 2).await;
+    let host = fixtures::small_setup(&test, 2).await;
     let at = fixtures::at;
     let mut tx = test.write().await;
     for (slot, takes) in [(10, 5), (20, 7), (30, 1)] {
@@ -335,7 +335,7 @@ async fn durations_are_those_of_the_newest_successes(test: TestDb) {
             .collect();
         runs::finish(&mut tx, &ends).await.unwrap();
     }
-    // A launch by hand may be given another context.
+    // A manual launch may have another context.
     let held = fixtures::begin(&mut tx, host, &[fixtures::manual(1, 40)], 40, at(40)).await;
     runs::finish(&mut tx, &[held[0].succeeded("{}", at(49))])
         .await
@@ -349,11 +349,11 @@ async fn durations_are_those_of_the_newest_successes(test: TestDb) {
     assert_eq!(durations(1, 50, 500).await, [1, 7, 5]);
     assert_eq!(durations(1, 2, 500).await, [1, 7]);
     assert!(durations(2, 50, 500).await.is_empty());
-    // What is older than the newest launches is not looked for.
+    // Only the newest launches are searched.
     assert_eq!(durations(1, 50, 1).await, [1]);
 }
 
-async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
+async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     let at = fixtures::at;
     for number in [1, 2] {
         add(&test, number, "{}", at(0)).await;
@@ -394,6 +394,6 @@ async fn what_goes_on_is_taken_over_into_a_forecast(test: TestDb) {
             (id(2, 30), LaunchStatus::Open, None, None),
         ]
     );
-    // The host gave no sign of life for longer than its lease: one is assumed all the same.
+    // The host's last heartbeat is older than its lease: the forecast still assumes a host.
     assert_eq!(tower.capacity, 3);
 }

@@ -1,8 +1,8 @@
-//! Hosts' lives, the packages in their folders, and the lock that each of them holds.
+//! Hosts, the packages in their folders, and the lock that each host holds.
 
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::hosts::{self, DeadHost, EndReason};
-use campanile_store::packages::{self, LoadedPackage, PackageRow, Settings};
+use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
 use campanile_store::{Db, DbError, schedules};
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
 
@@ -10,8 +10,8 @@ use crate::fixtures::{BYTES, PACKAGE, add_host, add_schedule, at, digest, host, 
 
 on_both!(
     a_host_lives_until_it_ends_in_order,
-    earlier_lives_of_a_name_are_buried,
-    silent_hosts_are_buried_and_may_come_back,
+    earlier_hosts_of_a_name_are_marked_dead,
+    silent_hosts_are_marked_dead_and_may_revive,
     a_package_is_in_force_in_its_newest_version,
     a_rejected_file_leaves_the_older_version_in_force,
     a_package_is_missing_when_no_living_host_has_it,
@@ -60,7 +60,7 @@ async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
     assert!(matches!(twice, Err(DbError::Conflict(_))), "{twice:?}");
 }
 
-async fn earlier_lives_of_a_name_are_buried(test: TestDb) {
+async fn earlier_hosts_of_a_name_are_marked_dead(test: TestDb) {
     let mut tx = test.write().await;
     for (number, name) in [(1, "tower"), (2, "tower"), (3, "other")] {
         hosts::register(&mut tx, &host(host_id(number), name, at(0)))
@@ -86,7 +86,7 @@ async fn earlier_lives_of_a_name_are_buried(test: TestDb) {
     assert!(!hosts::heartbeat(&mut tx, host_id(1), at(7)).await.unwrap());
 }
 
-async fn silent_hosts_are_buried_and_may_come_back(test: TestDb) {
+async fn silent_hosts_are_marked_dead_and_may_revive(test: TestDb) {
     let mut tx = test.write().await;
     for number in 1..=3 {
         hosts::register(
@@ -140,10 +140,10 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         form: "core_module_with_wit",
         bytes: b"newer bytes",
         manifest: r#"{"tasks":[]}"#,
-        settings: Settings {
+        sidecar: SidecarSummary {
             grants: r#"["env","TOKEN"]"#,
             pin: None,
-            sidecar: None,
+            text: None,
         },
     };
     packages::publish(&mut tx, host, &newer, at(5))
@@ -190,11 +190,11 @@ async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
     assert_eq!((row.digest, row.missing_since), (Some(digest()), None));
     assert_eq!(row.rejection.as_deref(), Some("it imports wasi:sockets"));
     assert_eq!((row.loaded_at, row.rejected_at), (Some(at(0)), Some(at(5))));
-    // A file that is taken puts the rejection away.
+    // A loaded file clears the rejection.
     publish(&mut tx, host, PACKAGE, BYTES, at(6)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.rejection, row.rejected_at), (None, None));
-    // One that was never taken has no version, and is missing.
+    // A package without any usable file has no version, and is missing.
     packages::reject(&mut tx, host, "new", "not wasm", at(7))
         .await
         .unwrap();
@@ -258,19 +258,31 @@ async fn a_version_on_the_record_is_found_again(test: TestDb) {
         .unwrap();
     packages::withdraw(&mut tx, host_1, PACKAGE).await.unwrap();
     packages::mark_missing(&mut tx, at(1)).await.unwrap();
-    packages::publish_host(&mut tx, host_2, PACKAGE, &digest(), Settings::default())
-        .await
-        .unwrap();
+    packages::publish_host(
+        &mut tx,
+        host_2,
+        PACKAGE,
+        &digest(),
+        SidecarSummary::default(),
+    )
+    .await
+    .unwrap();
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
     assert_eq!((row.missing_since, row.loaded_at), (None, Some(at(0))));
     let still = packages::mark_missing(&mut tx, at(2)).await.unwrap();
     assert_eq!(still, Vec::<String>::new());
-    packages::publish_host(&mut tx, host_2, PACKAGE, &digest(), Settings::default())
-        .await
-        .unwrap();
+    packages::publish_host(
+        &mut tx,
+        host_2,
+        PACKAGE,
+        &digest(),
+        SidecarSummary::default(),
+    )
+    .await
+    .unwrap();
 }
 
-/// SQLite would go on with a file that nobody else can see.
+/// SQLite would continue with a file that no other process can see.
 async fn a_lock_tells_when_its_file_is_gone(test: TestDb) {
     let lock = test.db.host_lock("tower").await.unwrap().expect("free");
     assert_eq!(lock.missing_file(), None);
@@ -341,7 +353,7 @@ async fn two_schemas_of_one_server_have_hosts_of_the_same_name() {
 }
 
 #[tokio::test]
-async fn a_lock_is_taken_again_after_the_server_was_away() {
+async fn a_lock_is_acquired_again_after_the_server_was_away() {
     let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let db = Db::open_and_migrate(cluster.url()).await.unwrap();
     let mut lock = db.host_lock("tower").await.unwrap().expect("free");
@@ -349,7 +361,7 @@ async fn a_lock_is_taken_again_after_the_server_was_away() {
     assert!(matches!(lock.hold().await, Err(DbError::Unavailable(_))));
     cluster.start_again().unwrap();
     assert!(lock.hold().await.unwrap(), "nobody has taken it meanwhile");
-    // Somebody is quicker after the next time.
+    // Another process is quicker after the next restart.
     cluster.crash().unwrap();
     cluster.start_again().unwrap();
     let other = Db::open(cluster.url()).await.unwrap();

@@ -6,19 +6,19 @@ use campanile_store::{Decision, LaunchStatus};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, at, digest, host_id, launch, manual, schedule_id, skipped, small_tower,
+    PACKAGE, at, digest, host_id, launch, manual, schedule_id, skipped, small_setup,
 };
 
 on_both!(
     the_first_decision_about_a_slot_stands,
-    a_manual_launch_stands_beside_the_slot_of_its_instant,
+    a_manual_launch_and_the_slot_of_its_instant_are_two_rows,
     launches_come_newest_decision_first_and_by_schedule,
     one_row_stands_for_a_range_of_dropped_slots,
     a_removed_schedules_launches_stay_on_the_record,
 );
 
 async fn the_first_decision_about_a_slot_stands(test: TestDb) {
-    small_tower(&test, 1).await;
+    small_setup(&test, 1).await;
     let first = launch(1, 10);
     let mut tx = test.write().await;
     launches::insert(&mut tx, std::slice::from_ref(&first))
@@ -54,8 +54,8 @@ async fn the_first_decision_about_a_slot_stands(test: TestDb) {
     assert_eq!(rows[1].digest, Some(digest()));
 }
 
-async fn a_manual_launch_stands_beside_the_slot_of_its_instant(test: TestDb) {
-    small_tower(&test, 1).await;
+async fn a_manual_launch_and_the_slot_of_its_instant_are_two_rows(test: TestDb) {
+    small_setup(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10), manual(1, 10)])
         .await
@@ -71,7 +71,7 @@ async fn a_manual_launch_stands_beside_the_slot_of_its_instant(test: TestDb) {
 }
 
 async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
-    small_tower(&test, 2).await;
+    small_setup(&test, 2).await;
     // Decided in another order than that of their slots.
     let claimed = |schedule, slot, second| launches::NewLaunch {
         claimed_at: at(second),
@@ -125,7 +125,7 @@ async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
 }
 
 async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
-    small_tower(&test, 1).await;
+    small_setup(&test, 1).await;
     let range = launches::NewLaunch {
         last_scheduled_time: at(90),
         slot_count: 9,
@@ -156,7 +156,7 @@ async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
 }
 
 async fn a_removed_schedules_launches_stay_on_the_record(test: TestDb) {
-    small_tower(&test, 1).await;
+    small_setup(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     campanile_store::schedules::remove(&mut tx, schedule_id(1), at(11))

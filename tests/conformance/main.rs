@@ -1,5 +1,5 @@
-//! Every function of the database room, on SQLite and on Postgres: same calls, same results;
-//! and a host that lives through the nights in which clocks change.
+//! The functions of the store on SQLite and on Postgres: the same calls have the same results. And hosts on a simulated
+//! clock, through outages and the nights in which local clocks change.
 
 mod backfill;
 mod buckets;
@@ -8,9 +8,11 @@ mod fixtures;
 mod forecast;
 mod harness;
 mod hosts;
+mod last_result;
 mod launches;
 mod migrations;
 mod nights;
+mod overlap;
 mod plans;
 mod random;
 mod record;
@@ -21,10 +23,9 @@ mod schedules;
 mod serving;
 mod sidecars;
 mod sim;
+mod statement_counts;
 mod statements;
 mod texts;
-mod told;
-mod turns;
 mod values;
 mod versions;
 mod why;

@@ -8,14 +8,14 @@ use campanile_tests::dump::{columns, dump, tables};
 use campanile_tests::{Backend, Place, TestDb, fresh_db, on_both, on_both_empty};
 
 on_both!(
-    bringing_up_to_date_twice_changes_nothing,
+    migrating_twice_changes_nothing,
     a_database_of_a_newer_version_is_refused,
     a_step_that_was_changed_afterwards_is_refused,
     the_schema_is_as_recorded,
 );
 on_both_empty!(
     a_database_without_tables_is_not_current,
-    many_may_bring_it_up_to_date_at_once,
+    many_processes_may_migrate_at_once,
 );
 
 fn newest_version(backend: Backend) -> i64 {
@@ -32,7 +32,7 @@ fn migrations() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations")
 }
 
-async fn bringing_up_to_date_twice_changes_nothing(test: TestDb) {
+async fn migrating_twice_changes_nothing(test: TestDb) {
     let schema = schema(&test).await;
     let rows = dump(&test).await;
     test.db.migrate().await.unwrap();
@@ -73,7 +73,7 @@ async fn a_database_without_tables_is_not_current(place: Place) {
     Db::open_current(&place.url).await.unwrap();
 }
 
-async fn many_may_bring_it_up_to_date_at_once(place: Place) {
+async fn many_processes_may_migrate_at_once(place: Place) {
     let mut opening = Vec::new();
     for _ in 0..6 {
         let url = place.url.clone();

@@ -1,6 +1,6 @@
 //! A host through nights in which the clocks change, on a simulated clock, minute by minute.
 //!
-//! What is on the record afterwards is printed, and compared with tables that do not come from
+//! The recorded launches are printed, and compared with tables that do not come from
 //! the rules; the rules by themselves must give the same slots.
 
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl Night {
         self.begin().plus(Duration::from_secs(MINUTES * 60))
     }
 
-    /// Let a host live through the night, and look at what it put on the record.
+    /// Run a host through the night, and check what it recorded.
     async fn pass(&self, test: TestDb) {
         let clock = Clock::simulated(self.begin());
         let (engine, _lock) = serving::start(&test, &clock, settings(8), NOOP).await;
@@ -191,7 +191,7 @@ impl Night {
         }
     }
 
-    /// What is to be launched, by name.
+    /// The expected launches, by name.
     fn rules(&self) -> [(&'static str, RuleText); 8] {
         let daily = format!("{} * * *", self.daily);
         let new = |kind, expression: &str| RuleText::new(kind, expression, self.timezone);

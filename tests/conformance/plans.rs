@@ -1,13 +1,13 @@
-//! The statements of every tick find their rows through the partial indexes made for them.
+//! The statements of a tick find their rows through their partial indexes.
 
 use campanile_store::probe;
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::small_tower;
+use crate::fixtures::small_setup;
 
 on_both!(
     the_statements_of_a_tick_use_their_indexes,
-    what_goes_on_beside_a_slot_is_found_through_indexes,
+    unfinished_launches_are_found_through_indexes,
 );
 
 /// A piece of the statement that no other has, and the index that it must use.
@@ -24,12 +24,12 @@ const EXPECTED: &[(&str, &str)] = &[
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
-    ("h.ended_at IS NOT NULL THEN 'its host died'", "run_"),
-    // Of the two that hold what nobody has taken, either will do.
+    ("h.ended_at IS NOT NULL THEN 'host_died'", "run_"),
+    // Two indexes hold unclaimed launches; either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
     (
-        "FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id",
+        "FROM task_run t JOIN run r ON r.id = t.run_id",
         "run_launch",
     ),
     ("FROM event ORDER BY at DESC", "event_at"),
@@ -54,10 +54,10 @@ const EXPECTED: &[(&str, &str)] = &[
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
-    small_tower(&test, 3).await;
+    small_setup(&test, 3).await;
     let mut tx = test.write().await;
     if test.backend() == Backend::Postgres {
-        // In tables of three rows everything else costs more than reading them.
+        // In tables of three rows a scan is cheaper than any index.
         probe::execute(&mut tx, "SET LOCAL enable_seqscan = off")
             .await
             .unwrap();
@@ -86,8 +86,8 @@ async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
     }
 }
 
-async fn what_goes_on_beside_a_slot_is_found_through_indexes(test: TestDb) {
-    small_tower(&test, 3).await;
+async fn unfinished_launches_are_found_through_indexes(test: TestDb) {
+    small_setup(&test, 3).await;
     let mut tx = test.write().await;
     let sql = probe::unfinished(&tx);
     let sql = match test.backend() {

@@ -23,7 +23,8 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, skipped, task_run,
+    Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, set_next, skipped,
+    task_run,
 };
 
 mod versions;
@@ -215,7 +216,7 @@ async fn change_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Do
         0..3 => schedules::pause(tx, id, PAUSE, now).await,
         3..8 => schedules::resume(tx, id, now, now, Some(next)).await,
         8 => schedules::remove(tx, id, now).await,
-        _ => schedules::set_next(tx, id, at(0), Some(next), now).await,
+        _ => set_next(tx, id, at(0), Some(next), now).await,
     };
     changes::bump(tx).await.unwrap();
     caller.did("changed", usize::from(matches!(answer, Ok(true))));
@@ -554,7 +555,7 @@ async fn both_databases_answer_a_random_list_of_operations_alike() {
     let differing = rows.lines().zip(other.lines()).find(|(a, b)| a != b);
     assert_eq!(differing, None, "CAMPANILE_TEST_SEED={seed}");
     assert_eq!(rows.lines().count(), other.lines().count());
-    // What the index of open launches takes for granted, and what no foreign key checks.
+    // What the index of open launches relies on, and what no foreign key checks.
     for wrong in [
         "launch WHERE status = 'open' AND run_id IS NOT NULL",
         "launch WHERE schedule_id NOT IN (SELECT id FROM schedule)",

@@ -7,7 +7,7 @@ use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{Db, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{PAUSE, at, begin, launch, manual, schedule_id, skipped, small_tower};
+use crate::fixtures::{PAUSE, at, begin, launch, manual, schedule_id, skipped, small_setup};
 
 on_both!(
     events_come_newest_first,
@@ -67,7 +67,7 @@ async fn a_change_is_noticed_by_every_host(test: TestDb) {
 }
 
 async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     assert_eq!(
         stats::counts(&mut tx, at(0)).await.unwrap(),
@@ -140,7 +140,7 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
 }
 
 async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let caught_up = launches::NewLaunch {
         kind: campanile_model::ids::LaunchKind::Catchup,
@@ -162,7 +162,7 @@ async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
 }
 
 async fn signs_of_ill_health_are_counted(test: TestDb) {
-    let host = small_tower(&test, 4).await;
+    let host = small_setup(&test, 4).await;
     let mut tx = test.write().await;
     let well = HealthSigns {
         live_hosts: 1,
@@ -173,7 +173,7 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
         stats::health_signs(&mut tx, at(0), at(3600)).await.unwrap(),
         well
     );
-    // 1 is overdue, 2 is far ahead, 3 is paused, 4 is removed; one launch is not taken, one run's lease is over.
+    // 1 is overdue, 2 is far ahead, 3 is paused, 4 is removed; one launch is unclaimed, one run's lease has expired.
     let ahead = schedules::CursorMove {
         id: schedule_id(2),
         revision: 1,

@@ -1,7 +1,9 @@
-//! Recovery: what is lost is found, counted and run again or given up; what is over stays as it is.
+//! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches stay as they are.
 
 use campanile_model::ids::{LaunchId, LaunchKind};
-use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::recovery::{
+    self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
+};
 use campanile_store::runs::{self, RunEnd};
 use campanile_store::task_runs;
 use campanile_store::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
@@ -10,19 +12,19 @@ use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
     BYTES, Held, PACKAGE, PAUSE, add_host, at, begin, host, host_id, launch, publish, run_id,
-    schedule_id, skipped, small_tower, status_of, take, task_run,
+    schedule_id, skipped, small_setup, status_of, take, task_run,
 };
 
 on_both!(
     a_run_is_lost_when_its_lease_has_expired,
     a_run_is_lost_when_its_host_died_or_stopped,
-    a_retry_that_nobody_can_take_is_lost_in_the_end,
-    a_decision_is_lost_when_its_host_died_or_nobody_took_it,
-    a_stray_tells_what_the_verdict_needs,
+    a_retry_that_no_host_can_claim_is_orphaned_in_the_end,
+    a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it,
+    an_orphaned_launch_has_what_the_decision_needs,
     taking_a_launch_up_again_counts_and_gives_it_a_new_run,
     giving_up_is_final,
     what_is_over_is_never_written_again,
-    two_who_recover_at_once_take_each_stray_once,
+    two_hosts_that_recover_at_once_recover_each_orphan_once,
 );
 
 fn ids(strays: &[OrphanedLaunch]) -> Vec<LaunchId> {
@@ -38,7 +40,7 @@ fn again(held: &Held) -> RecoveryDecision {
 }
 
 async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
-    let host = small_tower(&test, 2).await;
+    let host = small_setup(&test, 2).await;
     let mut tx = test.write().await;
     let first = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let second = begin(&mut tx, host, &[launch(2, 11)], 2, at(20)).await[0];
@@ -86,7 +88,7 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
 }
 
 async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
-    let living = small_tower(&test, 3).await;
+    let living = small_setup(&test, 3).await;
     let mut tx = test.write().await;
     let died = add_host(&mut tx, 2, at(0)).await;
     let stopped = add_host(&mut tx, 3, at(0)).await;
@@ -116,8 +118,8 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
     assert_eq!(ids(&lost), [of_stopped.launch_id]);
 }
 
-async fn a_retry_that_nobody_can_take_is_lost_in_the_end(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+async fn a_retry_that_no_host_can_claim_is_orphaned_in_the_end(test: TestDb) {
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     runs::finish(
@@ -143,8 +145,8 @@ async fn a_retry_that_nobody_can_take_is_lost_in_the_end(test: TestDb) {
     assert_eq!((run.status, run.retry_at), (RunStatus::Lost, None));
 }
 
-async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
-    small_tower(&test, 3).await;
+async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: TestDb) {
+    small_setup(&test, 3).await;
     let mut tx = test.write().await;
     add_host(&mut tx, 2, at(0)).await;
     add_host(&mut tx, 3, at(0)).await;
@@ -164,7 +166,7 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
             .unwrap(),
         []
     );
-    // One that stops in order leaves decisions that others take; one that died may have been about to.
+    // A stopped host leaves decisions that others claim. A dead host may have been about to claim one.
     hosts::end(&mut tx, host_id(3), at(14)).await.unwrap();
     hosts::mark_predecessors_dead(&mut tx, "tower-2", at(14))
         .await
@@ -174,7 +176,7 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
     assert_eq!(lost[0].run_id, None);
-    // Nobody has taken them since they were decided.
+    // No host has claimed them since they were decided.
     let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(13), 9)
         .await
         .unwrap();
@@ -189,12 +191,12 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
             .unwrap(),
         lost[..2]
     );
-    // A host that has not the package could not have taken any; that one died is known to it all the same.
+    // A host without the package could not have claimed any. It still finds the launches of the dead host.
     let lost = recovery::orphaned_launches(&mut tx, host_id(9), at(99), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
-    // Taken up again, it is not lost until as much time has passed once more.
+    // After a recovery it is orphaned again only when as much time has passed once more.
     let verdict = RecoveryDecision {
         launch_id: all[0].id,
         run_id: None,
@@ -216,8 +218,8 @@ async fn a_decision_is_lost_when_its_host_died_or_nobody_took_it(test: TestDb) {
     );
 }
 
-async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
-    let host = small_tower(&test, 3).await;
+async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
+    let host = small_setup(&test, 3).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
     launches::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
@@ -249,7 +251,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
         enabled: false,
         deleted_at: None,
         missing_since: Some(at(16)),
-        why: "its host died".to_owned(),
+        cause: OrphanCause::HostDied,
     };
     let removed = OrphanedLaunch {
         launch_id: held[1].launch_id,
@@ -277,7 +279,7 @@ async fn a_stray_tells_what_the_verdict_needs(test: TestDb) {
 }
 
 async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
-    let host_1 = small_tower(&test, 1).await;
+    let host_1 = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
     let first = begin(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
@@ -361,7 +363,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
 }
 
 async fn giving_up_is_final(test: TestDb) {
-    let host = small_tower(&test, 2).await;
+    let host = small_setup(&test, 2).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
@@ -429,7 +431,7 @@ async fn giving_up_is_final(test: TestDb) {
 }
 
 async fn what_is_over_is_never_written_again(test: TestDb) {
-    let host_1 = small_tower(&test, 5).await;
+    let host_1 = small_setup(&test, 5).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
     let slots = [1, 2, 3].map(|schedule| launch(schedule, 10 + schedule as u64));
@@ -504,9 +506,9 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     assert_eq!(dump(&test).await, before);
 }
 
-async fn two_who_recover_at_once_take_each_stray_once(test: TestDb) {
+async fn two_hosts_that_recover_at_once_recover_each_orphan_once(test: TestDb) {
     const RUNS: u64 = 60;
-    let host_1 = small_tower(&test, 1).await;
+    let host_1 = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let slots: Vec<_> = (10..10 + RUNS).map(|slot| launch(1, slot)).collect();
     begin(&mut tx, host_1, &slots, 1, at(100)).await;

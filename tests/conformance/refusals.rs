@@ -1,4 +1,4 @@
-//! What a person reads when a database cannot be opened: what is wrong, where, and what to do next.
+//! The messages when a database cannot be opened: what is wrong, where, and what to do next.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};

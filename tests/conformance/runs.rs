@@ -1,4 +1,4 @@
-//! Runs: taken once, finished only by whoever holds them.
+//! Runs: claimed once, and finished only by the host that holds them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
     BYTES, Held, PACKAGE, add_schedule, at, begin, digest, host, host_id, launch, publish, run_id,
-    schedule_id, small_tower, status_of, task_run,
+    schedule_id, small_setup, status_of, task_run,
 };
 
 on_both!(
     a_launch_is_opened_begun_and_finished,
     a_failure_is_on_the_run_and_on_its_launch,
-    launches_are_taken_earliest_first_where_their_package_is,
-    many_takers_begin_each_launch_once,
+    launches_are_claimed_earliest_first_where_their_package_is,
+    many_hosts_that_claim_start_each_launch_once,
     nothing_of_a_finish_with_a_stale_fence_is_applied,
     a_retry_waits_for_its_time_and_gets_a_new_fence,
-    renewing_gives_what_is_still_held,
+    a_renewal_returns_the_runs_that_are_still_held,
     tasks_of_a_lost_run_are_refused,
     the_next_wake_is_the_earliest_fire_or_retry,
     runs_are_listed_newest_first_with_their_schedule_and_host,
 );
 
 async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     assert_eq!(
@@ -110,7 +110,7 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
 }
 
 async fn a_failure_is_on_the_run_and_on_its_launch(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let end = RunEnd::Failed {
@@ -134,8 +134,8 @@ async fn a_failure_is_on_the_run_and_on_its_launch(test: TestDb) {
     assert_eq!(run.message.as_deref(), Some("unreachable"));
 }
 
-async fn launches_are_taken_earliest_first_where_their_package_is(test: TestDb) {
-    let host_1 = small_tower(&test, 3).await;
+async fn launches_are_claimed_earliest_first_where_their_package_is(test: TestDb) {
+    let host_1 = small_setup(&test, 3).await;
     let mut tx = test.write().await;
     let host_2 = host_id(2);
     hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
@@ -179,9 +179,9 @@ async fn launches_are_taken_earliest_first_where_their_package_is(test: TestDb) 
     );
 }
 
-async fn many_takers_begin_each_launch_once(test: TestDb) {
+async fn many_hosts_that_claim_start_each_launch_once(test: TestDb) {
     const LAUNCHES: u64 = 240;
-    let host_1 = small_tower(&test, 4).await;
+    let host_1 = small_setup(&test, 4).await;
     let mut tx = test.write().await;
     let all: Vec<NewLaunch> = (0..LAUNCHES)
         .map(|n| launch(u128::from(n % 4) + 1, 10 + n / 4))
@@ -254,7 +254,7 @@ async fn many_takers_begin_each_launch_once(test: TestDb) {
 }
 
 async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
-    let host = small_tower(&test, 2).await;
+    let host = small_setup(&test, 2).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
     tx.commit().await.unwrap();
@@ -275,7 +275,7 @@ async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
     tx.commit().await.unwrap();
     assert_eq!(dump(&test).await, before);
 
-    // Beside one that is good, in either order, that one is applied alone.
+    // Together with a current finish, in either order, only the current one is applied.
     let mut tx = test.write().await;
     let good = held[1].succeeded("2", at(12));
     let won = runs::finish(&mut tx, &[stale, good.clone(), unknown])
@@ -300,7 +300,7 @@ async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
 }
 
 async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
-    let host_1 = small_tower(&test, 1).await;
+    let host_1 = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
     let mut finish = held.finish(RunEnd::Waiting { retry_at: at(20) }, at(12));
@@ -318,7 +318,7 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
         ("waiting".into(), "waiting".into())
     );
 
-    // Another host goes on with it.
+    // Another host continues it.
     let mut tx = test.write().await;
     let host_2 = host_id(2);
     hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
@@ -403,8 +403,8 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
     assert_eq!((run.host.as_deref(), run.retry_at), (Some("tower-2"), None));
 }
 
-async fn renewing_gives_what_is_still_held(test: TestDb) {
-    let host_1 = small_tower(&test, 3).await;
+async fn a_renewal_returns_the_runs_that_are_still_held(test: TestDb) {
+    let host_1 = small_setup(&test, 3).await;
     let mut tx = test.write().await;
     let held = begin(
         &mut tx,
@@ -443,7 +443,7 @@ async fn renewing_gives_what_is_still_held(test: TestDb) {
 }
 
 async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     assert!(
@@ -474,7 +474,7 @@ async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
 }
 
 async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     assert_eq!(runs::next_wake(&mut tx, at(0)).await.unwrap(), None);
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
@@ -513,7 +513,7 @@ async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
 }
 
 async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb) {
-    let host = small_tower(&test, 2).await;
+    let host = small_setup(&test, 2).await;
     let mut tx = test.write().await;
     add_schedule(&mut tx, 3, 10).await;
     begin(&mut tx, host, &[launch(1, 10), launch(2, 20)], 1, at(20)).await;

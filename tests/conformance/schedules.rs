@@ -12,13 +12,14 @@ use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, PAUSE, add_schedule, at, digest, host_id, launch, revision, schedule_id, small_tower,
+    PACKAGE, PAUSE, add_schedule, at, digest, host_id, launch, revision, schedule_id, set_next,
+    small_setup,
 };
 
 on_both!(
-    a_name_is_taken_until_its_schedule_is_removed,
+    a_name_is_in_use_until_its_schedule_is_removed,
     a_revision_applies_only_over_the_one_before,
-    a_pause_takes_the_next_slot_and_resuming_gives_another,
+    a_pause_clears_the_next_slot_and_a_resume_sets_one,
     a_removed_schedule_stays_on_the_record_only,
     the_audit_corrects_a_next_slot_only_where_the_cursor_stands,
     due_schedules_come_earliest_first_and_no_more_than_asked,
@@ -28,7 +29,7 @@ on_both!(
     many_who_decide_at_once_decide_every_slot_once,
 );
 
-async fn a_name_is_taken_until_its_schedule_is_removed(test: TestDb) {
+async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
     let mut tx = test.write().await;
     add_schedule(&mut tx, 1, 10).await;
     tx.commit().await.unwrap();
@@ -56,7 +57,7 @@ async fn a_name_is_taken_until_its_schedule_is_removed(test: TestDb) {
     assert_eq!(found.state.id, schedule_id(2));
     drop(tx);
 
-    // To rename onto a taken name is the same conflict.
+    // A rename to a name in use is the same conflict.
     let mut tx = test.write().await;
     add_schedule(&mut tx, 3, 10).await;
     let renamed = Revision {
@@ -93,7 +94,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         .await
         .unwrap()
     );
-    // Somebody who still thinks that the first is in force, and somebody from the future.
+    // A writer that still has the first revision, and a writer that is ahead.
     assert!(
         !schedules::revise(&mut tx, &second, true, Origin::Sidecar, at(8), Some(at(20)))
             .await
@@ -124,7 +125,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         (found.state.created_at, found.state.updated_at),
         (at(0), at(7))
     );
-    // What it said before stays on the record, for the launches it decided.
+    // The earlier revision stays, for the launches that it decided.
     assert_eq!(
         schedules::revision(&mut tx, id, 1).await.unwrap(),
         Some(revision(1))
@@ -132,7 +133,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
     assert_eq!(schedules::revision(&mut tx, id, 4).await.unwrap(), None);
 }
 
-async fn a_pause_takes_the_next_slot_and_resuming_gives_another(test: TestDb) {
+async fn a_pause_clears_the_next_slot_and_a_resume_sets_one(test: TestDb) {
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
     assert!(schedules::pause(&mut tx, id, PAUSE, at(5)).await.unwrap());
@@ -215,7 +216,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
             .unwrap()
     );
     assert!(
-        !schedules::set_next(&mut tx, id, at(0), Some(at(9)), at(7))
+        !set_next(&mut tx, id, at(0), Some(at(9)), at(7))
             .await
             .unwrap()
     );
@@ -248,19 +249,19 @@ async fn the_audit_corrects_a_next_slot_only_where_the_cursor_stands(test: TestD
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
     assert!(
-        !schedules::set_next(&mut tx, id, at(1), Some(at(30)), at(5))
+        !set_next(&mut tx, id, at(1), Some(at(30)), at(5))
             .await
             .unwrap()
     );
     assert!(
-        schedules::set_next(&mut tx, id, at(0), Some(at(30)), at(5))
+        set_next(&mut tx, id, at(0), Some(at(30)), at(5))
             .await
             .unwrap()
     );
     assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(30)));
     schedules::pause(&mut tx, id, PAUSE, at(6)).await.unwrap();
     assert!(
-        !schedules::set_next(&mut tx, id, at(0), Some(at(40)), at(7))
+        !set_next(&mut tx, id, at(0), Some(at(40)), at(7))
             .await
             .unwrap()
     );
@@ -404,7 +405,7 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
 }
 
 async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
-    small_tower(&test, 40).await;
+    small_setup(&test, 40).await;
     let moves: Vec<CursorMove> = (1..=40)
         .map(|number| CursorMove {
             id: schedule_id(number),
@@ -439,7 +440,7 @@ async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
     assert_eq!(won, all);
 }
 
-/// What the engine does in its first transaction, for schedules that ring every ten seconds.
+/// What the engine's decide transaction does, for schedules with a slot every ten seconds.
 async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
     let mut tx = db.write().await?;
     let due = schedules::due(&mut tx, now, 8).await?;
@@ -477,7 +478,7 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
 async fn many_who_decide_at_once_decide_every_slot_once(test: TestDb) {
     const SCHEDULES: u128 = 20;
     const SLOTS: u64 = 15;
-    small_tower(&test, SCHEDULES).await;
+    small_setup(&test, SCHEDULES).await;
     let now = at(10 * SLOTS);
     // Four hosts, each with four that decide.
     let mut deciding = Vec::new();

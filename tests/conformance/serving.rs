@@ -60,7 +60,7 @@ pub async fn start(
     (engine, lock)
 }
 
-/// How a host works that has room for so many runs.
+/// The settings of a host with capacity for `runs_max` runs.
 pub fn settings(runs_max: usize) -> Settings {
     Settings {
         runs_max,

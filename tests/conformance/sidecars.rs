@@ -4,31 +4,31 @@ use campanile_engine::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
 use campanile_store::Tx;
 use campanile_store::hosts;
-use campanile_store::packages::{self, LoadedPackage, PackageState, Settings};
-use campanile_store::sidecars::{self, KeptSidecar};
+use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
+use campanile_store::sidecars::{self, LastSidecar};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
 
 on_both!(
-    a_sidecar_is_kept_for_every_life_of_its_host_and_for_no_other,
+    a_sidecar_is_kept_for_its_host_name_and_for_no_other,
     a_sidecar_is_forgotten_when_its_package_is_gone,
-    a_file_that_was_never_taken_is_forgotten_when_it_is_gone,
-    what_a_host_cannot_use_is_forgotten_with_its_life,
+    a_file_that_was_never_usable_is_forgotten_when_it_is_gone,
+    rejections_of_a_host_are_forgotten_when_it_ends,
 );
 
 const ENV: &str = r#"["env","TOKEN"]"#;
 
-fn granting(sidecar: &str) -> Settings<'_> {
-    Settings {
+fn granting(sidecar: &str) -> SidecarSummary<'_> {
+    SidecarSummary {
         grants: ENV,
         pin: None,
-        sidecar: Some(sidecar),
+        text: Some(sidecar),
     }
 }
 
-fn kept(sidecar: Option<&str>, grants: &str) -> Option<KeptSidecar> {
-    Some(KeptSidecar {
+fn kept(sidecar: Option<&str>, grants: &str) -> Option<LastSidecar> {
+    Some(LastSidecar {
         sidecar: sidecar.map(str::to_owned),
         grants: grants.to_owned(),
     })
@@ -40,19 +40,19 @@ async fn register(tx: &mut Tx, number: u128, name: &str) -> HostId {
     id
 }
 
-async fn publish(tx: &mut Tx, host: HostId, settings: Settings<'_>) {
+async fn publish(tx: &mut Tx, host: HostId, sidecar: SidecarSummary<'_>) {
     let loaded = LoadedPackage {
         name: PACKAGE,
         digest: &digest(),
         form: "typed_component",
         bytes: BYTES,
         manifest: "{}",
-        settings,
+        sidecar,
     };
     packages::publish(tx, host, &loaded, at(1)).await.unwrap();
 }
 
-async fn a_sidecar_is_kept_for_every_life_of_its_host_and_for_no_other(test: TestDb) {
+async fn a_sidecar_is_kept_for_its_host_name_and_for_no_other(test: TestDb) {
     let mut tx = test.write().await;
     let one = register(&mut tx, 1, "tower-1").await;
     let two = register(&mut tx, 2, "tower-2").await;
@@ -64,7 +64,7 @@ async fn a_sidecar_is_kept_for_every_life_of_its_host_and_for_no_other(test: Tes
     );
     assert_eq!(sidecars::find(&mut tx, two, PACKAGE).await.unwrap(), None);
     // That there was none is worth knowing, too.
-    packages::publish_host(&mut tx, two, PACKAGE, &digest(), Settings::default())
+    packages::publish_host(&mut tx, two, PACKAGE, &digest(), SidecarSummary::default())
         .await
         .unwrap();
     assert_eq!(
@@ -80,7 +80,7 @@ async fn a_sidecar_is_kept_for_every_life_of_its_host_and_for_no_other(test: Tes
         kept(text, ENV)
     );
     assert_eq!(sidecars::packages(&mut tx, again).await.unwrap(), [PACKAGE]);
-    let narrower = Settings::default();
+    let narrower = SidecarSummary::default();
     packages::publish_host(&mut tx, again, PACKAGE, &digest(), narrower)
         .await
         .unwrap();
@@ -104,7 +104,7 @@ async fn a_sidecar_is_forgotten_when_its_package_is_gone(test: TestDb) {
         sidecars::find(&mut tx, two, PACKAGE).await.unwrap(),
         kept(Some("a"), ENV)
     );
-    // Found gone by a later life, which never had it.
+    // A later process of the host, which never had it, finds it gone.
     hosts::end(&mut tx, two, at(2)).await.unwrap();
     let later = register(&mut tx, 3, "tower-2").await;
     packages::forget_file(&mut tx, later, PACKAGE)
@@ -122,11 +122,11 @@ async fn a_sidecar_is_forgotten_when_its_package_is_gone(test: TestDb) {
     );
 }
 
-async fn a_file_that_was_never_taken_is_forgotten_when_it_is_gone(test: TestDb) {
+async fn a_file_that_was_never_usable_is_forgotten_when_it_is_gone(test: TestDb) {
     let mut tx = test.write().await;
     let one = register(&mut tx, 1, "tower-1").await;
     let two = register(&mut tx, 2, "tower-2").await;
-    publish(&mut tx, one, Settings::default()).await;
+    publish(&mut tx, one, SidecarSummary::default()).await;
     for (name, host) in [("ghost", one), (PACKAGE, one), ("other", two)] {
         packages::reject(&mut tx, host, name, "not wasm", at(2))
             .await
@@ -139,7 +139,7 @@ async fn a_file_that_was_never_taken_is_forgotten_when_it_is_gone(test: TestDb) 
         matches!(refused, ScheduleError::PackageRejected { .. }),
         "{refused}"
     );
-    // What another host says stays said.
+    // What another host recorded stays.
     for name in ["ghost", "other", PACKAGE] {
         packages::forget_file(&mut tx, one, name).await.unwrap();
     }
@@ -157,11 +157,11 @@ async fn a_file_that_was_never_taken_is_forgotten_when_it_is_gone(test: TestDb) 
     );
 }
 
-async fn what_a_host_cannot_use_is_forgotten_with_its_life(test: TestDb) {
+async fn rejections_of_a_host_are_forgotten_when_it_ends(test: TestDb) {
     let mut tx = test.write().await;
     let one = register(&mut tx, 1, "tower-1").await;
     let two = register(&mut tx, 2, "tower-2").await;
-    publish(&mut tx, two, Settings::default()).await;
+    publish(&mut tx, two, SidecarSummary::default()).await;
     for name in ["ghost", PACKAGE] {
         packages::reject(&mut tx, one, name, "not wasm", at(2))
             .await

@@ -1,8 +1,8 @@
-//! Random lives of a tower on a simulated clock, against a small model of what it promises.
+//! Random histories of hosts on a simulated clock, against a small model of what Campanile promises.
 //!
 //! A sequence is a list of random steps: time passes, schedules are added, edited, paused, resumed, removed and
 //! triggered, hosts start and die, tasks end well or badly or not at all. The hosts are real engines on a real
-//! database; only the sandbox is scripted: the sequence says how each run ends. After every step [`model`] looks
+//! database; only the sandbox is scripted: the sequence decides how each run ends. After every step [`model`] looks
 //! whether everything on the record can be.
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one sequence.
@@ -33,7 +33,7 @@ use host::{LiveHost, finish, settings};
 use model::Model;
 use said::wanted;
 
-on_both!(five_hundred_lives, another_five_hundred_lives);
+on_both!(five_hundred_histories, another_five_hundred_histories);
 
 /// Of each case: two thousand in all.
 const SEQUENCES: u64 = 500;
@@ -42,15 +42,15 @@ const SCHEDULES_MAX: usize = 4;
 /// How often a host may be asked until nothing is left to do.
 const ROUNDS_MAX: usize = 500;
 
-async fn five_hundred_lives(test: TestDb) {
-    live(test).await;
+async fn five_hundred_histories(test: TestDb) {
+    check_histories(test).await;
 }
 
-async fn another_five_hundred_lives(test: TestDb) {
-    live(test).await;
+async fn another_five_hundred_histories(test: TestDb) {
+    check_histories(test).await;
 }
 
-async fn live(test: TestDb) {
+async fn check_histories(test: TestDb) {
     let mut tower = Tower::new(test);
     if let Ok(text) = std::env::var("CAMPANILE_TEST_SEED") {
         let seed = text.parse().expect("CAMPANILE_TEST_SEED is a number");
@@ -78,7 +78,7 @@ struct Tower {
     random: StdRng,
     seed: u64,
     hosts: Vec<LiveHost>,
-    /// What hosts held when they died, or lost: they may still be heard of.
+    /// Runs that hosts held when they died, or lost: their ends may still be recorded.
     ghosts: Vec<Work>,
     lives: usize,
     model: Model,
@@ -115,7 +115,7 @@ impl Tower {
         *self.done.entry(what).or_default() += 1;
     }
 
-    /// One life of a tower, from nothing to the day when all is done.
+    /// Run one history, from an empty database until all launches have ended.
     async fn sequence(&mut self, seed: u64) {
         self.begin(seed).await;
         for step in 0..STEPS {
@@ -181,7 +181,7 @@ impl Tower {
         }
     }
 
-    /// Time passes, and every host gives signs of life.
+    /// Let time pass, with heartbeats of every host.
     async fn advance(&mut self) -> &'static str {
         let later = self.now().plus(self.seconds(25));
         self.clock.advance_to(later);
@@ -191,7 +191,7 @@ impl Tower {
         "time passes"
     }
 
-    /// Time passes without a sign of life: the machine slept.
+    /// Let time pass without heartbeats: the machine slept.
     fn sleep(&mut self) -> &'static str {
         let long = if self.one_in(4) { 100_000 } else { 2_000 };
         let later = self.now().plus(self.seconds(long));
@@ -228,7 +228,7 @@ impl Tower {
         }
     }
 
-    /// All that a host does when it looks once; gives how many runs it has begun.
+    /// Tick a host once; return how many runs it started.
     async fn turn(&mut self, place: usize) -> usize {
         self.renew(place).await;
         let now = self.now();
@@ -364,7 +364,7 @@ impl Tower {
         let now = self.now();
         let allows = self.model.schedules[place].said().policies.overlap == Overlap::Allow;
         let trigger = Trigger {
-            // Alone, beside a schedule whose own launches are not.
+            // The manual launch must run alone, although the schedule's launches may overlap.
             overlap: (allows && self.one_in(2)).then_some(Overlap::BufferOne),
             ..Trigger::default()
         };
@@ -404,7 +404,7 @@ impl Tower {
         }
     }
 
-    /// A person takes the next slot out.
+    /// A person skips the next slot.
     async fn skip(&mut self) -> &'static str {
         let Some(place) = self.any_living() else {
             return "no schedule to skip a slot of";
@@ -565,7 +565,7 @@ impl Tower {
         panic!("it never comes to rest, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
     }
 
-    /// Whether a launch decided by `begin` is not over; those that come meanwhile may be without end.
+    /// Whether a launch decided by `begin` is unfinished. Later launches do not count: they may be endless.
     async fn is_waited_for(&mut self, begin: Timestamp) -> bool {
         let rows = model::unfinished(&mut self.test.read().await).await;
         rows.iter()

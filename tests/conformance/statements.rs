@@ -1,11 +1,11 @@
-//! Every statement is understood by both databases.
+//! Both databases accept every statement.
 
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::schedules::{self, CursorMove};
 use campanile_store::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, small_tower, task_run};
+use crate::fixtures::{at, begin, launch, small_setup, task_run};
 
 on_both!(
     every_statement_prepares,
@@ -20,18 +20,18 @@ async fn every_statement_prepares(test: TestDb) {
     let mut refused = Vec::new();
     for sql in all {
         let mut tx = test.write().await;
-        if let Err(error) = probe::prepare(&mut tx, sql).await {
+        if let Err(error) = probe::prepare(&mut tx, sql.clone()).await {
             refused.push(format!("{error}\n{sql}"));
         }
     }
     assert!(refused.is_empty(), "{}", refused.join("\n\n"));
 }
 
-/// Every size of statement, and one that takes several statements.
+/// Every size of a batch, and one that needs several statements.
 const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300];
 
 async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
-    let host = small_tower(&test, 300).await;
+    let host = small_setup(&test, 300).await;
     for (round, size) in (0..).zip(SIZES) {
         let first_slot = 1_000 * (round + 1);
         let rounds = 1_000 * (u128::from(round) + 1);
@@ -54,7 +54,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
         let won = schedules::advance(&mut tx, &moves).await.unwrap();
         assert_eq!(won.len() as u64, size);
 
-        // All succeed, then all fail: so that both kinds of result are kept for every schedule.
+        // All succeed, then all fail, so that every schedule has a result and a failure.
         let succeeding: Vec<_> = (1..=size).map(|n| launch(n.into(), first_slot)).collect();
         let held = begin(&mut tx, host, &succeeding, rounds, at(first_slot)).await;
         assert_eq!(held.len() as u64, size);
@@ -80,7 +80,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
         let won = runs::finish(&mut tx, &finishes).await.unwrap();
         assert_eq!(won.len() as u64, size);
 
-        // All are lost and opened again, then given up.
+        // All are lost and reopened, then abandoned.
         let losing: Vec<_> = (1..=size)
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();

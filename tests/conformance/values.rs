@@ -13,7 +13,7 @@ use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, begin, digest, launch, publish, revision, run_id, small_tower,
+    PACKAGE, add_schedule, at, begin, digest, launch, publish, revision, run_id, small_setup,
     task_run,
 };
 
@@ -87,7 +87,7 @@ async fn texts_of_any_length_come_back(test: TestDb) {
 }
 
 async fn every_word_comes_back(test: TestDb) {
-    small_tower(&test, 1).await;
+    small_setup(&test, 1).await;
     let mut tx = test.write().await;
     for (second, kind) in (0..).zip(EventKind::ALL) {
         events::record(&mut tx, at(second), *kind, "", "")
@@ -159,7 +159,7 @@ async fn every_word_comes_back(test: TestDb) {
 }
 
 async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
-    let host = small_tower(&test, 0).await;
+    let host = small_setup(&test, 0).await;
     let artifacts = [
         ("none", Vec::new()),
         ("each", (0..=255).collect()),
@@ -185,7 +185,7 @@ async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
 }
 
 async fn a_task_run_comes_back_whole(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let full = TaskRun {
         task: "ring".to_owned(),
         attempt: i64::MAX,
@@ -226,7 +226,7 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
 
 /// Postgres has no such text. A task may still print one, and must not make its own end impossible to record.
 async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let call = TaskRun {
@@ -304,7 +304,7 @@ async fn a_revision_comes_back_whole(test: TestDb) {
 }
 
 async fn a_launch_comes_back_whole(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let full = launches::NewLaunch {
         kind: LaunchKind::Catchup,
@@ -357,7 +357,7 @@ async fn a_launch_comes_back_whole(test: TestDb) {
 }
 
 async fn ids_sort_by_their_bytes(test: TestDb) {
-    let host = small_tower(&test, 0).await;
+    let host = small_setup(&test, 0).await;
     // Where signed numbers, texts or reversed halves would sort otherwise.
     let ids: Vec<RunId> = [
         0,

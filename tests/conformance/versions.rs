@@ -1,4 +1,4 @@
-//! Which version of a package is in force: what people decide, what hosts find, and the races between them.
+//! Which version of a package is active: what people decide, what hosts find, and the races between them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use campanile_package::requests::list_requests;
 use campanile_package::{GrantRecord, Manifest, Package, Sidecar};
 use campanile_sandbox::{Grants, Limits};
 use campanile_store::package_versions::{self, VersionDecision};
-use campanile_store::packages::{self, LoadedPackage, PackageState, Settings};
+use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
 use campanile_store::{Db, Tx, events, hosts};
 use campanile_tests::{TestDb, on_both};
 use serde_json::json;
@@ -68,7 +68,7 @@ fn of(bytes: &str) -> ArtifactDigest {
     ArtifactDigest::of(bytes.as_bytes())
 }
 
-/// What a host does with a file that it finds; gives whether it is in force.
+/// Do what a host does with a file that it finds; return whether the file's version is active.
 async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: Timestamp) -> bool {
     let package = file(bytes, granted);
     packages::lock_or_create(tx, PACKAGE).await.unwrap();
@@ -83,10 +83,10 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         form: "typed_component",
         bytes: bytes.as_bytes(),
         manifest: &package.manifest.description.to_string(),
-        settings: Settings {
+        sidecar: SidecarSummary {
             grants: &package.grant_record.text,
             pin: None,
-            sidecar: None,
+            text: None,
         },
     };
     match entry {
@@ -96,7 +96,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
     entry == VersionAdmission::Active
 }
 
-/// The same in a transaction of its own, at the first host.
+/// Do the same at the first host, in a separate transaction.
 async fn drop_file(test: &TestDb, bytes: &str, now: u64) -> bool {
     let mut tx = test.write().await;
     let taken = find_file(&mut tx, host_id(1), bytes, false, at(now)).await;
@@ -113,11 +113,11 @@ async fn two_hosts(test: &TestDb) {
     tx.commit().await.unwrap();
 }
 
-/// The state, what is in force, and what is kept out.
+/// Return the state, the active version and the pending version.
 async fn state(test: &TestDb) -> (PackageState, ArtifactDigest, Option<ArtifactDigest>) {
     let row = packages::find(&mut test.read().await, PACKAGE).await;
     let row = row.unwrap().expect("a package");
-    // What it says of itself is what the version in force says.
+    // The manifest is that of the active version.
     let manifest = Manifest::from_stored(PACKAGE, &row.manifest);
     let digest = row.digest.clone().expect("a version in force");
     assert_eq!(of(&manifest.version.expect("a version")), digest);
@@ -232,7 +232,7 @@ async fn a_former_version_is_in_force_again_and_what_came_after_it_is_kept_out(t
     );
     assert_eq!(state(&test).await, rolled_back);
 
-    // Further back, and not to what was rolled back from; what is kept out is still the file.
+    // The next rollback goes further back, and not to the version that was rolled back. The file is still pending.
     assert_eq!(roll_back(&test, None, 12).await.unwrap().digest, of("one"));
     let rolled_back = (PackageState::RolledBack, of("one"), Some(of("three")));
     assert_eq!(state(&test).await, rolled_back);
@@ -284,7 +284,7 @@ async fn a_file_of_other_bytes_takes_the_place_of_one_that_is_kept_out(test: Tes
     );
     assert!(!drop_file(&test, "two", 5).await, "a decision is for good");
 
-    // One that waits gives way to one that cannot be used, and to the version in force itself.
+    // An unusable file replaces a pending version, and so does the active version itself.
     drop_file(&test, "asks 4", 6).await;
     let mut tx = test.write().await;
     packages::reject(&mut tx, host_id(1), PACKAGE, "not wasm", at(7))
@@ -323,7 +323,7 @@ async fn every_host_follows_the_same_decision(test: TestDb) {
     two_hosts(&test).await;
     drop_file(&test, "one", 1).await;
     assert!(!drop_file(&test, "asks 2", 2).await);
-    // The other host's sidecar grants it: there it comes in force, and so at both.
+    // The other host's sidecar grants the request. The version becomes active there, and so at both.
     let mut tx = test.write().await;
     assert!(find_file(&mut tx, host_id(2), "asks 2", true, at(3)).await);
     tx.commit().await.unwrap();
@@ -394,7 +394,7 @@ async fn what_is_approved_without_a_digest_is_what_alone_could_be_meant(test: Te
     two_hosts(&test).await;
     drop_file(&test, "one", 1).await;
     assert!(!drop_file(&test, "asks 2", 2).await);
-    // While somebody looks at it, another takes its place.
+    // A newer file replaces the version while a person reviews it.
     assert!(!drop_file(&test, "asks 3", 3).await);
     let before = state(&test).await;
     let unclear = approve(&test, None, 4).await.unwrap_err();
@@ -429,9 +429,9 @@ async fn what_an_order_puts_in_force_says_what_it_is_denied(test: TestDb) {
     assert_eq!(denied(approve(&test, None, 4).await.unwrap()), "env TOKEN");
     assert_eq!(denied(roll_back(&test, None, 5).await.unwrap()), "");
     let mut tx = test.write().await;
-    let settings = Settings {
+    let settings = SidecarSummary {
         grants: r#"["env","TOKEN"]"#,
-        ..Settings::default()
+        ..SidecarSummary::default()
     };
     packages::publish_host(&mut tx, host_id(1), PACKAGE, &of("one"), settings)
         .await
@@ -445,10 +445,10 @@ async fn a_host_that_lets_in_one_version_only_is_heard(test: TestDb) {
     drop_file(&test, "one", 1).await;
     drop_file(&test, "two", 2).await;
     let pin = of("two");
-    let settings = Settings {
+    let settings = SidecarSummary {
         grants: "",
         pin: Some(pin.as_str()),
-        sidecar: None,
+        text: None,
     };
     let mut tx = test.write().await;
     packages::publish_host(&mut tx, host_id(2), PACKAGE, &pin, settings)
@@ -462,7 +462,7 @@ async fn a_host_that_lets_in_one_version_only_is_heard(test: TestDb) {
         said.contains("tower-2") && said.contains(pin.as_str()),
         "{said}"
     );
-    // A host that is gone says nothing any more.
+    // The pin of an ended host does not count.
     let mut tx = test.write().await;
     hosts::end(&mut tx, host_id(2), at(4)).await.unwrap();
     tx.commit().await.unwrap();
@@ -492,7 +492,7 @@ async fn an_approval_and_a_new_file_at_once_leave_one_version_in_force(test: Tes
             Err(PackageError::NothingPending(_)) => after += 1,
             Err(other) => panic!("{other}"),
         }
-        // Whoever came last, the newest file is in force and nothing waits.
+        // Whichever transaction was last, the newest file is active and no version is pending.
         assert_eq!(state(&test).await, (PackageState::Active, of(&comes), None));
     }
     println!("approved first in {before} rounds, too late in {after}");

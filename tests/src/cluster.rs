@@ -1,13 +1,12 @@
 //! A Postgres server for the tests.
 //!
-//! 1. `TEST_POSTGRES_URL`, when it is set: a superuser's address of a server that asks for passwords.
-//! 2. Otherwise a server of this test process's own, made by the `initdb` that is found in `PATH` or
-//!    in the usual folders, in a temporary folder, on a free port of 127.0.0.1.
-//! 3. Otherwise the test fails and says what to install or to set.
+//! 1. `TEST_POSTGRES_URL`, when it is set: the address of a superuser on a server that requires passwords.
+//! 2. Otherwise a server that this test process starts with the `initdb` from `PATH` or from the usual folders, in a
+//!    temporary folder, on a free port of 127.0.0.1.
+//! 3. Otherwise the test fails, and its message says what to install or to set.
 //!
-//! The server is watched over by a shell that reads words from a pipe which only the test
-//! process holds. However that process ends, the pipe closes; the shell then stops the
-//! server and removes its folder.
+//! A shell supervises the server and reads commands from a pipe that only the test process holds. However that process
+//! ends, the pipe closes. The shell then stops the server and removes its folder.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -21,11 +20,11 @@ use campanile_store::DatabaseUrl;
 /// The user and the database that every cluster has.
 const USER: &str = "campanile";
 
-/// Said when there is no Postgres anywhere.
+/// The message when there is no Postgres.
 const NO_POSTGRES: &str = "no Postgres for this test: install its server (Debian: `apt install postgresql`, \
     macOS: `brew install postgresql`) so that `initdb` is found, or set TEST_POSTGRES_URL=postgres://USER:PASSWORD@HOST/DATABASE";
 
-/// Answers one line to each word that it reads: `init`, `start PORT`, `stop`, `crash`.
+/// The shell's script. It answers one line to each command: `init`, `start PORT`, `stop`, `crash`.
 const SHELL: &str = r#"
 cd "$PG_DIR" || exit 1
 server=
@@ -58,14 +57,14 @@ cd /
 rm -rf "$PG_DIR"
 "#;
 
-/// How a cluster is set up.
+/// Options of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterOptions {
-    /// Whether a commit reaches the disk. Off for speed, unless the test is about crashes of the server.
+    /// Whether a commit reaches the disk. Off for speed, except in tests of server crashes.
     pub fsync: bool,
 }
 
-/// A Postgres server of this process's own. Gone when it is dropped or the process ends.
+/// A Postgres server that this process started. It ends when it is dropped or the process ends.
 pub struct Cluster {
     shell: Child,
     words: Option<ChildStdin>,
@@ -75,16 +74,16 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Make a new server and start it.
+    /// Create a server and start it.
     ///
     /// # Errors
     ///
-    /// One line that says what is missing or what the server said.
+    /// One line with what is missing or what the server printed.
     pub fn start() -> Result<Cluster, String> {
         Cluster::start_with(ClusterOptions { fsync: false })
     }
 
-    /// Make a new server with `options` and start it.
+    /// Create a server with `options` and start it.
     pub fn start_with(options: ClusterOptions) -> Result<Cluster, String> {
         let programs = server_programs().ok_or_else(|| NO_POSTGRES.to_owned())?;
         let folder = tempfile::Builder::new()
@@ -129,7 +128,7 @@ impl Cluster {
             url: DatabaseUrl::Sqlite(PathBuf::new()),
         };
         cluster.ask("init")?;
-        // Somebody else may take the port between our look and the server's start.
+        // Another process may bind the port before the server starts.
         let mut started = Err(String::new());
         for _ in 0..5 {
             cluster.port = free_port().map_err(|error| format!("no free port: {error}"))?;
@@ -149,17 +148,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The superuser's address.
+    /// Return the superuser's address.
     pub fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
-    /// Where it listens on 127.0.0.1, also while it is stopped.
+    /// Return its port on 127.0.0.1, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Stop it in order: connections are ended, the data stays.
+    /// Stop it in order: it closes connections and keeps the data.
     pub fn stop(&mut self) -> Result<(), String> {
         self.ask("stop")
     }
@@ -205,11 +204,11 @@ impl Drop for Cluster {
     }
 }
 
-/// The server that all tests of this process share, and whether it outlives them.
+/// Return the server that all tests of this process share, and whether it outlives them.
 ///
 /// # Panics
 ///
-/// Where there is none, with one line that says what to do.
+/// When there is no server, with one line that says what to do.
 pub fn shared() -> (DatabaseUrl, bool) {
     static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
     if let Ok(given) = std::env::var("TEST_POSTGRES_URL") {
@@ -224,7 +223,7 @@ pub fn shared() -> (DatabaseUrl, bool) {
     }
 }
 
-/// A port of 127.0.0.1 on which nobody listens.
+/// Return a free port of 127.0.0.1.
 pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -266,7 +265,7 @@ fn version_in(folder: &Path) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// The shell that watches over the server: as another user when this process is root, whom Postgres refuses.
+/// Start the shell that supervises the server. When this process is root, it runs as another user: Postgres refuses root.
 fn as_unprivileged(folder: &Path, password_file: &Path) -> Result<Command, String> {
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new("sh");

@@ -1,11 +1,11 @@
-//! All rows of a database as text: the same text for the same rows on either kind.
+//! All rows of a database as text: the same text for the same rows on both databases.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::{Backend, TestDb};
 
-/// Columns whose values are drawn at random inside the database room.
+/// Columns whose values the store draws at random.
 const RANDOM_COLUMNS: &[(&str, &str)] = &[("event", "id")];
 
 /// The tables of Campanile, by name; those of the migrator are not among them.
@@ -23,7 +23,7 @@ pub async fn tables(test: &TestDb) -> Vec<String> {
     test.rows(sql).await.concat()
 }
 
-/// The columns of a table with their types as that database calls them, in the order of the table.
+/// Return the columns of a table with their types as the database names them, in the order of the table.
 pub async fn columns(test: &TestDb, table: &str) -> Vec<(String, String)> {
     let sql = match test.backend() {
         Backend::Sqlite => format!("SELECT name, type FROM pragma_table_info('{table}') ORDER BY cid"),
@@ -40,7 +40,7 @@ pub async fn columns(test: &TestDb, table: &str) -> Vec<(String, String)> {
 
 /// Every row of one table, one a line, sorted.
 pub async fn dump_table(test: &TestDb, table: &str) -> Vec<String> {
-    // By name: the order of columns is not the subject.
+    // By name: the order of columns does not matter.
     let columns: BTreeMap<String, String> = columns(test, table)
         .await
         .into_iter()
@@ -81,7 +81,7 @@ pub async fn dump(test: &TestDb) -> String {
 fn as_text(column: &str, kind: &str) -> String {
     match kind {
         // SQLite
-        // These two make a text even of nothing.
+        // These two turn also NULL into a text.
         "BLOB" => format!("iif({column} IS NULL, NULL, lower(hex({column})))"),
         "REAL" => format!("iif({column} IS NULL, NULL, printf('%.6f', {column}))"),
         "INTEGER" => format!("CAST({column} AS TEXT)"),

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long [`HostProcess::wait_for_line`] and [`HostProcess::wait_exit`] wait unless told otherwise, in seconds.
+/// How long [`HostProcess::wait_for_line`] and [`HostProcess::wait_exit`] wait by default, in seconds.
 pub const WAIT_SECONDS: u64 = 30;
 
-/// The program under test, as it is in the source now.
+/// Return the program under test, built from the current source.
 ///
-/// `CAMPANILE_BIN` names another one. Otherwise it is built, once a process, with the same
-/// profile and into the same folder as the test that asks.
+/// `CAMPANILE_BIN` names another program. Otherwise it is built once for each process, with the profile of the test and
+/// into the same folder.
 ///
 /// # Panics
 ///
@@ -38,8 +38,8 @@ pub fn campanile_binary() -> &'static Path {
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        // What cargo tells the tests about their own package is not to be seen by its build scripts: those of
-        // dependencies would find it changed, here and again in the next build outside.
+        // Build scripts must not see the variables that cargo sets for the tests' package: those of dependencies would
+        // run again, here and in the next build outside.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -47,8 +47,8 @@ pub fn campanile_binary() -> &'static Path {
             }
         }
         let status = build
-            // Of the whole workspace, as the tests are: with other features chosen, the
-            // dependencies would be compiled once more.
+            // Build the whole workspace, like the tests: with other features the dependencies would be compiled
+            // again.
             .args(["build", "--quiet", "--workspace", "--bin"])
             .args(["campanile", "--profile", profile, "--target-dir"])
             .arg(target_folder)
@@ -108,7 +108,7 @@ impl HostProcess {
         }
     }
 
-    /// Start a command whose stdout and stderr the caller has set: none of their lines are seen here.
+    /// Start a command whose stdout and stderr the caller has set. Their lines are not read here.
     pub fn spawn_unheard(command: &mut Command) -> HostProcess {
         let child = command
             .stdin(Stdio::null())
@@ -126,11 +126,11 @@ impl HostProcess {
         self.child.id()
     }
 
-    /// The first line on stderr that contains `text`, waiting for it up to [`WAIT_SECONDS`].
+    /// Return the first line on stderr that contains `text`. Wait for it up to [`WAIT_SECONDS`].
     ///
     /// # Panics
     ///
-    /// When it does not come, with all lines that did.
+    /// When the line does not come, with all lines that came.
     pub fn wait_for_line(&self, text: &str) -> String {
         self.wait_for_line_within(text, Duration::from_secs(WAIT_SECONDS))
     }
@@ -159,12 +159,12 @@ impl HostProcess {
         }
     }
 
-    /// Everything said on stderr until now.
+    /// Return the lines on stderr until now.
     pub fn stderr_lines(&self) -> Vec<String> {
         self.stderr.lines()
     }
 
-    /// Everything written to stdout until now.
+    /// Return the lines on stdout until now.
     pub fn stdout_lines(&self) -> Vec<String> {
         self.stdout.lines()
     }
@@ -187,7 +187,7 @@ impl HostProcess {
         }
     }
 
-    /// How it ended, if it has.
+    /// Return how it ended, if it has.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child process")
     }
@@ -196,7 +196,7 @@ impl HostProcess {
     ///
     /// # Panics
     ///
-    /// When it does, with all that it said.
+    /// When it ends, with everything it printed.
     pub fn stays_up(&mut self, span: Duration) {
         let until = Instant::now() + span;
         while Instant::now() < until {
@@ -212,7 +212,7 @@ impl HostProcess {
     ///
     /// # Panics
     ///
-    /// When it goes on, with all that it said.
+    /// When it does not end, with everything it printed.
     pub fn wait_exit(&mut self) -> ExitStatus {
         self.wait_exit_within(Duration::from_secs(WAIT_SECONDS))
     }

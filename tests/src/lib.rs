@@ -6,8 +6,8 @@
 //! async fn a_paused_schedule_is_not_due(test: TestDb) { … }
 //! ```
 //!
-//! makes the tests `a_paused_schedule_is_not_due::sqlite` and `…::postgres`. Where Postgres
-//! comes from is told in [`cluster`]; where there is none those cases fail, they are never skipped.
+//! makes the tests `a_paused_schedule_is_not_due::sqlite` and `…::postgres`. [`cluster`] finds or starts Postgres.
+//! Without Postgres those cases fail; they are never skipped.
 
 pub mod cluster;
 pub mod dump;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 pub use cluster::Cluster;
 pub use host_process::{HostProcess, campanile_binary};
 
-/// A database that Campanile runs on.
+/// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Sqlite,
@@ -28,10 +28,10 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Both of them.
+    /// Both kinds.
     pub const ALL: [Backend; 2] = [Backend::Sqlite, Backend::Postgres];
 
-    /// `sqlite` or `postgres`: also the name of the folder of its migrations.
+    /// Return `sqlite` or `postgres`, which is also the folder of its migrations.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Sqlite => "sqlite",
@@ -40,19 +40,19 @@ impl Backend {
     }
 }
 
-/// An empty place for one database, used by one test: a file in a temporary folder, or a schema of its own.
+/// An empty place for the database of one test: a file in a temporary folder, or a new schema.
 ///
-/// It goes when this is dropped; a schema on a server given by `TEST_POSTGRES_URL` stays when its test fails.
+/// A drop deletes it. A schema on a server given by `TEST_POSTGRES_URL` stays when its test fails.
 pub struct Place {
     pub backend: Backend,
     pub url: DatabaseUrl,
-    /// For whatever files the test needs besides.
+    /// A folder for other files of the test.
     pub folder: TempDir,
-    /// The server and the schema to drop, where the server outlives the tests.
+    /// The server and the schema to drop, when the server outlives the tests.
     outlives: Option<(DatabaseUrl, String)>,
 }
 
-/// A new [`Place`], without tables.
+/// Return a new [`Place`], without tables.
 pub async fn fresh_place(backend: Backend) -> Place {
     let folder = tempfile::Builder::new()
         .prefix("campanile-test-")
@@ -88,8 +88,8 @@ impl Drop for Place {
             eprintln!("the tables are left in the schema {schema}");
             return;
         }
-        // Not inside the runtime of the test, which may be ending, and which still holds
-        // whatever transactions the test has dropped.
+        // Not in the runtime of the test: it may be ending, and it still holds transactions
+        // that the test has dropped.
         let dropping = std::thread::spawn(move || {
             let sql = format!(
                 "SELECT pg_terminate_backend(l.pid) FROM pg_locks l
@@ -106,13 +106,13 @@ impl Drop for Place {
     }
 }
 
-/// A migrated database of one test's own.
+/// A migrated database of one test.
 pub struct TestDb {
     pub db: Db,
     pub place: Place,
 }
 
-/// A new database with the tables of this version.
+/// Return a new database with the tables of this version.
 pub async fn fresh_db(backend: Backend) -> TestDb {
     let place = fresh_place(backend).await;
     let db = Db::open_and_migrate(&place.url)
@@ -122,17 +122,17 @@ pub async fn fresh_db(backend: Backend) -> TestDb {
 }
 
 impl TestDb {
-    /// Which kind of database it is.
+    /// Return the kind of the database.
     pub fn backend(&self) -> Backend {
         self.place.backend
     }
 
-    /// Begin to read.
+    /// Begin a read transaction.
     pub async fn read(&self) -> Tx {
         self.db.read().await.expect("a transaction")
     }
 
-    /// Begin to write.
+    /// Begin a write transaction.
     pub async fn write(&self) -> Tx {
         self.db.write().await.expect("a transaction")
     }
@@ -146,7 +146,7 @@ impl TestDb {
         tx.commit().await.expect("a commit");
     }
 
-    /// The rows of a query whose columns are all texts; a missing value reads as `~`.
+    /// Return the rows of a query whose columns are all texts; `~` stands for a missing value.
     pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         let mut tx = self.read().await;
         probe::rows(&mut tx, sql)
@@ -154,7 +154,7 @@ impl TestDb {
             .unwrap_or_else(|error| panic!("{error}\n{sql}"))
     }
 
-    /// The one value of a query with one row and one text column.
+    /// Return the value of a query with one row and one text column.
     pub async fn value(&self, sql: &str) -> String {
         let rows = self.rows(sql).await;
         match rows.as_slice() {

@@ -1,4 +1,4 @@
-//! What must hold for any text that is given as a rule: called by a test, and by the fuzz target.
+//! What must hold for any text given as a rule. A test and the fuzz target call it.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ pub fn parse(text: &RuleText) -> Result<Rule, RuleError> {
     Rule::parse(text, HashKey::NONE)
 }
 
-/// Read `bytes` as an expression of every kind, and as an exclusion. Returns how many were understood.
+/// Read `bytes` as an expression of every kind, and as an exclusion; return how many were valid.
 ///
 /// # Panics
-/// When something does that must not be: an error without a hint or of more than one line, a slot that is not
-/// after the instant asked for, a normal form that means something else.
+/// For an error without a hint or of more than one line, a slot that is not after the given instant, or a normal form
+/// with another meaning.
 pub fn check(bytes: &[u8], parse: Parse) -> usize {
     let text = String::from_utf8_lossy(bytes);
     let kinds = RuleKind::ALL.iter();

@@ -11,6 +11,7 @@ use campanile_model::text::printable_line;
 use campanile_schedule::rule::tzdata_version;
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
+use campanile_store::schedules::NextSlot;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{DbError, Tx, schedules};
 
@@ -235,7 +236,13 @@ impl Engine {
             if next == state.next_slot {
                 continue;
             }
-            if schedules::set_next(&mut tx, state.id, state.cursor_at, next, now).await? {
+            let slot = NextSlot {
+                id: state.id,
+                cursor_at: state.cursor_at,
+                next_slot: next,
+                now,
+            };
+            if !schedules::set_next(&mut tx, &[slot]).await?.is_empty() {
                 corrected += 1;
                 let shown = |slot: Option<Timestamp>| {
                     slot.map_or("none".to_owned(), |slot| slot.to_string())

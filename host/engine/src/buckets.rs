@@ -1,5 +1,6 @@
 //! The buckets of `wasi:keyvalue`, kept in the database for one run.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -8,14 +9,11 @@ use campanile_model::ids::RunId;
 use campanile_sandbox::{
     BucketError, Buckets, Change, add, async_trait, check_growth, entry_bytes,
 };
-use campanile_store::buckets::{self, BucketRow};
+use campanile_store::buckets::{self, BucketRow, SetEntry};
 use campanile_store::{Db, DbError, Tx, runs};
 
 /// Operations of all guests at the same time; the database's other connections are for the engine.
 const AT_ONCE: usize = 3;
-
-/// How often an operation is begun anew that another transaction was in the way of.
-const TRIES_MAX: usize = 3;
 
 /// Whose turn it is among the guests of a host.
 #[derive(Clone, Debug)]
@@ -37,10 +35,16 @@ pub struct RunBuckets {
     pub turns: Turns,
 }
 
-/// An operation that was not done, and whether it is worth to begin it anew.
+/// Why an operation failed.
 enum Fault {
     Refused(BucketError),
     Db(DbError),
+}
+
+impl Fault {
+    fn is_busy(&self) -> bool {
+        matches!(self, Fault::Db(DbError::Busy(_)))
+    }
 }
 
 impl From<DbError> for Fault {
@@ -56,65 +60,58 @@ impl From<BucketError> for Fault {
 }
 
 impl RunBuckets {
-    /// Do an operation when it is its turn, and anew when another transaction was in its way.
+    /// Run an operation when this host's guests have a permit for it, again while another transaction is in its way.
     ///
-    /// What the database says about it is for the host's log, and not for the guest.
-    async fn in_turn<T, F>(&self, operation: impl Fn() -> F) -> Result<T, BucketError>
+    /// The log tells what the database answered; the guest does not learn it.
+    async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> Result<T, BucketError>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         // The semaphore is never closed.
-        let _turn = self.turns.0.acquire().await;
-        let mut tries = 1;
-        loop {
-            match operation().await {
-                Ok(done) => return Ok(done),
-                Err(Fault::Refused(refusal)) => return Err(refusal),
-                Err(Fault::Db(DbError::Busy(_))) if tries < TRIES_MAX => tries += 1,
-                Err(Fault::Db(error)) => {
-                    tracing::warn!(run = %self.run, %error, "an operation on a bucket failed");
-                    return Err(BucketError::Unreachable);
-                }
+        let _permit = self.turns.0.acquire().await;
+        let done = campanile_store::retry(Fault::is_busy, operation).await;
+        done.map_err(|fault| match fault {
+            Fault::Refused(refusal) => refusal,
+            Fault::Db(error) => {
+                tracing::warn!(run = %self.run, %error, "an operation on a bucket failed");
+                BucketError::Unreachable
             }
-        }
+        })
     }
 
-    async fn write_once(
+    async fn write_in(
         &self,
+        tx: &mut Tx,
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
     ) -> Result<u64, Fault> {
-        let mut tx = self.db.write().await?;
-        let before = buckets::lock(&mut tx, namespace).await?;
-        let bytes = self
-            .change_held(&mut tx, namespace, before, changes, bytes_max)
-            .await?;
-        tx.commit().await?;
-        Ok(bytes)
+        let before = buckets::lock(tx, namespace).await?;
+        self.change_locked(tx, namespace, before, changes, bytes_max)
+            .await
     }
 
-    async fn increment_once(
+    async fn increment_in(
         &self,
+        tx: &mut Tx,
         namespace: &str,
         key: &str,
         delta: u64,
         bytes_max: u64,
     ) -> Result<(u64, u64), Fault> {
-        let mut tx = self.db.write().await?;
-        let before = buckets::lock(&mut tx, namespace).await?;
-        let value = buckets::value(&mut tx, namespace, key).await?;
-        let sum = add(key, value.as_deref(), delta)?;
+        let before = buckets::lock(tx, namespace).await?;
+        let values = buckets::values(tx, namespace, &[key]).await?;
+        let value = values.get(key.as_bytes()).map(Vec::as_slice);
+        let sum = add(key, value, delta)?;
         let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
         let bytes = self
-            .change_held(&mut tx, namespace, before, &[change], bytes_max)
+            .change_locked(tx, namespace, before, &[change], bytes_max)
             .await?;
-        tx.commit().await?;
         Ok((sum, bytes))
     }
 
-    /// Change a bucket that is held; gives the bytes that it then has.
-    async fn change_held(
+    /// Change a locked bucket; return the bytes that it has then.
+    async fn change_locked(
         &self,
         tx: &mut Tx,
         namespace: &str,
@@ -122,10 +119,7 @@ impl RunBuckets {
         changes: &[Change],
         bytes_max: u64,
     ) -> Result<u64, Fault> {
-        let mut after = before;
-        for (key, value) in changes {
-            change(tx, namespace, key, value.as_deref(), &mut after).await?;
-        }
+        let after = apply(tx, namespace, before, changes).await?;
         let bytes = unsigned(after.bytes);
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
         buckets::resize(tx, namespace, after).await?;
@@ -137,27 +131,59 @@ impl RunBuckets {
     }
 }
 
-/// Make one change, and count it.
-async fn change(
+/// Apply changes in their order, later ones over earlier ones; return the size of the bucket and its last position.
+async fn apply(
     tx: &mut Tx,
     namespace: &str,
-    key: &str,
-    value: Option<&[u8]>,
-    row: &mut BucketRow,
-) -> Result<(), DbError> {
-    let old = buckets::size(tx, namespace, key).await?;
-    let without_value = signed(entry_bytes(key, &[]));
-    if let Some(bytes) = old {
-        row.bytes -= without_value + bytes;
+    before: BucketRow,
+    changes: &[Change],
+) -> Result<BucketRow, DbError> {
+    let keys: BTreeSet<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
+    let keys: Vec<&str> = keys.into_iter().collect();
+    let stored = buckets::sizes(tx, namespace, &keys).await?;
+    let is_stored = |key: &str| stored.contains_key(key.as_bytes());
+    let mut row = before;
+    let mut sizes: HashMap<&[u8], i64> = HashMap::new();
+    sizes.extend(stored.iter().map(|(key, bytes)| (key.as_slice(), *bytes)));
+    let mut deleted: BTreeSet<&str> = BTreeSet::new();
+    let mut set: BTreeMap<&str, SetEntry<'_>> = BTreeMap::new();
+    for (key, value) in changes {
+        let without_value = signed(entry_bytes(key, &[]));
+        let old = sizes.remove(key.as_bytes());
+        if let Some(bytes) = old {
+            row.bytes -= without_value + bytes;
+        }
+        let Some(value) = value else {
+            set.remove(key.as_str());
+            if is_stored(key) {
+                deleted.insert(key);
+            }
+            continue;
+        };
+        let bytes = signed(value.len() as u64);
+        row.bytes += without_value + bytes;
+        sizes.insert(key.as_bytes(), bytes);
+        if old.is_none() {
+            row.last_position += 1;
+        }
+        // A key that was set before in this call keeps the position that it got then.
+        let position = match set.get(key.as_str()) {
+            Some(entry) => entry.position,
+            None => row.last_position,
+        };
+        let entry = SetEntry {
+            key,
+            position,
+            value,
+        };
+        set.insert(key, entry);
     }
-    let Some(value) = value else {
-        return buckets::delete(tx, namespace, key).await;
-    };
-    row.bytes += without_value + signed(value.len() as u64);
-    if old.is_none() {
-        row.last_place += 1;
-    }
-    buckets::set(tx, namespace, key, row.last_place, value).await
+    // A key that is deleted and set again gets a new position: the deletion comes first.
+    let deleted: Vec<&str> = deleted.into_iter().collect();
+    buckets::delete(tx, namespace, &deleted).await?;
+    let set: Vec<SetEntry<'_>> = set.into_values().collect();
+    buckets::set(tx, namespace, &set).await?;
+    Ok(row)
 }
 
 fn unsigned(bytes: i64) -> u64 {
@@ -175,13 +201,12 @@ impl Buckets for RunBuckets {
         namespace: &str,
         keys: &[String],
     ) -> Result<Vec<Option<Vec<u8>>>, BucketError> {
-        self.in_turn(move || async move {
+        self.permitted(move || async move {
             let mut tx = self.db.read().await?;
-            let mut values = Vec::with_capacity(keys.len());
-            for key in keys {
-                values.push(buckets::value(&mut tx, namespace, key).await?);
-            }
-            Ok(values)
+            let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let found = buckets::values(&mut tx, namespace, &asked).await?;
+            let values = keys.iter().map(|key| found.get(key.as_bytes()).cloned());
+            Ok(values.collect())
         })
         .await
     }
@@ -192,14 +217,14 @@ impl Buckets for RunBuckets {
         after: u64,
         most: usize,
     ) -> Result<Vec<(u64, String)>, BucketError> {
-        self.in_turn(move || async move {
+        self.permitted(move || async move {
             let mut tx = self.db.read().await?;
             let most = signed(most as u64);
             let rows = buckets::keys(&mut tx, namespace, signed(after), most).await?;
             let keys = rows.into_iter().map(|row| {
                 // Only texts are set.
                 let key = String::from_utf8_lossy(&row.key).into_owned();
-                (unsigned(row.place), key)
+                (unsigned(row.position), key)
             });
             Ok(keys.collect())
         })
@@ -212,8 +237,15 @@ impl Buckets for RunBuckets {
         changes: &[Change],
         bytes_max: u64,
     ) -> Result<u64, BucketError> {
-        self.in_turn(move || self.write_once(namespace, changes, bytes_max))
-            .await
+        self.permitted(move || async move {
+            let mut tx = self.db.write().await?;
+            let bytes = self
+                .write_in(&mut tx, namespace, changes, bytes_max)
+                .await?;
+            tx.commit().await?;
+            Ok(bytes)
+        })
+        .await
     }
 
     async fn increment(
@@ -223,7 +255,14 @@ impl Buckets for RunBuckets {
         delta: u64,
         bytes_max: u64,
     ) -> Result<(u64, u64), BucketError> {
-        self.in_turn(move || self.increment_once(namespace, key, delta, bytes_max))
-            .await
+        self.permitted(move || async move {
+            let mut tx = self.db.write().await?;
+            let done = self
+                .increment_in(&mut tx, namespace, key, delta, bytes_max)
+                .await?;
+            tx.commit().await?;
+            Ok(done)
+        })
+        .await
     }
 }

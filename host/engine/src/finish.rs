@@ -10,7 +10,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{RunId, ScheduleId};
 use campanile_store::events::{self, EventKind};
 use campanile_store::runs::{self, Finish, RunEnd};
-use campanile_store::schedules::{self, Pause};
+use campanile_store::schedules::{self, NextSlot, Pause};
 use campanile_store::{LaunchStatus, Tx, changes, launches};
 
 /// Who pauses a schedule that fails and fails.
@@ -28,10 +28,8 @@ impl Engine {
         let won = runs::finish(&mut tx, ends).await?;
         let ended = ends.iter().map(|end| end.schedule_id);
         let going_on = self.specs.counting_from_ends(ended);
-        for &schedule in &going_on {
-            self.set_next_slot(&mut tx, schedule, self.clock.now())
-                .await?;
-        }
+        self.set_next_slots(&mut tx, &going_on, self.clock.now())
+            .await?;
         crash::point("before_finish_commit");
         tx.commit().await?;
         crash::point("after_finish_commit");
@@ -64,13 +62,13 @@ impl Engine {
         let mut to_count = Vec::new();
         if !failed.is_empty() {
             let mut tx = self.db.read().await?;
-            for &id in failed {
-                let Some(state) = schedules::state(&mut tx, id).await? else {
-                    continue;
-                };
-                let spec = self.specs.get(&mut tx, id, state.revision).await?;
+            let failed: Vec<ScheduleId> = failed.iter().copied().collect();
+            let states = schedules::states(&mut tx, &failed).await?;
+            let revisions = states.iter().map(|state| (state.id, state.revision));
+            let specs = self.specs.get_all(&mut tx, revisions).await?;
+            for (state, spec) in states.iter().zip(specs) {
                 if spec.policies.pause_on_failure.is_some() && state.enabled {
-                    to_count.push((id, spec.definition.name.clone()));
+                    to_count.push((state.id, spec.definition.name.clone()));
                 }
             }
         }
@@ -126,20 +124,36 @@ impl Engine {
         Ok(())
     }
 
-    /// [`schedule_admin::set_next_slot`], by what the schedule says now.
-    pub(super) async fn set_next_slot(
+    /// Set the next slots of schedules that have none, by their current definitions.
+    pub(super) async fn set_next_slots(
         &self,
         tx: &mut Tx,
-        id: ScheduleId,
+        ids: &BTreeSet<ScheduleId>,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        let Some(state) = schedules::state(tx, id).await? else {
-            return Ok(());
-        };
-        let spec = self.specs.get(tx, id, state.revision).await?;
-        if let Some(rule) = &spec.rule {
-            schedule_admin::set_next_slot(tx, id, rule, &spec.policies, now).await?;
-        }
+        let ids: Vec<ScheduleId> = ids.iter().copied().collect();
+        let mut states = schedules::states(tx, &ids).await?;
+        states.retain(|state| state.next_slot.is_none());
+        let revisions = states.iter().map(|state| (state.id, state.revision));
+        let specs = self.specs.get_all(tx, revisions).await?;
+        let ids: Vec<ScheduleId> = states.iter().map(|state| state.id).collect();
+        let finished = launches::newest_finished_at(tx, &ids).await?;
+        let slots = states.iter().zip(&specs).filter_map(|(state, spec)| {
+            let (launches, cursor_at) = (state.history.launches, state.cursor_at);
+            let newest = finished.get(&state.id).copied();
+            let rule = spec.rule.as_ref()?;
+            let next_slot =
+                schedule_admin::next_slot_after(rule, &spec.policies, launches, cursor_at, newest);
+            // A schedule that was paused, removed or decided meanwhile keeps its state.
+            next_slot.is_some().then_some(NextSlot {
+                id: state.id,
+                cursor_at,
+                next_slot,
+                now,
+            })
+        });
+        let slots: Vec<NextSlot> = slots.collect();
+        schedules::set_next(tx, &slots).await?;
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use campanile_model::text::printable_line;
 use campanile_package::{Change, Package, PluginsFolder, RecordedSidecar};
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::events::{self, EventKind};
-use campanile_store::packages::{self, LoadedPackage, Settings};
+use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_store::{Origin, Tx, package_versions, schedules, sidecars};
 
 /// A schedule that was not taken, and why.
@@ -300,26 +300,21 @@ impl Engine {
         news: Option<News<'_>>,
     ) -> Result<Recorded, EngineError> {
         let now = self.clock.now();
-        let mut tries = 0;
-        loop {
+        // It collides when another host has the same file and was quicker.
+        let recorded = campanile_store::retry(ScheduleError::is_collision, || async {
             let mut tx = self.db.write().await?;
-            let done = match self.record_package_in(&mut tx, package, news, now).await {
-                Ok(recorded) => {
-                    crash::point("before_package_commit");
-                    tx.commit().await.map(|()| recorded).map_err(Into::into)
-                }
-                Err(error) => Err(error),
-            };
-            tries += 1;
-            match done {
-                // Another host has the same file and was quicker.
-                Err(error) if error.is_collision() && tries < schedule_admin::TRIES_MAX => {}
-                Err(ScheduleError::Db(error)) => return Err(error.into()),
-                Err(other) => return Err(EngineError::Bug(other.to_string())),
-                Ok(recorded) => {
-                    crash::point("after_package_commit");
-                    return Ok(recorded);
-                }
+            let recorded = self.record_package_in(&mut tx, package, news, now).await?;
+            crash::point("before_package_commit");
+            tx.commit().await?;
+            Ok(recorded)
+        })
+        .await;
+        match recorded {
+            Err(ScheduleError::Db(error)) => Err(error.into()),
+            Err(other) => Err(EngineError::Bug(other.to_string())),
+            Ok(recorded) => {
+                crash::point("after_package_commit");
+                Ok(recorded)
             }
         }
     }
@@ -350,7 +345,7 @@ impl Engine {
             form: package.artifact.form.as_str(),
             bytes,
             manifest: &package.manifest.description.to_string(),
-            settings,
+            sidecar: settings,
         };
         let decision = package_versions::decision(tx, name, digest).await?;
         let admission = approval::admission(row.as_ref(), decision, package);
@@ -365,11 +360,11 @@ impl Engine {
     }
 }
 
-fn settings_of(package: &Package) -> Settings<'_> {
-    Settings {
+fn settings_of(package: &Package) -> SidecarSummary<'_> {
+    SidecarSummary {
         grants: &package.grant_record.text,
         pin: package.sidecar.pin.as_deref(),
-        sidecar: package.sidecar.text.as_deref(),
+        text: package.sidecar.text.as_deref(),
     }
 }
 

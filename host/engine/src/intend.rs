@@ -1,7 +1,8 @@
 //! Transaction 1, the intent: decisions and cursor go on the record together, before anything happens.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::plan::{self, EffectiveSpec, Plan};
 use super::schedule_admin;
@@ -10,7 +11,7 @@ use super::{Engine, EngineError};
 use crate::crash;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
-use campanile_schedule::policy::OverlapState;
+use campanile_schedule::policy::{Displacements, OverlapState};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
@@ -51,7 +52,8 @@ impl Engine {
                 more: resumed > 0,
             });
         }
-        let specs = self.specs_of(&mut tx, &due).await?;
+        let revisions = due.iter().map(|due| (due.id, due.revision));
+        let specs = self.specs.get_all(&mut tx, revisions).await?;
         let mut beside = self.beside(&mut tx, &due, &specs, now).await?;
         let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
             Some(rule) => plan::plan(
@@ -81,20 +83,20 @@ impl Engine {
             .flat_map(|plan| plan.launches.split_off(0))
             .collect();
         launches::insert(&mut tx, &decisions).await?;
-        let mut tell = false;
-        for plan in &plans {
-            let (id, grace) = (plan.advance.id, plan.cancel_grace);
-            let made =
-                schedule_admin::apply_displacements(&mut tx, id, &plan.displacements, grace, now)
-                    .await?;
-            tell |= made.must_notify_hosts;
-            if made.may_have_next_slot {
-                self.set_next_slot(&mut tx, id, now).await?;
-            }
-        }
-        if tell {
+        let displacements: Vec<&Plan> = plans
+            .iter()
+            .filter(|plan| plan.displacements != Displacements::default())
+            .collect();
+        let displaced: Vec<(&Displacements, Duration)> = displacements
+            .iter()
+            .map(|plan| (&plan.displacements, plan.cancel_grace))
+            .collect();
+        if schedule_admin::apply_displacements(&mut tx, &displaced, now).await? {
             changes::bump(&mut tx).await?;
         }
+        let displacements: BTreeSet<ScheduleId> =
+            displacements.iter().map(|plan| plan.advance.id).collect();
+        self.set_next_slots(&mut tx, &displacements, now).await?;
         crash::point("before_intend_commit");
         tx.commit().await?;
         crash::point("after_intend_commit");
@@ -106,18 +108,6 @@ impl Engine {
                     .iter()
                     .any(|step| step.next_slot.is_some_and(|next| next <= now)),
         })
-    }
-
-    async fn specs_of(
-        &self,
-        tx: &mut Tx,
-        due: &[DueSchedule],
-    ) -> Result<Vec<Arc<Spec>>, EngineError> {
-        let mut specs = Vec::with_capacity(due.len());
-        for due in due {
-            specs.push(self.specs.get(tx, due.id, due.revision).await?);
-        }
-        Ok(specs)
     }
 
     /// What goes on of the schedules for which that matters.

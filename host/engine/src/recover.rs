@@ -8,7 +8,7 @@ use crate::crash;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{RunId, ScheduleId};
 use campanile_schedule::policy::Delivery;
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::hosts::{self, DeadHost};
 use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Tx, packages, schedules};
@@ -135,11 +135,12 @@ impl Engine {
         let limits = &self.settings.recovery;
         let mut done = Recovered::default();
         let mut verdicts: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
-        for stray in strays {
-            let spec = self
-                .specs
-                .get(tx, stray.schedule_id, stray.schedule_revision)
-                .await?;
+        let mut news = Vec::new();
+        let revisions = strays
+            .iter()
+            .map(|stray| (stray.schedule_id, stray.schedule_revision));
+        let specs = self.specs.get_all(tx, revisions).await?;
+        for (stray, spec) in strays.iter().zip(&specs) {
             let Some(verdict) = verdict(stray, spec.policies.delivery, limits, now) else {
                 continue;
             };
@@ -153,14 +154,14 @@ impl Engine {
                     EventKind::LaunchUnknown,
                     format!(
                         "slot {slot} was to be run at most once and its run was lost: {}; look whether it did its work",
-                        stray.why
+                        stray.cause.clause()
                     ),
                 ),
                 RecoveryAction::Cancel => (
                     EventKind::LaunchCancelled,
                     format!(
                         "slot {slot} was asked to end, and then its run was lost: {}",
-                        stray.why
+                        stray.cause.clause()
                     ),
                 ),
                 RecoveryAction::RunAgain => (
@@ -169,28 +170,36 @@ impl Engine {
                         "slot {slot} is run again, recovery {} of {}: {}",
                         stray.recoveries + 1,
                         limits.attempts_max,
-                        stray.why
+                        stray.cause.clause()
                     ),
                 ),
             };
             if verdict.action == RecoveryAction::MarkUnknown {
                 tracing::error!(schedule = %stray.schedule, "{detail}");
             }
-            events::record(tx, now, kind, &stray.schedule, &detail).await?;
+            news.push(NewEvent {
+                kind,
+                subject: stray.schedule.clone(),
+                detail,
+            });
             match verdict.action {
                 RecoveryAction::RunAgain => done.again += 1,
                 _ => done.ended += 1,
             }
-            verdicts.entry(&stray.why).or_default().push(verdict);
+            verdicts
+                .entry(stray.cause.clause())
+                .or_default()
+                .push(verdict);
         }
+        events::record_all(tx, now, &news).await?;
         for (why, verdicts) in verdicts {
             recovery::apply(tx, self.host, &verdicts, why, now).await?;
         }
         if done.ended > 0 {
             // A schedule that counts from ends goes on after this end too.
-            for schedule in schedules::after_completion(tx).await? {
-                self.set_next_slot(tx, schedule, now).await?;
-            }
+            let schedules = schedules::after_completion(tx).await?;
+            self.set_next_slots(tx, &schedules.into_iter().collect(), now)
+                .await?;
         }
         Ok(done)
     }
@@ -228,11 +237,15 @@ pub(super) async fn record_deaths(
     if buried.is_empty() {
         return Ok(());
     }
-    for host in buried {
+    let died = buried.iter().map(|host| {
         tracing::warn!(host = %host.name, "a host died; its runs are taken over");
-        let detail = format!("incarnation {} gave no sign of life", host.id);
-        events::record(tx, now, EventKind::HostDied, &host.name, &detail).await?;
-    }
+        NewEvent {
+            kind: EventKind::HostDied,
+            subject: host.name.clone(),
+            detail: format!("incarnation {} gave no sign of life", host.id),
+        }
+    });
+    events::record_all(tx, now, &died.collect::<Vec<_>>()).await?;
     forget_packages(tx, now).await
 }
 
@@ -245,18 +258,23 @@ pub(super) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), E
 
 /// Put on the record which packages no live host has any more.
 pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
-    for package in packages::mark_missing(tx, now).await? {
+    let missing = packages::mark_missing(tx, now).await?;
+    let missing = missing.into_iter().map(|package| {
         tracing::warn!(%package, "no host has the package any more: its schedules stay, their slots are skipped");
-        let detail = "no live host has it any more";
-        events::record(tx, now, EventKind::PackageMissing, &package, detail).await?;
-    }
-    Ok(())
+        NewEvent {
+            kind: EventKind::PackageMissing,
+            subject: package,
+            detail: "no live host has it any more".to_owned(),
+        }
+    });
+    Ok(events::record_all(tx, now, &missing.collect::<Vec<_>>()).await?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use campanile_model::ids::{LaunchId, LaunchKind};
+    use campanile_store::recovery::OrphanCause;
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -279,7 +297,7 @@ mod tests {
             deleted_at: None,
             missing_since: None,
             cancel_deadline: None,
-            why: "its host died".to_owned(),
+            cause: OrphanCause::HostDied,
         }
     }
 

@@ -3,14 +3,15 @@
 //! Whose turn it is follows from what is on the record alone, so nothing is forgotten when a host dies between the
 //! end of one launch and the beginning of the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use super::schedule_admin;
 use super::{Engine, EngineError, plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
-use campanile_schedule::policy;
-use campanile_store::overlap::{self, QueuedSchedule, UnfinishedLaunch};
+use campanile_schedule::policy::{self, Displacements};
+use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::{changes, schedules};
 
 impl Engine {
@@ -27,36 +28,35 @@ impl Engine {
         for launch in overlap::unfinished(&mut tx, &held).await? {
             of_each.entry(launch.schedule_id).or_default().push(launch);
         }
+        let schedules: Vec<ScheduleId> = of_each.keys().copied().collect();
+        let states = schedules::states(&mut tx, &schedules).await?;
+        let revisions = states.iter().map(|state| (state.id, state.revision));
+        let specs = self.specs.get_all(&mut tx, revisions).await?;
         let mut opened: Vec<LaunchId> = Vec::new();
-        let mut tell = false;
-        for (id, unfinished) in of_each {
-            let Some(state) = schedules::state(&mut tx, id).await? else {
+        let mut displacements: Vec<(Displacements, Duration)> = Vec::new();
+        let mut displaced: BTreeSet<ScheduleId> = BTreeSet::new();
+        for (state, spec) in states.iter().zip(&specs) {
+            let unfinished = of_each.remove(&state.id).unwrap_or_default();
+            if !spec.knows_policies {
                 continue;
-            };
-            let spec = self.specs.get(&mut tx, id, state.revision).await?;
-            if spec.knows_policies {
-                let active = plan::active(&unfinished, state.enabled, now);
-                let released = policy::release(&spec.policies, active);
-                opened.extend(released.open);
-                let grace = spec.policies.cancel_grace();
-                let made = schedule_admin::apply_displacements(
-                    &mut tx,
-                    id,
-                    &released.displacements,
-                    grace,
-                    now,
-                )
-                .await?;
-                tell |= made.must_notify_hosts;
-                if made.may_have_next_slot {
-                    self.set_next_slot(&mut tx, id, now).await?;
-                }
+            }
+            let active = plan::active(&unfinished, state.enabled, now);
+            let released = policy::release(&spec.policies, active);
+            opened.extend(released.open);
+            if released.displacements != Displacements::default() {
+                displacements.push((released.displacements, spec.policies.cancel_grace()));
+                displaced.insert(state.id);
             }
         }
-        overlap::open_queued(&mut tx, self.host, &opened, now).await?;
-        if tell {
+        let displacements: Vec<(&Displacements, Duration)> = displacements
+            .iter()
+            .map(|(displacements, grace)| (displacements, *grace))
+            .collect();
+        if schedule_admin::apply_displacements(&mut tx, &displacements, now).await? {
             changes::bump(&mut tx).await?;
         }
+        self.set_next_slots(&mut tx, &displaced, now).await?;
+        overlap::open_queued(&mut tx, self.host, &opened, now).await?;
         tx.commit().await?;
         Ok(opened.len())
     }
@@ -67,21 +67,14 @@ impl Engine {
         let mut tx = self.db.read().await?;
         let queues = overlap::queued_schedules(&mut tx, now).await?;
         let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();
-        let mut going_on: HashMap<ScheduleId, usize> = HashMap::new();
-        for id in overlap::going_on(&mut tx, &ids).await? {
-            *going_on.entry(id).or_default() += 1;
-        }
+        let active = overlap::count_active(&mut tx, &ids).await?;
+        let revisions = queues.iter().map(|queue| (queue.id, queue.revision));
+        let specs = self.specs.get_all(&mut tx, revisions).await?;
         let mut with_room = Vec::new();
-        for QueuedSchedule {
-            id,
-            revision,
-            arriving,
-        } in queues
-        {
-            let spec = self.specs.get(&mut tx, id, revision).await?;
-            let going_on = going_on.get(&id).copied().unwrap_or(0);
-            if arriving > 0 || going_on < spec.policies.at_once_max() {
-                with_room.push(id);
+        for (queue, spec) in queues.iter().zip(&specs) {
+            let active = active.get(&queue.id).copied().unwrap_or(0);
+            if queue.arriving > 0 || active < spec.policies.at_once_max() {
+                with_room.push(queue.id);
             }
         }
         Ok(with_room)

@@ -9,6 +9,7 @@ mod error;
 mod pause;
 mod undecided;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -25,7 +26,7 @@ use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
-use campanile_store::schedules::{self, Revision, Schedule, ScheduleState};
+use campanile_store::schedules::{self, NextSlot, Revision, Schedule, ScheduleState};
 use campanile_store::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
@@ -257,54 +258,54 @@ pub(super) async fn launch_each_beside(
         turns.push(turn);
     }
     launches::insert(tx, &launches).await?;
-    let grace = policies.cancel_grace();
-    let made = apply_displacements(tx, state.id, &beside.displacements, grace, now).await?;
-    if made.must_notify_hosts {
+    let displaced = [(&beside.displacements, policies.cancel_grace())];
+    if apply_displacements(tx, &displaced, now).await? {
         changes::bump(tx).await?;
     }
-    if made.may_have_next_slot
-        && let Some(definition) = schedules::revision(tx, state.id, state.revision).await?
-        && let Ok((rule, policies)) = definition::parse(&definition)
+    if beside.displacements != Displacements::default()
+        && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
+        && let Ok((rule, policies)) = definition::parse(&says)
     {
         set_next_slot(tx, state.id, &rule, &policies, now).await?;
     }
     Ok(turns)
 }
 
-/// What follows when launches have made way.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct AfterDisplacement {
-    /// Whether the hosts that run them are to be told.
-    pub must_notify_hosts: bool,
-    /// Whether the schedule may have a next slot now that had none.
-    pub may_have_next_slot: bool,
-}
-
-/// Let launches of a schedule make way for others. Those that are skipped after all do not count to `max_launches`.
+/// Skip, cancel and terminate the displaced launches of schedules, each with its schedule's cancel grace; return whether
+/// the hosts that run them must be told.
+///
+/// Skipped launches do not count to `max_launches`.
 pub(super) async fn apply_displacements(
     tx: &mut Tx,
-    id: ScheduleId,
-    displacements: &Displacements,
-    cancel_grace: Duration,
+    displacements: &[(&Displacements, Duration)],
     now: Timestamp,
-) -> Result<AfterDisplacement, DbError> {
-    if *displacements == Displacements::default() {
-        return Ok(AfterDisplacement::default());
+) -> Result<bool, DbError> {
+    let mut skipped = Vec::new();
+    let mut cancelled = Vec::new();
+    let mut terminated = Vec::new();
+    for (displaced, cancel_grace) in displacements {
+        let deadline = now.plus(*cancel_grace);
+        skipped.extend_from_slice(&displaced.skipped);
+        cancelled.extend(displaced.cancelled.iter().map(|other| (*other, deadline)));
+        terminated.extend_from_slice(&displaced.terminated);
     }
-    let mut skipped = overlap::skip(tx, &displacements.skipped, now).await?;
-    skipped += overlap::cancel(tx, &displacements.cancelled, now.plus(cancel_grace), now).await?;
-    skipped += overlap::terminate(tx, &displacements.terminated, now).await?;
-    schedules::decrement_launches(tx, id, skipped).await?;
-    Ok(AfterDisplacement {
-        must_notify_hosts: !displacements.cancelled.is_empty()
-            || !displacements.terminated.is_empty(),
-        may_have_next_slot: true,
-    })
+    let mut counts: BTreeMap<ScheduleId, i64> = BTreeMap::new();
+    for schedule in overlap::skip(tx, &skipped, now)
+        .await?
+        .into_iter()
+        .chain(overlap::cancel(tx, &cancelled, now).await?)
+        .chain(overlap::terminate(tx, &terminated, now).await?)
+    {
+        *counts.entry(schedule).or_default() += 1;
+    }
+    let counts: Vec<(ScheduleId, i64)> = counts.into_iter().collect();
+    schedules::decrement_launches(tx, &counts).await?;
+    Ok(!cancelled.is_empty() || !terminated.is_empty())
 }
 
-/// Make the next slot of a schedule that has none, if there is one by now: the launch from whose end it counts may have
-/// come to it, and one that counted may have been skipped after all.
-pub(super) async fn set_next_slot(
+/// Set the next slot of a schedule that has none, if there is one: its last launch may have ended, or a launch that
+/// counted may have been skipped.
+async fn set_next_slot(
     tx: &mut Tx,
     id: ScheduleId,
     rule: &Rule,
@@ -316,10 +317,17 @@ pub(super) async fn set_next_slot(
         return Ok(());
     };
     let launches = state.history.launches;
-    let next = next_slot(tx, id, rule, policies, launches, state.cursor_at).await?;
-    if next.is_some() {
-        // One that is paused, removed or decided meanwhile is left as it is.
-        schedules::set_next(tx, id, state.cursor_at, next, now).await?;
+    let next_slot = next_slot(tx, id, rule, policies, launches, state.cursor_at).await?;
+    if next_slot.is_some() {
+        // A schedule that was paused, removed or decided meanwhile keeps its state.
+        let cursor_at = state.cursor_at;
+        let slot = NextSlot {
+            id,
+            cursor_at,
+            next_slot,
+            now,
+        };
+        schedules::set_next(tx, &[slot]).await?;
     }
     Ok(())
 }
@@ -374,51 +382,50 @@ pub(super) async fn next_slot(
     launches: i64,
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
+    let newest = match rule.delay_after_completion() {
+        Some(_) => launches::newest_finished_at(tx, &[id]).await?.remove(&id),
+        None => None,
+    };
+    Ok(next_slot_after(rule, policies, launches, cursor_at, newest))
+}
+
+/// Pure: the next slot of a schedule, given when the launch of its newest slot finished, if it has any.
+pub(super) fn next_slot_after(
+    rule: &Rule,
+    policies: &Policies,
+    launches: i64,
+    cursor_at: Timestamp,
+    newest_finished_at: Option<Option<Timestamp>>,
+) -> Option<Timestamp> {
     const SECOND_US: i64 = 1_000_000;
     let made = u64::try_from(launches).unwrap_or_default();
     let Some(delay) = rule.delay_after_completion() else {
-        return Ok(policies.next_slot(rule, cursor_at, made));
+        return policies.next_slot(rule, cursor_at, made);
     };
     let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
-    let slot = match launches::newest_finished_at(tx, id).await? {
+    let slot = match newest_finished_at {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
             Some(Timestamp::from_micros(second * SECOND_US))
         }
-        Some(ended_at) => ended_at.map(|ended_at| ended_at.plus(delay).max(soonest)),
+        Some(finished_at) => finished_at.map(|at| at.plus(delay).max(soonest)),
     };
-    Ok(slot.and_then(|slot| policies.allowed_from(slot, made)))
+    slot.and_then(|slot| policies.allowed_from(slot, made))
 }
 
-/// Run `change` in a transaction of its own.
-///
-/// Two hosts that change the same schedule at the same moment collide on its name or its revision;
-/// the one that comes second looks again.
+/// Run `change` in a write transaction, again when another host changed the same schedule at the same moment.
 pub async fn change<T>(
     db: &Db,
     change: impl AsyncFn(&mut Tx) -> Result<T, ScheduleError>,
 ) -> Result<T, ScheduleError> {
-    let mut tries = 0;
-    loop {
+    campanile_store::retry(ScheduleError::is_collision, || async {
         let mut tx = db.write().await?;
-        let done = match change(&mut tx).await {
-            Ok(done) => tx
-                .commit()
-                .await
-                .map(|()| done)
-                .map_err(ScheduleError::from),
-            Err(error) => Err(error),
-        };
-        tries += 1;
-        match done {
-            Err(error) if error.is_collision() && tries < TRIES_MAX => {}
-            done => return done,
-        }
-    }
+        let done = change(&mut tx).await?;
+        tx.commit().await?;
+        Ok(done)
+    })
+    .await
 }
-
-/// How often a change is tried that collides with another.
-pub(super) const TRIES_MAX: usize = 3;
 
 /// The schedule of that name, or the nearest name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {

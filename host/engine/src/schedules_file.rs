@@ -171,22 +171,18 @@ impl Engine {
         before: Option<&Left>,
         now: Timestamp,
     ) -> Result<Applied, EngineError> {
-        let mut tries = 0;
-        loop {
+        // It collides when another host has the same file and was quicker.
+        let applied = campanile_store::retry(ScheduleError::is_collision, || async {
             let mut tx = self.db.write().await?;
-            let done = match apply(&mut tx, shown, wanted, before, now).await {
-                Ok(applied) => tx.commit().await.map(|()| applied).map_err(Into::into),
-                Err(error) => Err(error),
-            };
-            tries += 1;
-            match done {
-                // Another host has the same file and was quicker.
-                Err(error) if error.is_collision() && tries < schedule_admin::TRIES_MAX => {}
-                Err(ScheduleError::Db(error)) => return Err(error.into()),
-                Err(other) => return Err(EngineError::Bug(other.to_string())),
-                Ok(applied) => return Ok(applied),
-            }
-        }
+            let applied = apply(&mut tx, shown, wanted, before, now).await?;
+            tx.commit().await?;
+            Ok(applied)
+        })
+        .await;
+        applied.map_err(|error| match error {
+            ScheduleError::Db(error) => error.into(),
+            other => EngineError::Bug(other.to_string()),
+        })
     }
 
     async fn has_file_schedules(&self) -> Result<bool, DbError> {

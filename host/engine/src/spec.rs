@@ -52,6 +52,12 @@ impl Specs {
                 "schedule {id} has no revision {revision}"
             )));
         };
+        Ok(self.add(definition))
+    }
+
+    /// Parse a revision and keep it.
+    fn add(&self, definition: Revision) -> Arc<Spec> {
+        let (id, revision) = (definition.schedule_id, definition.revision);
         let rule = match parse(&definition) {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
@@ -77,7 +83,30 @@ impl Specs {
             specs.clear();
         }
         specs.insert((id, revision), Arc::clone(&spec));
-        Ok(spec)
+        spec
+    }
+
+    /// Return revisions, in their order. One statement reads those that are used for the first time.
+    pub async fn get_all(
+        &self,
+        tx: &mut Tx,
+        revisions: impl IntoIterator<Item = (ScheduleId, i64)>,
+    ) -> Result<Vec<Arc<Spec>>, EngineError> {
+        let revisions: Vec<(ScheduleId, i64)> = revisions.into_iter().collect();
+        let unknown: BTreeSet<(ScheduleId, i64)> = {
+            let known = lock(&self.revisions);
+            let is_unknown = |revision: &(ScheduleId, i64)| !known.contains_key(revision);
+            revisions.iter().copied().filter(is_unknown).collect()
+        };
+        let unknown: Vec<(ScheduleId, i64)> = unknown.into_iter().collect();
+        for definition in schedules::revisions(tx, &unknown).await? {
+            self.add(definition);
+        }
+        let mut specs = Vec::with_capacity(revisions.len());
+        for (id, revision) in revisions {
+            specs.push(self.get(tx, id, revision).await?);
+        }
+        Ok(specs)
     }
 
     /// Learn of schedules that count from ends since they were changed, here or elsewhere.

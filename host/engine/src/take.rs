@@ -62,12 +62,13 @@ impl Engine {
             let is_recovery = taken.recoveries > 0;
             (RunId::new(now), runs::FIRST_FENCE, is_recovery, taken)
         });
+        let claimed: Vec<_> = continued.chain(begun).collect();
+        let revisions = claimed
+            .iter()
+            .map(|(.., launch)| (launch.schedule_id, launch.schedule_revision));
+        let specs = self.specs.get_all(&mut tx, revisions).await?;
         let mut work = Vec::new();
-        for (run_id, fence, is_recovery, taken) in continued.chain(begun) {
-            let spec = self
-                .specs
-                .get(&mut tx, taken.schedule_id, taken.schedule_revision)
-                .await?;
+        for ((run_id, fence, is_recovery, taken), spec) in claimed.into_iter().zip(specs) {
             let package = live.get(&taken.package).cloned();
             let user = run_context::user_keys(package.as_deref(), &spec, &taken);
             work.push(Work {
@@ -82,9 +83,10 @@ impl Engine {
                 user,
             });
         }
-        for work in &work[..again] {
-            runs::set_run_hashes(&mut tx, work.run_id, &work.hashes()).await?;
-        }
+        let hashes = work[..again]
+            .iter()
+            .map(|work| (work.run_id, work.hashes()));
+        runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;
         let fresh: Vec<NewRun> = work[again..].iter().map(Work::to_begin).collect();
         runs::start(&mut tx, self.host, &fresh, now, lease_until).await?;
         tx.commit().await?;

@@ -16,8 +16,8 @@ use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
-    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, Overlap,
-    RunStatus, VersionDecision,
+    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
+    Overlap, RunStatus, VersionDecision,
 };
 
 /// Store an id as its UUID.
@@ -110,7 +110,8 @@ word_column!(
     Overlap,
     EventKind,
     EndReason,
-    VersionDecision
+    VersionDecision,
+    OrphanCause
 );
 
 /// The columns of a rule, of which the exclusions are a JSON list.

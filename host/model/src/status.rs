@@ -211,3 +211,31 @@ pub struct Displaced {
     pub launch: LaunchId,
     pub by: LaunchId,
 }
+
+words! {
+    /// Why no host executes a launch any more.
+    OrphanCause {
+        CancelRequested => "cancel_requested",
+        RetryNotClaimed => "retry_not_claimed",
+        HostStopped => "host_stopped",
+        HostDied => "host_died",
+        LeaseExpired => "lease_expired",
+        DecidingHostDied => "deciding_host_died",
+        NotClaimed => "not_claimed",
+    }
+}
+
+impl OrphanCause {
+    /// Return the cause as a clause, for events and messages.
+    pub fn clause(self) -> &'static str {
+        match self {
+            OrphanCause::CancelRequested => "it was asked to end",
+            OrphanCause::RetryNotClaimed => "no host claimed its retry in time",
+            OrphanCause::HostStopped => "its host was stopped",
+            OrphanCause::HostDied => "its host died",
+            OrphanCause::LeaseExpired => "its lease expired",
+            OrphanCause::DecidingHostDied => "the host that decided it died",
+            OrphanCause::NotClaimed => "no host claimed it in time",
+        }
+    }
+}

@@ -1,17 +1,18 @@
-//! Backfills: requests to launch the slots of a time that is past, and how far they have come.
+//! Backfills: requests to launch the slots of a past range, and their progress.
 //!
-//! Whoever changes one holds its schedule's row.
+//! A transaction that changes a backfill has locked its schedule's row.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
+use super::sql::{execute, one_value, row, rows, statements};
 use super::types::{json_text, storable};
-use super::{DbError, Tx, on};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
 use campanile_model::status::{BackfillStatus, LaunchStatus};
 
-/// The reason of launches whose backfill was cancelled before they had begun.
+/// The reason of launches that had not started when their backfill was cancelled.
 pub const REASON: &str = "cancelled";
 
 /// A backfill.
@@ -22,30 +23,30 @@ pub struct Backfill {
     pub schedule_id: ScheduleId,
     /// The schedule's name, also when it is deleted.
     pub schedule: String,
-    /// Whose rule yields the slots.
+    /// The revision whose rule yields the slots.
     #[serde(skip)]
     pub schedule_revision: i64,
     pub status: BackfillStatus,
-    /// As asked for, both included.
+    /// The requested range, both ends included.
     #[sqlx(rename = "from_at")]
     pub from: Timestamp,
     #[sqlx(rename = "to_at")]
     pub to: Timestamp,
-    /// From one launch to the next at least.
+    /// The least time between two launches.
     pub spread_ms: i64,
-    /// Whether slots are launched too that would be left alone; see [`slots_to_skip`].
+    /// Whether all slots are launched, also those that [`slots_to_skip`] returns.
     pub forced: bool,
-    /// A JSON object laid over the schedule's context.
+    /// A JSON object that is merged over the schedule's context.
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "Option<serde_json::Value>")]
     pub context: Option<String>,
-    /// Up to where slots were looked at.
+    /// The last slot that was considered, or the instant before the first.
     #[serde(skip)]
     pub cursor_at: Timestamp,
     /// When the next launch may fire.
     #[serde(skip)]
     pub next_fire: Timestamp,
-    /// How many slots it has, and what became of those up to the cursor.
+    /// The number of slots, and of those up to the cursor how many were launched and how many skipped.
     pub slots: i64,
     pub launched: i64,
     pub slots_skipped: i64,
@@ -54,7 +55,7 @@ pub struct Backfill {
     pub finished_at: Option<Timestamp>,
 }
 
-/// How far the cursor of a backfill moves.
+/// One move of a backfill's cursor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackfillStep {
     pub id: BackfillId,
@@ -65,214 +66,179 @@ pub struct BackfillStep {
     pub slots_skipped: i64,
 }
 
-/// What has become of the launches of a backfill.
+/// The number of launches of a backfill, by how they ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct LaunchTotals {
     pub succeeded: i64,
-    /// Failed for good, abandoned, or ended without anybody knowing how.
+    /// Failed, abandoned, or unknown.
     pub failed: i64,
-    /// Ended before their time, or before they had begun.
+    /// Cancelled while they ran, or skipped before they started.
     pub cancelled: i64,
-    /// Not over.
+    /// Open, queued, running or waiting for a retry.
     pub unfinished: i64,
 }
 
-const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
-        cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-const FIND: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
-    FROM backfill b JOIN schedule s ON s.id = b.schedule_id WHERE b.id = $1";
-const LIST: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
-    FROM backfill b JOIN schedule s ON s.id = b.schedule_id ORDER BY b.created_at DESC, b.id DESC LIMIT $1";
-const RUNNING: &str = "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
-        b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
-    FROM backfill b JOIN schedule s ON s.id = b.schedule_id WHERE b.status = 'running' ORDER BY b.created_at, b.id";
-const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
-    WHERE id = $1 AND cursor_at = $2 AND status = 'running'";
-const FINISH: &str =
-    "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
-// Each part is answered by a partial index on the schedule: the one on the backfill has all launches it has ever had, and
-// is not taken for a comparison written like this.
-const UNFINISHED: &str = "SELECT
-        (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
-            WHERE r.schedule_id = $1 AND r.status IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
-        + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
-            AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
-        + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
-            AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
-// A row may stand for a range of slots. Ranges do not overlap, so at most one that begins before $2 reaches it: the last.
-const LEFT_ALONE: &str = "SELECT scheduled_time, last_scheduled_time FROM launch
-        WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $3
-            AND scheduled_time >= COALESCE((SELECT max(scheduled_time) FROM launch
-                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $2), $2)
-            AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
-    UNION SELECT scheduled_time, last_scheduled_time FROM launch
-        WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
-            AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
-const ENDS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
-const SKIP_NOT_BEGUN: &str =
-    "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
-    WHERE backfill_id = $1 AND (decision = 'queued'
-        OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT b.id, b.schedule_id, s.name AS schedule, b.schedule_revision, b.status, b.from_at, b.to_at, b.spread_ms,
+            b.forced, b.context, b.cursor_at, b.next_fire, b.slots, b.launched, b.slots_skipped, b.created_at, b.created_by, b.finished_at
+        FROM backfill b JOIN schedule s ON s.id = b.schedule_id ",
+            $rest
+        )
+    };
+}
 
-/// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[
-    INSERT,
-    FIND,
-    LIST,
-    RUNNING,
-    ADVANCE,
-    FINISH,
-    UNFINISHED,
-    LEFT_ALONE,
-    ENDS,
-    SKIP_NOT_BEGUN,
-];
+statements! {
+    const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
+            cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+    const FIND: &str = select!("WHERE b.id = $1");
+    const LIST: &str = select!("ORDER BY b.created_at DESC, b.id DESC LIMIT $1");
+    const RUNNING: &str = select!("WHERE b.status = 'running' ORDER BY b.created_at, b.id");
+    const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
+        WHERE id = $1 AND cursor_at = $2 AND status = 'running'";
+    const FINISH: &str = "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
+    // A partial index on the schedule answers each part. The index on the backfill holds all launches it ever had; the
+    // form `IS NOT DISTINCT FROM` keeps the databases from using it.
+    const UNFINISHED: &str = "SELECT
+            (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
+                WHERE r.schedule_id = $1 AND r.status IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
+            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
+                AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
+            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
+                AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
+    // A row may stand for a range of slots. Ranges do not overlap, so at most one range that begins before $2 reaches it:
+    // the last.
+    const SLOTS_TO_SKIP: &str = "SELECT scheduled_time, last_scheduled_time FROM launch
+            WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $3
+                AND scheduled_time >= COALESCE((SELECT max(scheduled_time) FROM launch
+                    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $2), $2)
+                AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
+        UNION SELECT scheduled_time, last_scheduled_time FROM launch
+            WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
+                AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
+    const TOTALS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
+    const SKIP_UNSTARTED: &str = "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
+        WHERE backfill_id = $1 AND (decision = 'queued'
+            OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
+}
 
-/// Put a backfill on the record.
+/// Insert a backfill.
 ///
 /// # Errors
 ///
-/// `Conflict` when there is one of that id.
+/// `Conflict` when a backfill of that id exists.
 pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(INSERT)
-        .bind(backfill.id)
-        .bind(backfill.schedule_id)
-        .bind(backfill.schedule_revision)
-        .bind(backfill.status)
-        .bind(backfill.from)
-        .bind(backfill.to)
-        .bind(backfill.spread_ms)
-        .bind(backfill.forced)
-        .bind(&backfill.context)
-        .bind(backfill.cursor_at)
-        .bind(backfill.next_fire)
-        .bind(backfill.slots)
-        .bind(backfill.launched)
-        .bind(backfill.slots_skipped)
-        .bind(backfill.created_at)
-        .bind(storable(&backfill.created_by))
-        .bind(backfill.finished_at)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(
+        tx,
+        INSERT,
+        backfill.id,
+        backfill.schedule_id,
+        backfill.schedule_revision,
+        backfill.status,
+        backfill.from,
+        backfill.to,
+        backfill.spread_ms,
+        backfill.forced,
+        &backfill.context,
+        backfill.cursor_at,
+        backfill.next_fire,
+        backfill.slots,
+        backfill.launched,
+        backfill.slots_skipped,
+        backfill.created_at,
+        storable(&backfill.created_by),
+        backfill.finished_at
+    )?;
     Ok(())
 }
 
-/// The backfill of that id.
+/// Return the backfill of that id.
 pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Option<Backfill>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(FIND)
-        .bind(id)
-        .fetch_optional(conn)
-        .await)?)
+    Ok(row!(tx, FIND, id)?)
 }
 
-/// The newest `limit` backfills, newest first.
+/// Return the newest `limit` backfills, newest first.
 pub async fn list(tx: &mut Tx, limit: i64) -> Result<Vec<Backfill>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, LIST, limit)?)
 }
 
-/// The backfills that are not over, oldest first.
+/// Return the running backfills, oldest first.
 pub async fn running(tx: &mut Tx) -> Result<Vec<Backfill>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(RUNNING)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, RUNNING)?)
 }
 
-/// Move the cursor of one that runs. False when it was moved or ended meanwhile.
+/// Move the cursor of a running backfill. False when it was moved or ended meanwhile.
 pub async fn advance(tx: &mut Tx, step: &BackfillStep) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(ADVANCE)
-        .bind(step.id)
-        .bind(step.from)
-        .bind(step.to)
-        .bind(step.next_fire)
-        .bind(step.launched)
-        .bind(step.slots_skipped)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
+    let rows = execute!(
+        tx,
+        ADVANCE,
+        step.id,
+        step.from,
+        step.to,
+        step.next_fire,
+        step.launched,
+        step.slots_skipped
+    )?;
     Ok(rows == 1)
 }
 
-/// End one that runs. False when it had ended.
+/// End a running backfill. False when it had ended.
 pub async fn finish(
     tx: &mut Tx,
     id: BackfillId,
     status: BackfillStatus,
     now: Timestamp,
 ) -> Result<bool, DbError> {
-    let rows = on!(tx, |conn| sqlx::query(FINISH)
-        .bind(id)
-        .bind(status)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(rows == 1)
+    Ok(execute!(tx, FINISH, id, status, now)? == 1)
 }
 
-/// How many of its launches are not over.
+/// Count the unfinished launches of a backfill.
 pub async fn unfinished(tx: &mut Tx, backfill: &Backfill) -> Result<i64, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(UNFINISHED)
-        .bind(backfill.schedule_id)
-        .bind(backfill.id)
-        .fetch_one(conn)
-        .await)?)
+    Ok(one_value!(
+        tx,
+        UNFINISHED,
+        backfill.schedule_id,
+        backfill.id
+    )?)
 }
 
-/// Return the slots from `first` to `last`, both included, that a backfill leaves alone unless it is forced.
+/// Return the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
 ///
-/// Those are slots with a launch that succeeded or is not over, and slots that a person skipped. A launch by hand counts
-/// for no slot. Each item is the first and the last slot of one row; it may also begin before `first`.
+/// Those are slots with a launch that succeeded or is unfinished, and slots that a person skipped. A manual launch counts
+/// for no slot. Each item is the first and the last slot of one row; the first may be before `first`.
 pub async fn slots_to_skip(
     tx: &mut Tx,
     schedule: ScheduleId,
     first: Timestamp,
     last: Timestamp,
 ) -> Result<Vec<(Timestamp, Timestamp)>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LEFT_ALONE)
-        .bind(schedule)
-        .bind(first)
-        .bind(last)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, SLOTS_TO_SKIP, schedule, first, last)?)
 }
 
-/// What has become of its launches.
+/// Count the launches of a backfill by how they ended.
 pub async fn launch_totals(tx: &mut Tx, id: BackfillId) -> Result<LaunchTotals, DbError> {
-    let rows: Vec<(LaunchStatus, i64)> = on!(tx, |conn| sqlx::query_as(ENDS)
-        .bind(id)
-        .fetch_all(conn)
-        .await)?;
-    let mut ends = LaunchTotals::default();
+    let rows: Vec<(LaunchStatus, i64)> = rows!(tx, TOTALS, id)?;
+    let mut totals = LaunchTotals::default();
     for (status, count) in rows {
-        let counted = match status {
-            LaunchStatus::Succeeded => &mut ends.succeeded,
+        let total = match status {
+            LaunchStatus::Succeeded => &mut totals.succeeded,
             LaunchStatus::Failed | LaunchStatus::Unknown | LaunchStatus::Abandoned => {
-                &mut ends.failed
+                &mut totals.failed
             }
-            LaunchStatus::Cancelled | LaunchStatus::Skipped => &mut ends.cancelled,
+            LaunchStatus::Cancelled | LaunchStatus::Skipped => &mut totals.cancelled,
             LaunchStatus::Open
             | LaunchStatus::Queued
             | LaunchStatus::Running
-            | LaunchStatus::Waiting => &mut ends.unfinished,
+            | LaunchStatus::Waiting => &mut totals.unfinished,
         };
-        *counted += count;
+        *total += count;
     }
-    Ok(ends)
+    Ok(totals)
 }
 
-/// Skip its launches that have not begun; gives how many. What was begun goes on.
+/// Skip the launches of a backfill that have not started; return how many. Started launches continue.
 pub async fn skip_unstarted(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
-    Ok(on!(tx, |conn| sqlx::query(SKIP_NOT_BEGUN)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?)
+    Ok(execute!(tx, SKIP_UNSTARTED, id, now)?)
 }

@@ -1,129 +1,132 @@
-//! Buckets of keys and values, each under its namespace, for tasks that were granted one.
+//! Buckets of keys and values, each under its namespace, for tasks that have a bucket grant.
 //!
-//! Keys are bytes to the database: no collation orders them and none of them is refused. Whoever writes to a bucket
-//! holds its row until the commit, so that its size is exact; whoever waits for that row does not wait for long.
+//! Keys are bytes to the database: no collation orders them, and the database refuses none. A transaction that writes
+//! to a bucket locks its row until the commit, so that the recorded size is exact.
+
+use std::collections::HashMap;
 
 use sqlx::FromRow;
 
-use super::{DbError, Tx, on};
+use super::sql::{Batch, execute, execute_batch, one_row, rows, rows_batch, statements};
+use super::{DbError, Tx};
 
-/// How large a bucket is, and the last place it gave to a key.
+/// The size of a bucket, and the last position that a key got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct BucketRow {
-    /// Of all entries, as [`campanile_sandbox::entry_bytes`] counts them.
+    /// The bytes of all entries, as the sandbox counts them.
     pub bytes: i64,
-    pub last_place: i64,
+    pub last_position: i64,
 }
 
-/// A key, and its place in the order in which keys were first set.
+/// A key, and its position in the order in which keys were first set.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct KeyRow {
-    pub place: i64,
+    pub position: i64,
     pub key: Vec<u8>,
 }
 
-/// On Postgres only; SQLite has one writer, and its connections have a time-out already.
+/// A value to set. A new key gets `position`; an existing key keeps its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetEntry<'a> {
+    pub key: &'a str,
+    pub position: i64,
+    pub value: &'a [u8],
+}
+
+/// On Postgres only. SQLite has one writer, and its connections have a time-out already.
 const WAIT_AT_MOST: &str = "SET LOCAL lock_timeout = '2s'";
-const LOCK: &str = "INSERT INTO bucket (namespace, bytes, last_place) VALUES ($1, 0, 0)
-    ON CONFLICT (namespace) DO UPDATE SET bytes = bucket.bytes RETURNING bytes, last_place";
-const RESIZE: &str = "UPDATE bucket SET bytes = $2, last_place = $3 WHERE namespace = $1";
-const VALUE: &str = "SELECT value FROM bucket_entry WHERE namespace = $1 AND key = $2";
-const SIZE: &str =
-    "SELECT CAST(length(value) AS BIGINT) FROM bucket_entry WHERE namespace = $1 AND key = $2";
-const KEYS: &str = "SELECT place, key FROM bucket_entry WHERE namespace = $1 AND place > $2 ORDER BY place LIMIT $3";
-const SET: &str = "INSERT INTO bucket_entry (namespace, key, place, value) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value";
-const DELETE: &str = "DELETE FROM bucket_entry WHERE namespace = $1 AND key = $2";
 
-/// Every statement of this table that both databases share, for the test that prepares them on both.
-pub const STATEMENTS: &[&str] = &[LOCK, RESIZE, VALUE, SIZE, KEYS, SET, DELETE];
+macro_rules! listed {
+    () => {
+        ") AS v ON e.namespace = v.column1 AND e.key = v.column2"
+    };
+}
 
-/// Hold the bucket until the end of the transaction, making it if it is not there.
+statements! {
+    const LOCK: &str = "INSERT INTO bucket (namespace, bytes, last_position) VALUES ($1, 0, 0)
+        ON CONFLICT (namespace) DO UPDATE SET bytes = bucket.bytes RETURNING bytes, last_position";
+    const RESIZE: &str = "UPDATE bucket SET bytes = $2, last_position = $3 WHERE namespace = $1";
+    const VALUES: Batch = Batch::new("SELECT e.key, e.value FROM bucket_entry e JOIN (VALUES ", 2, listed!());
+    const SIZES: Batch = Batch::new(
+        "SELECT e.key, CAST(length(e.value) AS BIGINT) FROM bucket_entry e JOIN (VALUES ", 2, listed!(),
+    );
+    const KEYS: &str = "SELECT position, key FROM bucket_entry WHERE namespace = $1 AND position > $2 ORDER BY position LIMIT $3";
+    const SET: Batch = Batch::new(
+        "INSERT INTO bucket_entry (namespace, key, position, value) VALUES ",
+        4,
+        " ON CONFLICT (namespace, key) DO UPDATE SET value = excluded.value",
+    );
+    // All rows of the list have the same namespace. SQLite would walk the table for a list of pairs.
+    const DELETE: Batch = Batch::new(
+        "WITH v AS (SELECT * FROM (VALUES ",
+        2,
+        ") AS listed) DELETE FROM bucket_entry WHERE namespace IN (SELECT column1 FROM v) AND key IN (SELECT column2 FROM v)",
+    );
+}
+
+/// Lock the bucket until the end of the transaction; create it if there is none.
 ///
 /// # Errors
 ///
-/// `Busy` when another transaction holds it for seconds.
+/// `Busy` when another transaction holds the lock for 2 seconds.
 pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow, DbError> {
     if let Tx::Postgres(tx) = tx {
         sqlx::query(WAIT_AT_MOST).execute(&mut **tx).await?;
     }
-    Ok(on!(tx, |conn| sqlx::query_as(LOCK)
-        .bind(namespace)
-        .fetch_one(conn)
-        .await)?)
+    Ok(one_row!(tx, LOCK, namespace)?)
 }
 
-/// Put the size of a bucket that is held on the record.
+/// Record the size of a locked bucket.
 pub async fn resize(tx: &mut Tx, namespace: &str, row: BucketRow) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(RESIZE)
-        .bind(namespace)
-        .bind(row.bytes)
-        .bind(row.last_place)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, RESIZE, namespace, row.bytes, row.last_position)?;
     Ok(())
 }
 
-/// The value under `key`.
-pub async fn value(tx: &mut Tx, namespace: &str, key: &str) -> Result<Option<Vec<u8>>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(VALUE)
-        .bind(namespace)
-        .bind(key.as_bytes())
-        .fetch_optional(conn)
-        .await)?)
+/// Return the values of those of `keys` that exist, by key.
+pub async fn values(
+    tx: &mut Tx,
+    namespace: &str,
+    keys: &[&str],
+) -> Result<HashMap<Vec<u8>, Vec<u8>>, DbError> {
+    let found: Vec<(Vec<u8>, Vec<u8>)> =
+        rows_batch!(tx, VALUES, keys, |key| [namespace, key.as_bytes()]);
+    Ok(found.into_iter().collect())
 }
 
-/// The bytes of the value under `key`.
-pub async fn size(tx: &mut Tx, namespace: &str, key: &str) -> Result<Option<i64>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(SIZE)
-        .bind(namespace)
-        .bind(key.as_bytes())
-        .fetch_optional(conn)
-        .await)?)
+/// Return the bytes of the values of those of `keys` that exist, by key.
+pub async fn sizes(
+    tx: &mut Tx,
+    namespace: &str,
+    keys: &[&str],
+) -> Result<HashMap<Vec<u8>, i64>, DbError> {
+    let found: Vec<(Vec<u8>, i64)> =
+        rows_batch!(tx, SIZES, keys, |key| [namespace, key.as_bytes()]);
+    Ok(found.into_iter().collect())
 }
 
-/// Up to `most` keys after the place `after`, by their places.
+/// Return up to `limit` keys after the position `after`, by position.
 pub async fn keys(
     tx: &mut Tx,
     namespace: &str,
     after: i64,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<KeyRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(KEYS)
-        .bind(namespace)
-        .bind(after)
-        .bind(most)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, KEYS, namespace, after, limit)?)
 }
 
-/// Set the value under `key`; `place` is that of a new key.
-pub async fn set(
-    tx: &mut Tx,
-    namespace: &str,
-    key: &str,
-    place: i64,
-    value: &[u8],
-) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(SET)
-        .bind(namespace)
-        .bind(key.as_bytes())
-        .bind(place)
-        .bind(value)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+/// Set values. No two entries have the same key.
+pub async fn set(tx: &mut Tx, namespace: &str, entries: &[SetEntry<'_>]) -> Result<(), DbError> {
+    execute_batch!(tx, SET, entries, |entry| [
+        namespace,
+        entry.key.as_bytes(),
+        entry.position,
+        entry.value,
+    ]);
     Ok(())
 }
 
-/// Delete `key` and its value, if it is there.
-pub async fn delete(tx: &mut Tx, namespace: &str, key: &str) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(DELETE)
-        .bind(namespace)
-        .bind(key.as_bytes())
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+/// Delete those of `keys` that exist, with their values.
+pub async fn delete(tx: &mut Tx, namespace: &str, keys: &[&str]) -> Result<(), DbError> {
+    execute_batch!(tx, DELETE, keys, |key| [namespace, key.as_bytes()]);
     Ok(())
 }

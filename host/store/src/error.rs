@@ -1,36 +1,36 @@
-//! Database errors, sorted by what the caller must do.
+//! Database errors, by what the caller must do.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// What went wrong with the database.
+/// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
-    /// Not there, or gone away: try again later.
+    /// The server is absent or has gone away: try again later.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
     /// Another transaction was in the way: try again at once.
     #[error("the database was busy: {0}")]
     Busy(String),
-    /// It can be read but not written: an operator must act, and then trying again helps.
+    /// It is readable but not writable: an operator must act, then try again.
     #[error("the database cannot be written: {0}")]
     NotWritable(String),
-    /// Something of that identity or name exists already.
+    /// A row of that identity or name exists already.
     #[error("it exists already: {0}")]
     Conflict(String),
-    /// The tables are not those of this version.
+    /// The tables are not of this version.
     #[error("{0}")]
     Schema(String),
-    /// The address, the user or the file is not one that can be served.
+    /// The address, the user or the file cannot be used.
     #[error("{0}")]
     Refused(String),
-    /// A bug of Campanile's, or a damaged database: trying again does not help.
+    /// A bug of Campanile or a damaged database: another try does not help.
     #[error("the database answered something unexpected: {0}")]
     Unexpected(String),
 }
 
 impl DbError {
-    /// Whether the same call may succeed later without anybody changing the program.
+    /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -38,7 +38,7 @@ impl DbError {
         )
     }
 
-    /// The same, with the name of the database before it.
+    /// Return the same error, with the name of the database before its message.
     pub(super) fn at(self, place: impl Display) -> DbError {
         let of = |message: String| format!("{place}: {message}");
         match self {
@@ -70,7 +70,7 @@ impl From<sqlx::Error> for DbError {
             sqlx::Error::WorkerCrashed => {
                 DbError::Unavailable("the SQLite thread ended".to_owned())
             }
-            // A server that goes away in the middle of an answer.
+            // The server went away in the middle of an answer.
             sqlx::Error::Protocol(message) => DbError::Unavailable(message),
             sqlx::Error::Configuration(error) => DbError::Refused(format!(
                 "{error}; write postgres://user:password@host:port/name"

@@ -1,34 +1,40 @@
-//! What happened to the tower itself. Only ever added to.
+//! Events: changes of hosts, packages, schedules and launches. Rows are only added.
 
 use serde::Serialize;
 use sqlx::FromRow;
-use uuid::Uuid;
 
+use super::sql::{Batch, execute_batch, rows, statements};
 use super::types::storable;
-use super::{DbError, Tx, on};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::uuid_at;
 pub use campanile_model::status::EventKind;
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Event {
     pub at: Timestamp,
     pub kind: EventKind,
-    /// The name or id of what it happened to.
+    /// The name or id of the host, package, schedule or backfill.
     pub subject: String,
     /// One sentence.
     pub detail: String,
 }
 
-const RECORD: &str =
-    "INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)";
-const LIST: &str = "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+/// An event to record.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    pub kind: EventKind,
+    pub subject: String,
+    pub detail: String,
+}
 
-/// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[RECORD, LIST];
+statements! {
+    const RECORD: Batch = Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ", 5, "");
+    const LIST: &str = "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+}
 
-/// Put one event on the record.
+/// Record one event.
 pub async fn record(
     tx: &mut Tx,
     at: Timestamp,
@@ -36,23 +42,27 @@ pub async fn record(
     subject: &str,
     detail: &str,
 ) -> Result<(), DbError> {
-    let id: Uuid = uuid_at(at);
-    on!(tx, |conn| sqlx::query(RECORD)
-        .bind(id)
-        .bind(at)
-        .bind(kind)
-        .bind(storable(subject))
-        .bind(storable(detail))
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    let event = NewEvent {
+        kind,
+        subject: subject.to_owned(),
+        detail: detail.to_owned(),
+    };
+    record_all(tx, at, &[event]).await
+}
+
+/// Record events that happened at the same moment, in this order.
+pub async fn record_all(tx: &mut Tx, at: Timestamp, events: &[NewEvent]) -> Result<(), DbError> {
+    execute_batch!(tx, RECORD, events, |event| [
+        uuid_at(at),
+        at,
+        event.kind,
+        storable(&event.subject),
+        storable(&event.detail),
+    ]);
     Ok(())
 }
 
-/// The newest `limit` events, newest first.
+/// Return the newest `limit` events, newest first.
 pub async fn list(tx: &mut Tx, limit: i64) -> Result<Vec<Event>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, LIST, limit)?)
 }

@@ -1,14 +1,15 @@
-//! The lives of `campanile serve` processes.
+//! Hosts: one row for each `campanile serve` process.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::{DbError, Tx, on};
+use super::sql::{execute, rows, statements, value};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
 pub use campanile_model::status::EndReason;
 
-/// One life of a host.
+/// One `campanile serve` process. A restart of a host has the same name and another id.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow)]
 pub struct Host {
     pub id: HostId,
@@ -22,118 +23,84 @@ pub struct Host {
     pub end_reason: Option<EndReason>,
 }
 
-/// A host that was found gone.
+/// A host that was marked as dead.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct DeadHost {
     pub id: HostId,
     pub name: String,
 }
 
-const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $6)";
-const BEAT: &str = "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
-const REVIVE: &str =
-    "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
-const END: &str =
-    "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
-const BURY_NAME: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
-    WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
-const BURY_SILENT: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
-    WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
-const LIST: &str = "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
-    FROM host WHERE ended_at IS NULL ORDER BY started_at";
-const TZDATA_BEFORE: &str =
-    "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
+statements! {
+    const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $6)";
+    const HEARTBEAT: &str = "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+    const REVIVE: &str = "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
+    const END: &str = "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
+    const MARK_PREDECESSORS_DEAD: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+        WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
+    const MARK_SILENT_DEAD: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+        WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
+    const LIST: &str = "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
+        FROM host WHERE ended_at IS NULL ORDER BY started_at";
+    const TZDATA_BEFORE: &str = "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
+}
 
-/// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[
-    REGISTER,
-    BEAT,
-    REVIVE,
-    END,
-    BURY_NAME,
-    BURY_SILENT,
-    LIST,
-    TZDATA_BEFORE,
-];
-
-/// Put a new life on the record.
+/// Insert a host that starts.
 pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(REGISTER)
-        .bind(host.id)
-        .bind(&host.name)
-        .bind(&host.version)
-        .bind(&host.wasmtime_version)
-        .bind(&host.tzdata_version)
-        .bind(host.started_at)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(
+        tx,
+        REGISTER,
+        host.id,
+        &host.name,
+        &host.version,
+        &host.wasmtime_version,
+        &host.tzdata_version,
+        host.started_at
+    )?;
     Ok(())
 }
 
-/// Say that the host lives. False when somebody has buried it meanwhile.
+/// Record a sign of life. False when another process has marked the host as dead.
 pub async fn heartbeat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
-    Ok(touch(tx, BEAT, id, now).await? == 1)
+    Ok(execute!(tx, HEARTBEAT, id, now)? == 1)
 }
 
-/// Come back after having been buried: the process was only silent, for example asleep with its machine.
+/// Undo a mark as dead: the process was only silent, for example while its machine slept.
 pub async fn revive(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    touch(tx, REVIVE, id, now).await?;
+    execute!(tx, REVIVE, id, now)?;
     Ok(())
 }
 
-/// End a life in order.
+/// Record that a host shut down in order.
 pub async fn end(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    touch(tx, END, id, now).await?;
+    execute!(tx, END, id, now)?;
     Ok(())
 }
 
-/// Run an update of one life; gives how many rows it changed.
-async fn touch(tx: &mut Tx, sql: &'static str, id: HostId, now: Timestamp) -> Result<u64, DbError> {
-    Ok(on!(tx, |conn| sqlx::query(sql)
-        .bind(id)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?)
-}
-
-/// Bury earlier lives of `name`. Only for the process that holds the lock of that name.
+/// Mark the earlier hosts called `name` as dead. Only the process that holds the lock of that name may call this.
 pub async fn mark_predecessors_dead(
     tx: &mut Tx,
     name: &str,
     now: Timestamp,
 ) -> Result<Vec<DeadHost>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(BURY_NAME)
-        .bind(name)
-        .bind(now)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, MARK_PREDECESSORS_DEAD, name, now)?)
 }
 
-/// Bury hosts whose last heartbeat is before `silent_since`.
+/// Mark the hosts as dead whose last heartbeat is before `silent_since`.
 pub async fn mark_silent_dead(
     tx: &mut Tx,
     silent_since: Timestamp,
     now: Timestamp,
 ) -> Result<Vec<DeadHost>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(BURY_SILENT)
-        .bind(silent_since)
-        .bind(now)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, MARK_SILENT_DEAD, silent_since, now)?)
 }
 
-/// The time zone database of the host that began before `host` did, if one did.
+/// Return the time zone database of the newest host besides `host`, if there is one.
 pub async fn tzdata_before(tx: &mut Tx, host: HostId) -> Result<Option<String>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(TZDATA_BEFORE)
-        .bind(host)
-        .fetch_optional(conn)
-        .await)?)
+    Ok(value!(tx, TZDATA_BEFORE, host)?)
 }
 
-/// The hosts that live, oldest first.
+/// Return the live hosts, oldest first.
 pub async fn live(tx: &mut Tx) -> Result<Vec<Host>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST).fetch_all(conn).await)?)
+    Ok(rows!(tx, LIST)?)
 }

@@ -1,10 +1,12 @@
-//! Launches: the decisions, and the audit record of what became of them.
+//! Launches: the decisions about slots, and how each launch ended.
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::batch::{Batch, pieces};
-use super::{DbError, Tx, on};
+use super::sql::{Batch, execute_batch, rows, rows_batch, statements};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
@@ -12,7 +14,7 @@ use campanile_model::ids::{
 use campanile_model::status::Overlap;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus};
 
-/// A decision to put on the record.
+/// A decision to insert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewLaunch {
     pub id: LaunchId,
@@ -21,20 +23,20 @@ pub struct NewLaunch {
     pub kind: LaunchKind,
     pub scheduled_time: Timestamp,
     pub scheduled_local: String,
-    /// The last slot and the number of slots, when one row stands for a range of dropped slots.
+    /// The last slot and the number of slots, when one row stands for a range of skipped slots.
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub decision: Decision,
     pub reason: Option<&'static str>,
-    /// What it would have overlapped, when it is skipped for that.
+    /// The launch that it would overlap, when it is skipped for that.
     pub overlaps: Option<LaunchId>,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
-    /// JSON object laid over the schedule's context; of launches by hand and backfills only.
+    /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
     pub context: Option<String>,
-    /// What a person said of other launches that go on; of launches by hand only.
+    /// The overlap policy that a person gave for this launch. Manual launches only.
     pub overlap: Option<Overlap>,
-    /// Of kind `backfill` only, and of all of these.
+    /// Set for launches of kind `backfill`, and for no others.
     pub backfill_id: Option<BackfillId>,
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
@@ -42,12 +44,12 @@ pub struct NewLaunch {
     pub claimed_at: Timestamp,
 }
 
-/// A launch as people see it.
+/// A launch as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct LaunchRow {
     pub id: LaunchId,
     pub schedule: String,
-    /// The slot.
+    /// The slot's instant.
     pub scheduled_time: Timestamp,
     pub scheduled_local: String,
     pub last_scheduled_time: Timestamp,
@@ -55,7 +57,7 @@ pub struct LaunchRow {
     pub kind: LaunchKind,
     pub decision: Decision,
     pub reason: Option<String>,
-    /// The launch with which it overlapped, when it was skipped or asked to end for that.
+    /// The launch that it overlapped, when it was skipped or cancelled for that.
     #[sqlx(rename = "overlaps_id")]
     pub overlaps: Option<LaunchId>,
     pub status: LaunchStatus,
@@ -70,12 +72,12 @@ pub struct LaunchRow {
     pub finished_at: Option<Timestamp>,
     pub failure: Option<FailureKind>,
     pub message: Option<String>,
-    /// Of the time zone database by which its host decided it; none when no host did.
+    /// The time zone database of the host that decided it; none when no host did.
     pub tzdata_version: Option<String>,
 }
 
 impl LaunchRow {
-    /// The slot written as `first`, and for a range of dropped slots the last one and their number.
+    /// Return `first`, and for a range of skipped slots also the last one and their number.
     pub fn slots_text(&self, first: &str) -> String {
         match self.slot_count {
             1 => first.to_owned(),
@@ -84,124 +86,127 @@ impl LaunchRow {
     }
 }
 
-const INSERT: Batch = Batch {
-    head: "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
+/// The columns of a [`LaunchRow`].
+macro_rules! launch_columns {
+    () => {
+        "l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
+    };
+}
+/// The tables that the columns of a [`LaunchRow`] come from.
+macro_rules! launch_tables {
+    () => {
+        " FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by WHERE "
+    };
+}
+pub(super) use {launch_columns, launch_tables};
+
+statements! {
+    const INSERT: Batch = Batch::new(
+        "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
         decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
         claimed_at, finished_at)
         VALUES ",
-    columns: 22,
-    // Once decided, always decided: the first decision about a slot stands.
-    tail: " ON CONFLICT DO NOTHING",
-};
-const LIST: &str = "SELECT l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
-        l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
-    FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
-    WHERE s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2";
-const OF_SCHEDULE: &str = "SELECT l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
-        l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version
-    FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by
-    WHERE l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2";
-const NEWEST_END: &str = "SELECT finished_at FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT 1";
-// Newest slot first: what was launched later counts as later, in whatever order the runs end.
-const ENDS: &str = "SELECT status, claimed_at FROM launch
-    WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
-      AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
+        22,
+        // The first decision about a slot stands.
+        " ON CONFLICT DO NOTHING",
+    );
+    const LIST: &str = concat!("SELECT ", launch_columns!(), launch_tables!(),
+        "s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2");
+    const OF_SCHEDULE: &str = concat!("SELECT ", launch_columns!(), launch_tables!(),
+        "l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2");
+    const NEWEST_FINISHED_AT: Batch = Batch::new(
+        "WITH v AS (SELECT * FROM (VALUES ",
+        1,
+        ") AS listed)
+        SELECT l.schedule_id, l.finished_at FROM v JOIN launch l ON l.schedule_id = v.column1
+        WHERE l.kind <> 'manual' AND l.kind <> 'backfill' AND l.scheduled_time = (SELECT max(n.scheduled_time) FROM launch n
+            WHERE n.schedule_id = v.column1 AND n.kind <> 'manual' AND n.kind <> 'backfill')",
+    );
+    // Newest slot first, in whatever order the runs ended.
+    const RECENT_OUTCOMES: &str = "SELECT status, claimed_at FROM launch
+        WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
+          AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
+}
 
-/// Every statement of this table, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[LIST, OF_SCHEDULE, NEWEST_END, ENDS];
-
-/// Put decisions on the record.
-pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
-    for piece in pieces(launches) {
-        let insert_sql = INSERT.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(insert_sql);
-            for launch in piece {
-                let (status, finished_at) = match launch.decision {
-                    Decision::Launched => (LaunchStatus::Open, None),
-                    Decision::Queued => (LaunchStatus::Queued, None),
-                    Decision::Skipped => (LaunchStatus::Skipped, Some(launch.claimed_at)),
-                };
-                query = query
-                    .bind(launch.id)
-                    .bind(launch.schedule_id)
-                    .bind(launch.schedule_revision)
-                    .bind(launch.kind)
-                    .bind(launch.scheduled_time)
-                    .bind(&launch.scheduled_local)
-                    .bind(launch.last_scheduled_time)
-                    .bind(launch.slot_count)
-                    .bind(launch.decision)
-                    .bind(launch.reason)
-                    .bind(launch.overlaps)
-                    .bind(status)
-                    .bind(&launch.package)
-                    .bind(launch.digest.clone())
-                    .bind(&launch.context)
-                    .bind(launch.overlap)
-                    .bind(launch.backfill_id)
-                    .bind(launch.interval_start)
-                    .bind(launch.fire_time)
-                    .bind(launch.decided_by)
-                    .bind(launch.claimed_at)
-                    .bind(finished_at);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
+impl NewLaunch {
+    /// Return the status of the new row, and when it finished.
+    fn status(&self) -> (LaunchStatus, Option<Timestamp>) {
+        match self.decision {
+            Decision::Launched => (LaunchStatus::Open, None),
+            Decision::Queued => (LaunchStatus::Queued, None),
+            Decision::Skipped => (LaunchStatus::Skipped, Some(self.claimed_at)),
+        }
     }
+}
+
+/// Insert decisions. A slot that has a decision keeps it.
+pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
+    execute_batch!(tx, INSERT, launches, |launch| [
+        launch.id,
+        launch.schedule_id,
+        launch.schedule_revision,
+        launch.kind,
+        launch.scheduled_time,
+        &launch.scheduled_local,
+        launch.last_scheduled_time,
+        launch.slot_count,
+        launch.decision,
+        launch.reason,
+        launch.overlaps,
+        launch.status().0,
+        &launch.package,
+        launch.digest.clone(),
+        &launch.context,
+        launch.overlap,
+        launch.backfill_id,
+        launch.interval_start,
+        launch.fire_time,
+        launch.decided_by,
+        launch.claimed_at,
+        launch.status().1,
+    ]);
     Ok(())
 }
 
-/// The newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
+/// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
 pub async fn list(
     tx: &mut Tx,
     schedule: Option<&str>,
     limit: i64,
 ) -> Result<Vec<LaunchRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST)
-        .bind(schedule)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, LIST, schedule, limit)?)
 }
 
-/// When the launch of the newest slot of a schedule ended: none inside while it has not, none at all without a slot.
+/// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
+///
+/// A schedule without any slot is left out. Manual and backfill launches do not count.
 pub async fn newest_finished_at(
     tx: &mut Tx,
-    schedule: ScheduleId,
-) -> Result<Option<Option<Timestamp>>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(NEWEST_END)
-        .bind(schedule)
-        .fetch_optional(conn)
-        .await)?)
+    schedules: &[ScheduleId],
+) -> Result<HashMap<ScheduleId, Option<Timestamp>>, DbError> {
+    let found: Vec<(ScheduleId, Option<Timestamp>)> =
+        rows_batch!(tx, NEWEST_FINISHED_AT, schedules, |schedule| [*schedule]);
+    Ok(found.into_iter().collect())
 }
 
-/// How the newest `limit` launches of a schedule ended that have, newest slot first, and when each was decided; those
-/// by hand and of backfills are not asked for.
+/// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
+///
+/// Skipped, cancelled, manual and backfill launches do not count.
 pub async fn recent_outcomes(
     tx: &mut Tx,
     schedule: ScheduleId,
     limit: i64,
 ) -> Result<Vec<(LaunchStatus, Timestamp)>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(ENDS)
-        .bind(schedule)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, RECENT_OUTCOMES, schedule, limit)?)
 }
 
-/// The newest `limit` launches of one schedule, newest slot first.
+/// Return the newest `limit` launches of one schedule, newest slot first.
 pub async fn of_schedule(
     tx: &mut Tx,
     schedule: ScheduleId,
     limit: i64,
 ) -> Result<Vec<LaunchRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(OF_SCHEDULE)
-        .bind(schedule)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, OF_SCHEDULE, schedule, limit)?)
 }

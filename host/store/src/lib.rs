@@ -1,31 +1,30 @@
 //! The database: one set of queries for SQLite and Postgres.
 //!
-//! The only room that names sqlx. Every statement is a `const` beside the function that
-//! runs it, in one text that both databases accept; [`Tx`] holds a transaction on either
-//! of them and the macro `on!` expands the same body for both. What cannot be the same is
-//! named here and nowhere else:
+//! This is the only part that names sqlx. Each statement is a `const` beside its function, in one text that both
+//! databases accept. [`Tx`] holds a transaction on either database, and the macros in `sql.rs` expand the same body for
+//! both. `now` is always an argument: no statement asks the database for the time.
 //!
-//! 1. [`Db::open`]: connect options, pragmas, the migrations folder;
-//! 2. [`Db::write`]: `BEGIN IMMEDIATE` on SQLite, so that reading before writing is safe;
-//! 3. `Tx::lock_rows`: `FOR UPDATE SKIP LOCKED` on Postgres;
-//! 4. [`Db::host_lock`]: a file lock on SQLite, an advisory lock on Postgres;
-//! 5. [`Db::server_time`]: on Postgres the server's clock decides;
-//! 6. `batch.rs`: places without numbers on SQLite, where numbers are names;
-//! 7. `error.rs`: which codes mean what;
-//! 8. [`buckets::lock`]: how long a statement waits for a row that a guest of another host holds.
+//! The databases differ in these files, and in no others (a test compares the list with the code). Besides,
+//! `campanile-model` stores ids and instants as each database does it best.
 //!
-//! SQL never asks what time it is: `now` is always bound.
+//! 1. `lib.rs`: `BEGIN IMMEDIATE` for writes on SQLite; one snapshot for reads, and a server clock, on Postgres;
+//! 2. `sql.rs`: `FOR UPDATE` on Postgres; places without numbers on SQLite;
+//! 3. `open.rs`: connect options, pragmas, the migrations folder, scratch databases;
+//! 4. `lock.rs`: a file lock on SQLite, an advisory lock on Postgres;
+//! 5. `error.rs`: what error codes mean;
+//! 6. `buckets.rs`: how long a statement waits for a locked bucket;
+//! 7. `url.rs`: the two kinds of address.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
-mod batch;
 mod error;
 mod lock;
 mod open;
 mod results;
+mod sql;
 mod types;
 mod url;
 
@@ -62,10 +61,13 @@ pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use campanile_model::clock::{Clock, Timestamp};
 
-/// How much of the driver's own log is shown when nobody asks for more.
+/// The log filter for the database driver, where no other one is given.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
 
-/// Questions to the database's clock for one measurement.
+/// How often [`retry`] runs a transaction.
+const TRIES_MAX: usize = 3;
+
+/// How often one measurement asks the database's clock.
 const CLOCK_SAMPLES: usize = 5;
 
 /// An open database. Cheap to clone.
@@ -77,7 +79,7 @@ pub struct Db {
 
 #[derive(Clone)]
 enum Pools {
-    /// SQLite lets one connection write at a time; queueing for it here is kinder than `SQLITE_BUSY`.
+    /// SQLite lets one connection write at a time. The pool makes writers wait instead of failing with `SQLITE_BUSY`.
     Sqlite {
         writer: SqlitePool,
         readers: SqlitePool,
@@ -85,7 +87,7 @@ enum Pools {
     Postgres(PgPool),
 }
 
-/// A transaction. Dropped without [`Tx::commit`], it never happened.
+/// A transaction. Without [`Tx::commit`] it changes nothing.
 pub enum Tx {
     #[doc(hidden)]
     Sqlite(Transaction<'static, Sqlite>),
@@ -93,30 +95,13 @@ pub enum Tx {
     Postgres(Transaction<'static, Postgres>),
 }
 
-/// Expand one body for the connection of whichever database `tx` is on.
-macro_rules! on {
-    ($tx:expr, |$conn:ident| $body:expr) => {
-        match $tx {
-            $crate::Tx::Sqlite(tx) => {
-                let $conn = &mut **tx;
-                $body
-            }
-            $crate::Tx::Postgres(tx) => {
-                let $conn = &mut **tx;
-                $body
-            }
-        }
-    };
-}
-use on;
-
 impl Db {
-    /// Where this database is, without its password.
+    /// Return the address of the database.
     pub fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
-    /// Begin to read: everything read through it is of one moment.
+    /// Begin a read transaction. Everything read through it is of one moment.
     pub async fn read(&self) -> Result<Tx, DbError> {
         match &self.pools {
             Pools::Sqlite { readers, .. } => Ok(Tx::Sqlite(readers.begin().await?)),
@@ -127,7 +112,7 @@ impl Db {
         }
     }
 
-    /// Begin to write.
+    /// Begin a write transaction. Its first statement locks or changes rows.
     pub async fn write(&self) -> Result<Tx, DbError> {
         match &self.pools {
             Pools::Sqlite { writer, .. } => {
@@ -137,7 +122,7 @@ impl Db {
         }
     }
 
-    /// The database server's clock, or none where the database has no clock of its own.
+    /// Return the time of the database server; none for SQLite, which uses the machine's clock.
     pub async fn server_time(&self) -> Result<Option<Timestamp>, DbError> {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
@@ -150,9 +135,9 @@ impl Db {
         }
     }
 
-    /// How far the database's clock is ahead of this machine's, in microseconds; none where it has no clock of its own.
+    /// Return by how many microseconds the database server's clock is ahead of this machine's; none for SQLite.
     ///
-    /// The quickest of a few answers is the most exact: it came in the middle of its round trip, or near.
+    /// The answer with the shortest round trip is the most exact.
     pub async fn clock_offset_us(&self, clock: &Clock) -> Result<Option<i64>, DbError> {
         let mut best: Option<(Duration, i64)> = None;
         for _ in 0..CLOCK_SAMPLES {
@@ -170,7 +155,7 @@ impl Db {
         Ok(best.map(|(_, offset_us)| offset_us))
     }
 
-    /// Give all connections back. A database that is closed answers every call with an error.
+    /// Close all connections. A closed database answers every call with an error.
     pub async fn close(&self) {
         match &self.pools {
             Pools::Sqlite { writer, readers } => {
@@ -183,7 +168,7 @@ impl Db {
 }
 
 impl Tx {
-    /// Make everything written through it durable, at once.
+    /// Make all changes of the transaction durable together.
     pub async fn commit(self) -> Result<(), DbError> {
         match self {
             Tx::Sqlite(tx) => tx.commit().await?,
@@ -191,13 +176,64 @@ impl Tx {
         }
         Ok(())
     }
+}
 
-    /// The end of a `SELECT` whose rows this transaction is about to change: two hosts that
-    /// look at the same time get different rows. SQLite has one writer and needs nothing.
-    fn lock_rows<'a, T: ?Sized>(&self, sqlite: &'a T, postgres: &'a T) -> &'a T {
-        match self {
-            Tx::Sqlite(_) => sqlite,
-            Tx::Postgres(_) => postgres,
+/// Run `transaction`, which begins and commits a transaction, again while another transaction collides with it.
+///
+/// It runs at most 3 times in all.
+///
+/// # Errors
+///
+/// The error of the last run.
+pub async fn retry<T, E, F>(
+    is_collision: impl Fn(&E) -> bool,
+    transaction: impl Fn() -> F,
+) -> Result<T, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut tries = 1;
+    loop {
+        match transaction().await {
+            Err(error) if tries < TRIES_MAX && is_collision(&error) => tries += 1,
+            done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    /// The files that name a database in their code are those that the module's documentation lists.
+    #[test]
+    fn the_list_of_differences_is_complete() {
+        let listed: BTreeSet<String> = include_str!("lib.rs")
+            .lines()
+            .filter_map(|line| {
+                let (_, item) = line.strip_prefix("//! ")?.split_once(". `")?;
+                Some(item.split_once("`: ")?.0.to_owned())
+            })
+            .collect();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let mut lines = code.lines().map(str::trim_start);
+            let names_one = |line: &str| {
+                let names = ["Postgres", "Sqlite", "SQLSTATE"];
+                !line.starts_with("//") && names.iter().any(|name| line.contains(name))
+            };
+            if lines.any(names_one) {
+                found.insert(path.file_name().unwrap().to_string_lossy().into_owned());
+            }
+        }
+        // For tests: it shows the statements of either database.
+        found.remove("probe.rs");
+        assert_eq!(found, listed);
     }
 }

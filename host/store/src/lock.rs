@@ -1,6 +1,6 @@
-//! The lock that a serving host holds for as long as it lives.
+//! The lock that a serving host holds while its process runs.
 //!
-//! It goes with the process, however that ends, so a restart knows at once that its earlier life is over.
+//! The lock ends with the process, however that ends. So a restart knows at once that the earlier process has ended.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -14,19 +14,19 @@ use sqlx::{ConnectOptions as _, PgConnection};
 
 use super::{Db, DbError, Pools};
 
-/// Held by one process at a time: on SQLite for the whole file, on Postgres for one host name.
+/// A lock that one process holds at a time: on SQLite for the whole file, on Postgres for one host name.
 pub struct HostLock(Lock);
 
 enum Lock {
-    /// Locked until it is closed.
+    /// Locked until the file is closed.
     File {
         #[expect(dead_code, reason = "held, never read: the lock ends with the file")]
         file: File,
-        /// The database, and which file that was when the lock was taken.
+        /// The database, and its inode when the lock was acquired.
         database: PathBuf,
         inode: Option<u64>,
     },
-    /// The server keeps the lock for this connection.
+    /// The server keeps the lock while this connection lasts.
     Advisory {
         connection: Option<PgConnection>,
         options: Box<PgConnectOptions>,
@@ -34,19 +34,19 @@ enum Lock {
     },
 }
 
-// The server must notice within half a minute that a machine is gone, not within the two hours that are usual.
+// The server must notice a lost machine within half a minute, and not after the default two hours.
 const NOTICE: &str =
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 const STILL_HELD: &str = "SELECT 1";
 
 impl Db {
-    /// Take the lock of the host `name`, or none when a living process holds it.
+    /// Acquire the lock of the host `name`; none when a running process holds it.
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>, DbError> {
         match &self.pools {
             Pools::Sqlite { .. } => {
                 let database = self.url.sqlite_path().unwrap_or(Path::new(""));
-                // One file has one lock, by whatever link it is reached.
+                // One file has one lock, whatever link leads to it.
                 let database =
                     std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
                 let mut path = OsString::from(&database);
@@ -62,7 +62,7 @@ impl Db {
                     })?;
                 match file.try_lock() {
                     Ok(()) => {
-                        // For a person who wonders whose lock it is.
+                        // The process id tells an operator which process holds the lock.
                         let _ = file.set_len(0);
                         let _ = write!(file, "{}", std::process::id());
                         let inode = inode(&database);
@@ -95,9 +95,9 @@ impl Db {
 }
 
 impl HostLock {
-    /// The SQLite file that is not in its place any more, if so: deleted, or another put there.
+    /// Return the path of the SQLite file when the file was deleted or replaced.
     ///
-    /// SQLite goes on with the file that it has open, and all that it records goes with the process.
+    /// SQLite continues with the open file, and everything recorded there is lost when the process ends.
     pub fn missing_file(&self) -> Option<&Path> {
         match &self.0 {
             Lock::File {
@@ -109,9 +109,9 @@ impl HostLock {
         }
     }
 
-    /// Whether the lock is held, taking it again if the server forgot it with a broken connection.
+    /// Return whether the lock is held. When its connection broke, acquire it again.
     ///
-    /// False means that another process has it now: this host must stop.
+    /// False means that another process has the lock: this host must stop.
     pub async fn hold(&mut self) -> Result<bool, DbError> {
         let Lock::Advisory {
             connection,

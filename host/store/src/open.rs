@@ -1,4 +1,4 @@
-//! Opening a database and bringing its tables up to this version.
+//! Open a database, and migrate its tables to this version.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,26 +15,26 @@ use super::{DatabaseUrl, Db, DbError, Pools};
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
-/// Connections a host keeps to Postgres at most: deciding, taking, finishing, renewing and reading at the same time.
+/// The most connections of a host to Postgres: it decides, claims, finishes, renews and reads at the same time.
 const POSTGRES_CONNECTIONS_MAX: u32 = 8;
-/// Readers of a SQLite file at the same time.
+/// The most readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
-/// Pages of the file that a connection keeps in memory at most, in KiB: the indexes of a day's launches fit.
+/// The page cache of a connection, in KiB. The indexes of a day's launches fit.
 const SQLITE_CACHE_KIB: u32 = 64 << 10;
-/// Rows that a connection's thread reads ahead of whoever asked for them: a whole batch, so that the two do not
-/// wake each other for every row.
+/// The rows that a connection's thread reads ahead. A whole batch fits, so that the thread and its caller do not wake
+/// each other for every row.
 const SQLITE_ROWS_AHEAD: usize = 512;
-/// Pages of 4 KiB that the write-ahead log grows by before they are moved into the file. The same
-/// index pages are written again and again, so a longer log saves writing most of them twice.
+/// The length of the write-ahead log, in pages of 4 KiB, at which SQLite moves it into the file. The same index pages
+/// are written again and again, so a longer log saves most of the second writes.
 const SQLITE_WAL_PAGES: u32 = 8_192;
-/// Prepared statements kept for a connection: every batch in each of its sizes, and all the others.
+/// The prepared statements of a connection: every batch in each of its sizes, and all other statements.
 const STATEMENTS_MAX: usize = 256;
-/// How long to wait for a free connection, in seconds.
+/// How long a caller waits for a free connection, in seconds.
 const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
 
-/// One step of the schema.
+/// One migration.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct MigrationState {
     pub version: i64,
@@ -45,7 +45,7 @@ pub struct MigrationState {
 const APPLIED: &str = "SELECT version FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
 
 impl Db {
-    /// Open the database at `url`, which must exist, whatever the state of its tables.
+    /// Open the database at `url`, which must exist. Its tables may be of any version.
     ///
     /// # Errors
     ///
@@ -54,12 +54,12 @@ impl Db {
         Db::open_or_create(url, false).await
     }
 
-    /// Open the database at `url`, making a SQLite file that is not there, and bring its tables up to this version.
+    /// Open the database at `url`, create a missing SQLite file, and migrate the tables to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
         let db = Db::open_or_create(url, true).await?;
         match db.migrate().await {
             Ok(()) => Ok(db),
-            // It names the database itself.
+            // This error names the database already.
             Err(schema @ DbError::Schema(_)) => Err(schema),
             Err(error) => Err(error.at(url)),
         }
@@ -82,7 +82,7 @@ impl Db {
         })
     }
 
-    /// Open the database at `url`, whose tables must be those of this version.
+    /// Open the database at `url`, whose tables must be of this version.
     pub async fn open_current(url: &DatabaseUrl) -> Result<Db, DbError> {
         let db = Db::open(url).await?;
         let states = db.migrations().await?;
@@ -95,7 +95,7 @@ impl Db {
         Ok(db)
     }
 
-    /// A database of its own beside that of `url`, with empty tables: for measuring. End it with [`Db::discard`].
+    /// Create a separate database beside that of `url`, with empty tables, for benchmarks. [`Db::discard`] deletes it.
     pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db, DbError> {
         match url {
             DatabaseUrl::Sqlite(path) => {
@@ -115,7 +115,7 @@ impl Db {
         }
     }
 
-    /// Take away what [`Db::open_scratch`] made, with everything in it.
+    /// Delete a database that [`Db::open_scratch`] created.
     pub async fn discard(self) -> Result<(), DbError> {
         match (&self.pools, self.url.sqlite_path()) {
             (Pools::Postgres(pool), _) => {
@@ -131,7 +131,7 @@ impl Db {
                 for end in ["", "-wal", "-shm", ".lock"] {
                     let mut file = path.unwrap_or(Path::new("")).as_os_str().to_owned();
                     file.push(end);
-                    // What is not there is gone already.
+                    // A missing file needs no deletion.
                     let _ = std::fs::remove_file(file);
                 }
             }
@@ -139,12 +139,12 @@ impl Db {
         Ok(())
     }
 
-    /// Bring the tables up to this version. Does nothing to tables that are.
+    /// Migrate the tables to this version. Does nothing when they are of this version.
     pub async fn migrate(&self) -> Result<(), DbError> {
         self.migrations().await?;
         let done = match &self.pools {
-            // On Postgres the migrator locks out others. Here one transaction does: a second
-            // process waits, and then finds everything done.
+            // On Postgres the migrator takes a lock. Here one transaction is the lock: a second
+            // process waits, and then has nothing to do.
             Pools::Sqlite { writer, .. } => {
                 let mut tx = writer.begin_with("BEGIN IMMEDIATE").await?;
                 let done = SQLITE_MIGRATIONS.run_direct(None, &mut *tx, false).await;
@@ -163,15 +163,15 @@ impl Db {
                 "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
                 self.url
             )),
-            other => DbError::Schema(format!("the tables of {} cannot be brought up to date: {other}", self.url)),
+            other => DbError::Schema(format!("the tables of {} cannot be migrated: {other}", self.url)),
         })
     }
 
-    /// The schema's steps that this version knows, and whether the database has them.
+    /// Return the migrations that this version knows, and whether each is applied.
     ///
     /// # Errors
     ///
-    /// `Schema` when the database has a step that this version does not know.
+    /// `Schema` when the database has a migration that this version does not know.
     pub async fn migrations(&self) -> Result<Vec<MigrationState>, DbError> {
         let (known, applied) = match &self.pools {
             Pools::Sqlite { readers, .. } => (
@@ -218,13 +218,13 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .filename(path)
         .create_if_missing(create)
         .journal_mode(SqliteJournalMode::Wal)
-        // An intent that is on the record must be there after a power cut.
+        // A committed decision must survive a power cut.
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
         .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
         .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
-        // What a statement over hundreds of rows sets aside is small; in files it costs as much as the rows.
+        // Temporary tables of a batch are small. In files they would cost as much as the rows.
         .pragma("temp_store", "MEMORY")
         .row_buffer_size(SQLITE_ROWS_AHEAD)
         .statement_cache_capacity(STATEMENTS_MAX);
@@ -245,22 +245,22 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
     Ok(Pools::Sqlite { writer, readers })
 }
 
-/// Whether a connection that was given back may be used again.
+/// Return whether a released connection may be used again.
 ///
-/// On a full disk SQLite itself ends the transaction that could not be written. The driver's own
-/// rollback then fails, and it would take the connection to be in that transaction for ever.
+/// On a full disk SQLite itself ends the transaction that it could not write. The driver's rollback then fails, and the
+/// driver would regard the connection as in that transaction for ever.
 async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     if connection.is_in_transaction() {
-        // A transaction that was dropped is rolled back before this is answered.
+        // The driver rolls a dropped transaction back before it answers this.
         connection.ping().await?;
     }
     Ok(!connection.is_in_transaction())
 }
 
-/// Change the file to WAL, in which it stays.
+/// Switch the file to WAL mode, in which it stays.
 ///
-/// SQLite waits for nobody while it changes this: two processes that open a new file at
-/// the same moment are in each other's way, and the second tries again.
+/// SQLite does not wait for locks during this change. Of two processes that open a new file at the same moment, the
+/// second tries again.
 async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
     let until = Instant::now() + Duration::from_secs(BUSY_SECONDS);
     loop {
@@ -278,7 +278,7 @@ async fn open_postgres(url: &str) -> Result<Pools, DbError> {
     let options = PgConnectOptions::from_str(url)?
         .application_name("campanile")
         .statement_cache_capacity(STATEMENTS_MAX);
-    // A pool tries again in silence until its time is up; one connection by itself says what is wrong.
+    // A pool tries again silently until its time-out. A single connection reports the error at once.
     let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
     match answer.await {
         Ok(Ok(connection)) => connection.close().await?,

@@ -4,17 +4,18 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::package_versions::{self, VersionDecision};
+use super::sql::{execute, rows, statements, value, values};
 use super::types::storable;
-use super::{DbError, Tx, on, sidecars};
+use super::{DbError, Tx, sidecars};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_model::words;
 
-/// A package as the hosts have it.
+/// A package over all hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct PackageRow {
     pub name: String,
-    /// The version in force; none when no file of that name was ever taken.
+    /// The active version; none when no version was ever active.
     pub digest: Option<ArtifactDigest>,
     /// `typed_component` or `core_module_with_wit`.
     pub form: Option<String>,
@@ -22,50 +23,50 @@ pub struct PackageRow {
     /// JSON.
     #[serde(skip)]
     pub manifest: String,
-    /// When a host last loaded that; none when none ever did.
+    /// When a host last loaded the active version.
     pub loaded_at: Option<Timestamp>,
-    /// What the sidecar of the host that was heard last grants, one a line.
+    /// What the sidecar that a host published last grants, one a line.
     #[serde(skip)]
     pub grants: String,
-    /// The version of the newest file, while that is kept out.
+    /// The version of the newest file, while it is not active.
     pub pending_digest: Option<ArtifactDigest>,
     pub pending_since: Option<Timestamp>,
-    /// What a person decided about that; none while it waits for approval.
+    /// What a person decided about the pending version; none while it waits for approval.
     #[serde(skip)]
     pub pending_decision: Option<VersionDecision>,
-    /// Set while no live host has it.
+    /// Set while no live host has the package.
     pub missing_since: Option<Timestamp>,
-    /// Why the newest file, or the sidecar beside it, cannot be used.
+    /// Why the newest file, or its sidecar, cannot be used.
     pub rejection: Option<String>,
     pub rejected_at: Option<Timestamp>,
 }
 
 words! {
-    /// Where a package stands.
+    /// The state of a package.
     PackageState {
-        /// Its newest file is in force.
+        /// The newest file is the active version.
         Active => "active",
-        /// Its newest file asks for more than it is granted: an older version is in force, until a person decides.
+        /// The newest file requests more than it is granted. An older version is active until a person decides.
         PendingApproval => "pending_approval",
-        /// A person put an older version in force, and the newest file is kept out.
+        /// A person activated an older version, and the newest file stays inactive.
         RolledBack => "rolled_back",
-        /// Its newest file cannot be used, or a person decided against it: an older version is in force, or none.
+        /// The newest file cannot be used, or a person rejected it. An older version is active, or none.
         Rejected => "rejected",
-        /// No live host has it.
+        /// No live host has the package.
         Missing => "missing",
     }
 }
 
 impl PackageRow {
-    /// Where it stands.
+    /// Return the state of the package.
     pub fn state(&self) -> PackageState {
-        let is_held = self.pending_digest.is_some();
+        let is_pending = self.pending_digest.is_some();
         match self.pending_decision {
             _ if self.digest.is_none() => PackageState::Rejected,
             _ if self.missing_since.is_some() => PackageState::Missing,
             Some(VersionDecision::RolledBack) => PackageState::RolledBack,
             Some(VersionDecision::Rejected) => PackageState::Rejected,
-            _ if is_held => PackageState::PendingApproval,
+            _ if is_pending => PackageState::PendingApproval,
             _ if self.rejection.is_some() => PackageState::Rejected,
             _ => PackageState::Active,
         }
@@ -80,232 +81,163 @@ pub struct LoadedPackage<'a> {
     pub form: &'a str,
     pub bytes: &'a [u8],
     pub manifest: &'a str,
-    pub settings: Settings<'a>,
+    pub sidecar: SidecarSummary<'a>,
 }
 
-/// What a host's sidecar of a package says that others are to know.
+/// What a host publishes about its sidecar of a package.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Settings<'a> {
-    /// What it grants, one a line, without values.
+pub struct SidecarSummary<'a> {
+    /// The grants, one a line, without values.
     pub grants: &'a str,
-    /// The only digest that it lets in.
+    /// The only digest that the sidecar accepts.
     pub pin: Option<&'a str>,
-    /// Its text; none when there is no sidecar.
-    pub sidecar: Option<&'a str>,
+    /// The text; none when there is no sidecar.
+    pub text: Option<&'a str>,
 }
 
-const KEEP_ARTIFACT: &str =
-    "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (digest) DO NOTHING";
-// Also locks the row: whoever decides about this package at the same time waits here.
-const CLAIM: &str = "INSERT INTO package (name, manifest) VALUES ($1, '{}')
-    ON CONFLICT (name) DO UPDATE SET name = excluded.name";
-const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
-const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
-        pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
-const PUT_IN_FORCE: &str = "UPDATE package SET digest = $2, loaded_at = $3, pending_digest = $4,
-        pending_since = CASE WHEN pending_digest = $4 THEN pending_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
-        rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
-        rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
-        rejected_by = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_by ELSE NULL END,
-        manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
-    WHERE name = $1";
-const HOLD: &str = "UPDATE package SET pending_digest = $2,
-        pending_since = CASE WHEN pending_digest = $2 THEN pending_since ELSE $3 END,
-        rejection = NULL, rejected_at = NULL, rejected_by = NULL
-    WHERE name = $1";
-const RESTORE: &str =
-    "UPDATE package SET pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL
-    WHERE name = $1";
-const PUBLISH_HOST: &str =
-    "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
-const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
-    WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
-const REJECT: &str = "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
-    VALUES ($1, '{}', $3, $2, $3, $4)
-    ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
-        rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL";
-// What was never taken is on the record for its rejection only.
-const FORGET_REJECTION: &str =
-    "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
-    WHERE name = $1 AND rejected_by = $2";
-const FORGET_REJECTIONS_OF_ENDED: &str =
-    "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
-    WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
-const DROP_NEVER_TAKEN: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL";
-const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
-// What nobody has any more is not kept out any more either.
-const LET_GO: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
-    WHERE name = $1 AND pending_digest IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
-const WITHDRAW_ENDED: &str = "DELETE FROM package_host
-    WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
-const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
-    WHERE missing_since IS NULL
-      AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
-    RETURNING name";
-const LIST: &str =
-    "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
-        p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
-        p.rejection, p.rejected_at
-    FROM package p LEFT JOIN artifact a ON a.digest = p.digest
-    LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
-    WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
-const PINS: &str = "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
-    WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";
-const ARTIFACT: &str = "SELECT bytes FROM artifact WHERE digest = $1";
+statements! {
+    const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (digest) DO NOTHING";
+    // The update locks the row of a package that exists.
+    const LOCK_OR_CREATE: &str = "INSERT INTO package (name, manifest) VALUES ($1, '{}')
+        ON CONFLICT (name) DO UPDATE SET name = excluded.name";
+    const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
+    const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
+            pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
+    const ACTIVATE: &str = "UPDATE package SET digest = $2, loaded_at = $3, pending_digest = $4,
+            pending_since = CASE WHEN pending_digest = $4 THEN pending_since WHEN CAST($4 AS TEXT) IS NULL THEN NULL ELSE $3 END,
+            rejection = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejection ELSE NULL END,
+            rejected_at = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_at ELSE NULL END,
+            rejected_by = CASE WHEN CAST($4 AS TEXT) IS NULL THEN rejected_by ELSE NULL END,
+            manifest = (SELECT v.manifest FROM package_version v WHERE v.package = $1 AND v.digest = $2)
+        WHERE name = $1";
+    const SET_PENDING: &str = "UPDATE package SET pending_digest = $2,
+            pending_since = CASE WHEN pending_digest = $2 THEN pending_since ELSE $3 END,
+            rejection = NULL, rejected_at = NULL, rejected_by = NULL
+        WHERE name = $1";
+    const CLEAR_PENDING: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL,
+            rejection = NULL, rejected_at = NULL, rejected_by = NULL
+        WHERE name = $1";
+    const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
+    const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
+        WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
+    const REJECT: &str = "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
+        VALUES ($1, '{}', $3, $2, $3, $4)
+        ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
+            rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL";
+    const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+        WHERE name = $1 AND rejected_by = $2";
+    const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
+        WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
+    // A package without any version has its row only for the rejection.
+    const DELETE_NEVER_ACTIVE: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL";
+    const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
+    const CLEAR_PENDING_WITHOUT_HOST: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
+        WHERE name = $1 AND pending_digest IS NOT NULL
+          AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
+    const WITHDRAW_ENDED: &str = "DELETE FROM package_host
+        WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
+    const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
+        WHERE missing_since IS NULL
+          AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
+        RETURNING name";
+    const LIST: &str = "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
+            p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
+            p.rejection, p.rejected_at
+        FROM package p LEFT JOIN artifact a ON a.digest = p.digest
+        LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
+        WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
+    const PINS: &str = "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
+        WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";
+    const ARTIFACT: &str = "SELECT bytes FROM artifact WHERE digest = $1";
+}
 
-/// Every statement of these tables, for the test that prepares them on both databases.
-pub const STATEMENTS: &[&str] = &[
-    KEEP_ARTIFACT,
-    CLAIM,
-    LOCK,
-    PUBLISH,
-    PUT_IN_FORCE,
-    HOLD,
-    RESTORE,
-    PUBLISH_HOST,
-    FOUND,
-    REJECT,
-    FORGET_REJECTION,
-    FORGET_REJECTIONS_OF_ENDED,
-    DROP_NEVER_TAKEN,
-    WITHDRAW,
-    LET_GO,
-    WITHDRAW_ENDED,
-    MARK_MISSING,
-    LIST,
-    PINS,
-    ARTIFACT,
-];
-
-/// Make others wait who decide about the package of that name, which need not be known, until this transaction ends.
+/// Lock the package's row until the transaction ends; create the row if there is none.
 pub async fn lock_or_create(tx: &mut Tx, name: &str) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(CLAIM)
-        .bind(name)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, LOCK_OR_CREATE, name)?;
     Ok(())
 }
 
-/// The same for a package that is known; gives it.
+/// Lock the package's row until the transaction ends; return the row, if there is one.
 pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
-    on!(tx, |conn| sqlx::query(LOCK)
-        .bind(name)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, LOCK, name)?;
     find(tx, name).await
 }
 
-/// Put on the record that `host` has loaded a package, keep its bytes, and put it in force.
+/// Record that `host` has loaded a package, store its bytes, and make it the active version.
 pub async fn publish(
     tx: &mut Tx,
     host: HostId,
     package: &LoadedPackage<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    lock_or_create(tx, package.name).await?;
+    let (name, digest) = (package.name, package.digest);
+    lock_or_create(tx, name).await?;
     keep(tx, package, now).await?;
-    package_versions::record_activation(tx, package.name, package.digest, now).await?;
-    on!(tx, |conn| sqlx::query(PUBLISH)
-        .bind(package.name)
-        .bind(package.digest.as_str())
-        .bind(package.manifest)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
-    publish_host(tx, host, package.name, package.digest, package.settings).await
+    package_versions::record_activation(tx, name, digest, now).await?;
+    execute!(tx, PUBLISH, name, digest.as_str(), package.manifest, now)?;
+    publish_host(tx, host, name, digest, package.sidecar).await
 }
 
-/// Put on the record that the newest file of a package is kept out, with its bytes: another version is in force.
+/// Record the newest file of a package as pending, and store its bytes. The active version stays active.
 pub async fn set_pending(
     tx: &mut Tx,
     package: &LoadedPackage<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
     keep(tx, package, now).await?;
-    on!(tx, |conn| sqlx::query(HOLD)
-        .bind(package.name)
-        .bind(package.digest.as_str())
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, SET_PENDING, package.name, package.digest.as_str(), now)?;
     Ok(())
 }
 
 async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(KEEP_ARTIFACT)
-        .bind(package.digest.as_str())
-        .bind(package.form)
-        .bind(package.bytes)
-        .bind(now)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
-    package_versions::seen(tx, package.name, package.digest, package.manifest, now).await
+    let digest = package.digest;
+    execute!(
+        tx,
+        KEEP_ARTIFACT,
+        digest.as_str(),
+        package.form,
+        package.bytes,
+        now
+    )?;
+    package_versions::add(tx, package.name, digest, package.manifest, now).await
 }
 
-/// Put a version in force that is on the record, and keep out `held`, the version of the newest file, if it is another.
+/// Activate a recorded version. The version of the newest file becomes `pending`, if it is another one.
 pub async fn activate(
     tx: &mut Tx,
     name: &str,
     digest: &ArtifactDigest,
-    held: Option<&ArtifactDigest>,
+    pending: Option<&ArtifactDigest>,
     now: Timestamp,
 ) -> Result<(), DbError> {
     package_versions::record_activation(tx, name, digest, now).await?;
-    on!(tx, |conn| sqlx::query(PUT_IN_FORCE)
-        .bind(name)
-        .bind(digest.as_str())
-        .bind(now)
-        .bind(held.map(ArtifactDigest::as_str))
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    let pending = pending.map(ArtifactDigest::as_str);
+    execute!(tx, ACTIVATE, name, digest.as_str(), now, pending)?;
     Ok(())
 }
 
-/// Put on the record that the newest file of a package is the version in force again.
+/// Record that the newest file of a package is the active version again.
 pub async fn clear_pending(tx: &mut Tx, name: &str) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(RESTORE)
-        .bind(name)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, CLEAR_PENDING, name)?;
     Ok(())
 }
 
-/// Put on the record that `host` has a package whose version is on the record already, and the sidecar it goes by.
+/// Record that `host` has a package whose version is recorded, and the sidecar that it uses.
 pub async fn publish_host(
     tx: &mut Tx,
     host: HostId,
     name: &str,
     digest: &ArtifactDigest,
-    settings: Settings<'_>,
+    sidecar: SidecarSummary<'_>,
 ) -> Result<(), DbError> {
-    on!(tx, |conn| {
-        sqlx::query(PUBLISH_HOST)
-            .bind(name)
-            .bind(host)
-            .bind(digest.as_str())
-            .bind(settings.pin)
-            .execute(&mut *conn)
-            .await?;
-        sqlx::query(FOUND)
-            .bind(name)
-            .bind(settings.grants)
-            .execute(&mut *conn)
-            .await?;
-    });
-    sidecars::keep(tx, host, name, settings).await
+    execute!(tx, PUBLISH_HOST, name, host, digest.as_str(), sidecar.pin)?;
+    execute!(tx, FOUND, name, sidecar.grants)?;
+    sidecars::keep(tx, host, name, sidecar).await
 }
 
-/// Put on the record that a file in the folder of `host` cannot be used. An older version stays in force.
+/// Record that a file in the folder of `host` cannot be used. An older version stays active.
 pub async fn reject(
     tx: &mut Tx,
     host: HostId,
@@ -313,99 +245,61 @@ pub async fn reject(
     rejection: &str,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(REJECT)
-        .bind(name)
-        .bind(storable(rejection))
-        .bind(now)
-        .bind(host)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, REJECT, name, storable(rejection), now, host)?;
     Ok(())
 }
 
-/// Put on the record that `host` no longer has a package in its folder.
+/// Record that `host` no longer has a package in its folder.
 pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
-    on!(tx, |conn| {
-        sqlx::query(WITHDRAW)
-            .bind(name)
-            .bind(host)
-            .execute(&mut *conn)
-            .await?;
-        sqlx::query(LET_GO).bind(name).execute(&mut *conn).await?;
-    });
+    execute!(tx, WITHDRAW, name, host)?;
+    execute!(tx, CLEAR_PENDING_WITHOUT_HOST, name)?;
     forget_file(tx, host, name).await
 }
 
-/// Forget what was said of a file that is in the folder of `host` no more, and the sidecar that was beside it.
+/// Delete the rejection and the sidecar of a file that has left the folder of `host`.
 ///
-/// A package of which no file was ever taken is forgotten with it.
+/// A package that never had an active version is deleted.
 pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
     sidecars::forget(tx, host, name).await?;
-    on!(tx, |conn| {
-        sqlx::query(FORGET_REJECTION)
-            .bind(name)
-            .bind(host)
-            .execute(&mut *conn)
-            .await?;
-        sqlx::query(DROP_NEVER_TAKEN).execute(&mut *conn).await?;
-    });
+    execute!(tx, CLEAR_REJECTION, name, host)?;
+    execute!(tx, DELETE_NEVER_ACTIVE)?;
     Ok(())
 }
 
-/// Forget what ended hosts said of files that they could not use.
+/// Delete the rejections that ended hosts recorded.
 pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result<(), DbError> {
-    on!(tx, |conn| {
-        sqlx::query(FORGET_REJECTIONS_OF_ENDED)
-            .execute(&mut *conn)
-            .await?;
-        sqlx::query(DROP_NEVER_TAKEN).execute(&mut *conn).await?;
-    });
+    execute!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
+    execute!(tx, DELETE_NEVER_ACTIVE)?;
     Ok(())
 }
 
-/// Forget what ended hosts had.
+/// Delete the records of which packages ended hosts had.
 pub async fn withdraw_ended(tx: &mut Tx) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(WITHDRAW_ENDED)
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+    execute!(tx, WITHDRAW_ENDED)?;
     Ok(())
 }
 
-/// Mark the packages that no live host has any more; gives their names.
+/// Mark the packages as missing that no live host has any more; return their names.
 pub async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<Vec<String>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(MARK_MISSING)
-        .bind(now)
-        .fetch_all(conn)
-        .await)?)
+    Ok(values!(tx, MARK_MISSING, now)?)
 }
 
-/// All packages, or the one of that name.
+/// Return all packages, or the one called `name`.
 pub async fn list(tx: &mut Tx, name: Option<&str>) -> Result<Vec<PackageRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST)
-        .bind(name)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, LIST, name)?)
 }
 
-/// The package of that name.
+/// Return the package called `name`.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
     Ok(list(tx, Some(name)).await?.pop())
 }
 
-/// The bytes of an artifact, if any host ever loaded it.
+/// Return the bytes of an artifact, if a host ever loaded it.
 pub async fn artifact(tx: &mut Tx, digest: &ArtifactDigest) -> Result<Option<Vec<u8>>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_scalar(ARTIFACT)
-        .bind(digest.as_str())
-        .fetch_optional(conn)
-        .await)?)
+    Ok(value!(tx, ARTIFACT, digest.as_str())?)
 }
 
-/// The digests to which sidecars pin a package, each with the name of the live host that has it.
+/// Return the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
 pub async fn pins(tx: &mut Tx, name: &str) -> Result<Vec<(String, String)>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(PINS)
-        .bind(name)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, PINS, name)?)
 }

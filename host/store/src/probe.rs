@@ -1,12 +1,17 @@
-//! Looking into a database past the functions of this room.
-//!
-//! For tests: they check that those functions, and the tables' own constraints, do what they say.
+//! Access for tests that goes past the other functions: raw SQL, statements and query plans.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
 
+use super::sql::on;
 use super::{
-    DbError, Tx, backfills, buckets, changes, events, history, hosts, launches, on, overlap,
-    package_versions, packages, recovery, runs, schedules, sidecars, stats, task_runs,
+    DbError, Tx, backfills, buckets, changes, events, history, hosts, launches, overlap,
+    package_versions, packages, recovery, results, runs, schedules, sidecars, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -18,7 +23,7 @@ pub async fn execute(tx: &mut Tx, sql: &str) -> Result<(), DbError> {
     Ok(())
 }
 
-/// The rows of a query whose columns are all texts; a missing value reads as `~`.
+/// Return the rows of a query whose columns are all texts; `~` stands for a missing value.
 pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(sql))
         .fetch_all(conn)
@@ -35,53 +40,50 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
         .collect::<Result<Vec<_>, sqlx::Error>>())?)
 }
 
-/// Every statement that runs on the database of `tx`, apart from those over many rows.
-pub fn statements(tx: &Tx) -> Vec<&'static str> {
-    let shared = [
+/// Return every statement that runs on the database of `tx`, apart from batches on Postgres.
+///
+/// Postgres learns the types of a batch from the values that are bound, so that a batch cannot be prepared without them.
+pub fn statements(tx: &Tx) -> Vec<String> {
+    let modules = [
         backfills::STATEMENTS,
         buckets::STATEMENTS,
         changes::STATEMENTS,
         events::STATEMENTS,
+        history::STATEMENTS,
         hosts::STATEMENTS,
         launches::STATEMENTS,
         overlap::STATEMENTS,
         package_versions::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
+        results::STATEMENTS,
         runs::STATEMENTS,
         schedules::STATEMENTS,
         sidecars::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
-        history::STATEMENTS,
     ];
-    let locking = [
-        recovery::LOCKING_STATEMENTS,
-        runs::LOCKING_STATEMENTS,
-        schedules::LOCKING_STATEMENTS,
-    ];
-    let mut all = shared.concat();
-    if let Tx::Postgres(_) = tx {
-        all.extend(locking.concat());
-    }
-    all
+    let all = modules.into_iter().flatten();
+    all.filter(|statement| matches!(tx, Tx::Sqlite(_)) || !statement.is_batch())
+        .map(|statement| statement.text(tx, 2))
+        .collect()
 }
 
-/// The statement that looks for what goes on beside a slot, for two schedules.
+/// Return the statement that finds the unfinished launches of two schedules.
 pub fn unfinished(tx: &Tx) -> String {
-    overlap::UNFINISHED.sql(tx, 2).0
+    overlap::unfinished_sql(tx)
 }
 
-/// Let the database read a statement, without running it.
-pub async fn prepare(tx: &mut Tx, sql: &'static str) -> Result<(), DbError> {
+/// Prepare a statement without running it.
+pub async fn prepare(tx: &mut Tx, sql: String) -> Result<(), DbError> {
     on!(tx, |conn| conn
-        .prepare(sql.into_sql_str())
+        .prepare(AssertSqlSafe(sql).into_sql_str())
         .await
         .map(|_| ()))?;
     Ok(())
 }
 
-/// How the database would run a statement: the text at the end of each row of its `EXPLAIN`.
+/// Return how the database would run a statement: the text at the end of each row of its `EXPLAIN`.
 pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>, DbError> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(explain))
         .fetch_all(conn)
@@ -89,4 +91,52 @@ pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>, DbError> {
         .iter()
         .map(|row| row.try_get::<String, _>(row.len() - 1))
         .collect::<Result<Vec<String>, sqlx::Error>>())?)
+}
+
+/// Counts the statements that this thread runs on Postgres, by the driver's log.
+pub struct StatementCounter {
+    count: Arc<AtomicUsize>,
+    _logging: DefaultGuard,
+}
+
+impl StatementCounter {
+    /// Start to count, until the counter is dropped.
+    pub fn start() -> StatementCounter {
+        let count = Arc::new(AtomicUsize::new(0));
+        let log = StatementLog(Arc::clone(&count));
+        StatementCounter {
+            count,
+            _logging: tracing::subscriber::set_default(log),
+        }
+    }
+
+    /// Return the number of statements since the start or the last call.
+    pub fn take(&self) -> usize {
+        self.count.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// Receives the driver's log.
+struct StatementLog(Arc<AtomicUsize>);
+
+impl Subscriber for StatementLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "sqlx::query"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
 }

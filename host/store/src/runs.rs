@@ -1,18 +1,23 @@
-//! Runs and the tasks inside them: taking, renewing, finishing.
+//! Runs: claim launches and retries, renew leases, finish runs.
+
+use std::collections::HashSet;
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::batch::{Batch, pieces};
-use super::results::{self, Told};
+use super::results::{self, LastResult};
+use super::sql::{
+    Batch, Locking, execute, execute_batch, locking, one_value, row, rows, rows_batch, statements,
+    values_batch,
+};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
-use super::{DbError, Tx, on};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
 
-/// A launch that a host is about to run, with what the run is told.
+/// A launch that a host claims, with what its run gets in the context.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClaimedLaunch {
     #[sqlx(rename = "id")]
@@ -36,18 +41,18 @@ pub struct ClaimedLaunch {
     pub last_failure: Option<String>,
 }
 
-/// A waiting run that a host continues.
+/// A waiting run that a host claims for its retry.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClaimedRetry {
     pub run_id: RunId,
-    /// The fence of this taking.
+    /// The fence of this claim.
     pub fence: i64,
     pub is_recovery: bool,
     #[sqlx(flatten)]
     pub launch: ClaimedLaunch,
 }
 
-/// A run to begin.
+/// A run to insert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRun {
     pub id: RunId,
@@ -58,31 +63,31 @@ pub struct NewRun {
     pub hashes: RunHashes,
 }
 
-/// The SHA-256, in lower-case hexadecimal, of what a run goes by besides its code.
+/// The SHA-256, in lower-case hexadecimal, of what a run uses besides its code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunHashes {
-    /// Of what its host's sidecar grants.
+    /// Of the grants of its host's sidecar.
     pub grants: Option<String>,
-    /// Of the context without what the host adds.
+    /// Of the context, without what the host adds.
     pub context: Option<String>,
 }
 
-/// What becomes of a run that its host lets go of.
+/// How a run ends on its host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
     pub run_id: RunId,
-    /// The fence under which the host took it.
+    /// The fence under which the host claimed it.
     pub fence: i64,
     pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
     pub scheduled_time: Timestamp,
     pub at: Timestamp,
     pub end: RunEnd,
-    /// Calls not yet on the record.
+    /// Calls that are not recorded yet.
     pub tasks: Vec<TaskRun>,
 }
 
-/// The ways in which a run leaves its host.
+/// How a run ended on its host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEnd {
     Succeeded {
@@ -93,14 +98,21 @@ pub enum RunEnd {
         kind: FailureKind,
         message: String,
     },
-    /// It was asked to end before its time.
+    /// It was asked to end.
     Cancelled {
         message: String,
     },
-    /// A task is to be called again.
+    /// A task is called again later.
     Waiting {
         retry_at: Timestamp,
     },
+}
+
+impl Finish {
+    /// Return when the run finished; none when it waits for a retry.
+    fn finished_at(&self) -> Option<Timestamp> {
+        self.end.retry_at().is_none().then_some(self.at)
+    }
 }
 
 impl RunEnd {
@@ -129,7 +141,7 @@ impl RunEnd {
         }
     }
 
-    /// Why a launch ends before its time: so far there is one reason.
+    /// Return why the launch was cancelled. Overlap is the only reason.
     fn reason(&self) -> Option<&'static str> {
         matches!(self, RunEnd::Cancelled { .. }).then_some(super::overlap::REASON)
     }
@@ -143,7 +155,7 @@ impl RunEnd {
     }
 }
 
-/// A run as people see it.
+/// A run as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct RunRow {
     pub id: RunId,
@@ -154,14 +166,14 @@ pub struct RunRow {
     pub is_recovery: bool,
     pub package: String,
     pub digest: ArtifactDigest,
-    /// What the schedule said is on the record under this number.
+    /// The revision of the schedule that decided the launch.
     pub schedule_revision: i64,
-    /// The SHA-256 of what its host's sidecar granted when it was taken last.
+    /// The SHA-256 of the grants of its host's sidecar at the last claim.
     pub grants_hash: Option<String>,
-    /// The SHA-256 of the context that it was given, without what the host adds.
+    /// The SHA-256 of its context, without what the host adds.
     pub context_hash: Option<String>,
     pub host: Option<String>,
-    /// Of Campanile, as of the next two: those of the host.
+    /// The host's version of Campanile, and of the next two.
     pub host_version: Option<String>,
     pub wasmtime_version: Option<String>,
     pub tzdata_version: Option<String>,
@@ -172,122 +184,114 @@ pub struct RunRow {
     pub message: Option<String>,
 }
 
-// A launch goes only to a host whose folder has the package: there the operator put its grants.
-const TAKE: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.digest,
-        l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
-    FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
-      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
-    ORDER BY l.fire_time LIMIT $3";
-const TAKE_LOCKED: &str = "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.digest,
-        l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure
-    FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1
-      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
-    ORDER BY l.fire_time LIMIT $3 FOR UPDATE OF l SKIP LOCKED";
-const BEGIN: Batch = Batch {
-    head: "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until, started_at) VALUES ",
-    columns: 12,
-    tail: "",
-};
-const LINK: Batch = Batch {
-    head: "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
-        FROM (VALUES ",
-    columns: 3,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
-};
-const WAITING: &str = "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time,
-        l.scheduled_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
-        m.result AS last_result, m.failure AS last_failure
-    FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL
-      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
-    ORDER BY r.retry_at LIMIT $3";
-const WAITING_LOCKED: &str = "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time,
-        l.scheduled_local, l.package, r.digest, l.context, l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at,
-        m.result AS last_result, m.failure AS last_failure
-    FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-    WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL
-      AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)
-    ORDER BY r.retry_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED";
-const CONTINUE: &str =
-    "UPDATE run SET status = 'running', retry_at = NULL, host_id = $2, fence = $3, lease_until = $4
-    WHERE id = $1 AND status = 'waiting'";
-const CONTINUE_LAUNCH: &str = "UPDATE launch SET status = 'running', attempts = attempts + 1 WHERE id = $1 AND status = 'waiting'";
-const RENEW: Batch = Batch {
-    head: "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
-    columns: 3,
-    tail: ") AS v WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline",
-};
-const FINISH: Batch = Batch {
-    head: "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
-        lease_until = NULL FROM (VALUES ",
-    columns: 7,
-    tail: ") AS v WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE
-        RETURNING run.id",
-};
-const FINISH_LAUNCH: Batch = Batch {
-    head: "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
-        FROM (VALUES ",
-    columns: 6,
-    tail: ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
-};
-const GO_BY: &str = "UPDATE run SET grants_hash = $2, context_hash = $3 WHERE id = $1";
-const HOLD: &str =
-    "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
-const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
-    WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
-const NEXT_QUEUED: &str =
-    "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
-const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1";
-const LIST: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
+/// The columns of a [`ClaimedLaunch`] besides the digest.
+macro_rules! claimed_columns {
+    () => {
+        "l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.context,
+        l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure"
+    };
+}
+/// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.
+macro_rules! has_package {
+    () => {
+        " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)"
+    };
+}
+/// A query for [`RunRow`]s, before its condition.
+macro_rules! run_columns {
+    () => {
+        "r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
         r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
         r.started_at, r.finished_at, r.failure, r.message
     FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
-    WHERE s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2";
-const FIND: &str = "SELECT r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
-        r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
-        r.started_at, r.finished_at, r.failure, r.message
-    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
-    WHERE r.id = $1";
+    WHERE "
+    };
+}
+pub(super) use run_columns;
 
-/// Every statement of these tables that both databases share, for the test that prepares them on both.
-pub const STATEMENTS: &[&str] = &[
-    TAKE,
-    WAITING,
-    CONTINUE,
-    CONTINUE_LAUNCH,
-    GO_BY,
-    HOLD,
-    NEXT_OPEN,
-    NEXT_QUEUED,
-    NEXT_RETRY,
-    LIST,
-    FIND,
-];
-/// Those that lock the rows they read, on Postgres.
-pub const LOCKING_STATEMENTS: &[&str] = &[TAKE_LOCKED, WAITING_LOCKED];
+statements! {
+    const CLAIMABLE: Locking = locking!(
+        concat!("SELECT l.digest, ", claimed_columns!(), "
+        FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1", has_package!(),
+        " ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    );
+    const START: Batch = Batch::new(
+        "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until, started_at) VALUES ",
+        12,
+        "",
+    );
+    const LINK: Batch = Batch::new(
+        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3 FROM (VALUES ",
+        3,
+        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
+    );
+    const CLAIMABLE_RETRIES: Locking = locking!(
+        concat!("SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ", claimed_columns!(), "
+        FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+        WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL", has_package!(),
+        " ORDER BY r.retry_at LIMIT $3"),
+        "FOR UPDATE OF r SKIP LOCKED"
+    );
+    const CONTINUE: Batch = Batch::new(
+        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4 FROM (VALUES ",
+        4,
+        ") AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
+    );
+    const CONTINUE_LAUNCH: Batch = Batch::new(
+        "UPDATE launch SET status = 'running', attempts = attempts + 1 FROM (VALUES ",
+        1,
+        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
+    );
+    const SET_HASHES: Batch = Batch::new(
+        "UPDATE run SET grants_hash = v.column2, context_hash = v.column3 FROM (VALUES ",
+        3,
+        ") AS v WHERE run.id = v.column1",
+    );
+    const RENEW: Batch = Batch::new(
+        "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
+        3,
+        ") AS v WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline",
+    );
+    const FINISH: Batch = Batch::new(
+        "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
+            lease_until = NULL FROM (VALUES ",
+        7,
+        ") AS v WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE
+            RETURNING run.id",
+    );
+    const FINISH_LAUNCH: Batch = Batch::new(
+        "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
+            FROM (VALUES ",
+        6,
+        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
+    );
+    const LOCK_IF_CURRENT: &str = "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
+    const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
+        WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
+    const NEXT_QUEUED: &str = "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
+    const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1";
+    const LIST: &str = concat!("SELECT ", run_columns!(), "s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2");
+    const FIND: &str = concat!("SELECT ", run_columns!(), "r.id = $1");
+}
 
-/// Up to `limit` open launches whose time has come and that `host` can run, the earliest first, for this transaction to begin.
+/// Return up to `limit` open launches whose fire time has come and whose package `host` has, earliest first, for this
+/// transaction to start.
 pub async fn claimable(
     tx: &mut Tx,
     host: HostId,
     now: Timestamp,
     limit: i64,
 ) -> Result<Vec<ClaimedLaunch>, DbError> {
-    let sql = tx.lock_rows(TAKE, TAKE_LOCKED);
-    Ok(on!(tx, |conn| sqlx::query_as(sql)
-        .bind(now)
-        .bind(host)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    let sql = CLAIMABLE.sql(tx);
+    Ok(rows!(tx, sql, now, host, limit)?)
 }
 
-/// The fence of a run's first taking.
+/// The fence of a run's first claim.
 pub const FIRST_FENCE: i64 = 1;
 
-/// Insert runs, leased to `host` until `lease_until`, and link them to their launches.
+/// Insert runs, leased to `host` until `lease_until`, and link their launches to them.
 pub async fn start(
     tx: &mut Tx,
     host: HostId,
@@ -295,36 +299,25 @@ pub async fn start(
     now: Timestamp,
     lease_until: Timestamp,
 ) -> Result<(), DbError> {
-    for piece in pieces(runs) {
-        let begin_sql = BEGIN.sql(tx, piece.len());
-        let link_sql = LINK.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut insert = sqlx::query(begin_sql);
-            let mut link = sqlx::query(link_sql);
-            for run in piece {
-                insert = insert
-                    .bind(run.id)
-                    .bind(run.launch_id)
-                    .bind(run.schedule_id)
-                    .bind(RunStatus::Running)
-                    .bind(run.is_recovery)
-                    .bind(run.digest.as_str())
-                    .bind(run.hashes.grants.as_deref())
-                    .bind(run.hashes.context.as_deref())
-                    .bind(host)
-                    .bind(FIRST_FENCE)
-                    .bind(lease_until)
-                    .bind(now);
-                link = link.bind(run.launch_id).bind(run.id).bind(now);
-            }
-            insert.execute(&mut *conn).await?;
-            link.execute(&mut *conn).await?;
-        });
-    }
+    execute_batch!(tx, START, runs, |run| [
+        run.id,
+        run.launch_id,
+        run.schedule_id,
+        RunStatus::Running,
+        run.is_recovery,
+        run.digest.as_str(),
+        run.hashes.grants.as_deref(),
+        run.hashes.context.as_deref(),
+        host,
+        FIRST_FENCE,
+        lease_until,
+        now,
+    ]);
+    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now]);
     Ok(())
 }
 
-/// Take up to `limit` waiting runs whose retry is due.
+/// Claim up to `limit` waiting runs whose retry is due.
 pub async fn claim_retries(
     tx: &mut Tx,
     host: HostId,
@@ -332,157 +325,102 @@ pub async fn claim_retries(
     lease_until: Timestamp,
     limit: i64,
 ) -> Result<Vec<ClaimedRetry>, DbError> {
-    let sql = tx.lock_rows(WAITING, WAITING_LOCKED);
-    let waiting: Vec<ClaimedRetry> = on!(tx, |conn| sqlx::query_as(sql)
-        .bind(now)
-        .bind(host)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?;
-    for run in &waiting {
-        on!(tx, |conn| {
-            sqlx::query(CONTINUE)
-                .bind(run.run_id)
-                .bind(host)
-                .bind(run.fence)
-                .bind(lease_until)
-                .execute(&mut *conn)
-                .await?;
-            sqlx::query(CONTINUE_LAUNCH)
-                .bind(run.launch.launch_id)
-                .execute(&mut *conn)
-                .await?;
-        });
-    }
-    Ok(waiting)
+    let sql = CLAIMABLE_RETRIES.sql(tx);
+    let retries: Vec<ClaimedRetry> = rows!(tx, sql, now, host, limit)?;
+    execute_batch!(tx, CONTINUE, &retries, |run| [
+        run.run_id,
+        host,
+        run.fence,
+        lease_until
+    ]);
+    execute_batch!(tx, CONTINUE_LAUNCH, &retries, |run| [run.launch.launch_id]);
+    Ok(retries)
 }
 
-/// Put on the record what a run that was taken again goes by now.
-pub async fn set_run_hashes(tx: &mut Tx, run: RunId, hashes: &RunHashes) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::query(GO_BY)
-        .bind(run)
-        .bind(hashes.grants.as_deref())
-        .bind(hashes.context.as_deref())
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+/// Record the hashes of runs whose retries were claimed.
+pub async fn set_run_hashes(tx: &mut Tx, runs: &[(RunId, RunHashes)]) -> Result<(), DbError> {
+    execute_batch!(tx, SET_HASHES, runs, |(run, hashes)| [
+        *run,
+        hashes.grants.as_deref(),
+        hashes.context.as_deref(),
+    ]);
     Ok(())
 }
 
-/// Renew the leases of runs, each held under a fence; gives those that are still held, and until when those may take
-/// their time that were asked to end.
+/// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
+/// deadlines.
 ///
-/// The caller names what it carries out. A run that the record gives to its host but that nobody
-/// carries out, because the answer to the commit that took it was lost, must run out of its lease.
+/// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
+/// to a host that does not execute it. That run's lease must expire.
 pub async fn renew(
     tx: &mut Tx,
     held: &[(RunId, i64)],
     lease_until: Timestamp,
 ) -> Result<Vec<(RunId, Option<Timestamp>)>, DbError> {
-    let mut still = Vec::with_capacity(held.len());
-    for piece in pieces(held) {
-        let sql = RENEW.sql(tx, piece.len());
-        let rows: Vec<(RunId, Option<Timestamp>)> = on!(tx, |conn| {
-            let mut query = sqlx::query_as(sql);
-            for (run, fence) in piece {
-                query = query.bind(*run).bind(*fence).bind(lease_until);
-            }
-            query.fetch_all(conn).await
-        })?;
-        still.extend(rows);
-    }
-    Ok(still)
+    Ok(rows_batch!(tx, RENEW, held, |(run, fence)| [
+        *run,
+        *fence,
+        lease_until
+    ]))
 }
 
-/// Let go of runs; gives those whose fence was still good. The others were lost meanwhile, and nothing of them is applied.
+/// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
 pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbError> {
-    let mut won = Vec::with_capacity(finishes.len());
-    for piece in pieces(finishes) {
-        let finish_sql = FINISH.sql(tx, piece.len());
-        let ids: Vec<RunId> = on!(tx, |conn| {
-            let mut query = sqlx::query_scalar(finish_sql);
-            for finish in piece {
-                let over = finish.end.retry_at().is_none().then_some(finish.at);
-                let failure = finish.end.failure();
-                query = query
-                    .bind(finish.run_id)
-                    .bind(finish.fence)
-                    .bind(finish.end.status())
-                    .bind(over)
-                    .bind(finish.end.retry_at())
-                    .bind(failure.map(|(kind, _)| kind))
-                    .bind(failure.map(|(_, message)| storable(message)));
-            }
-            query.fetch_all(conn).await
-        })?;
-        won.extend(ids);
-    }
-    let finishes: Vec<&Finish> = if won.len() == finishes.len() {
-        finishes.iter().collect()
-    } else {
-        let held: std::collections::HashSet<RunId> = won.iter().copied().collect();
-        finishes
-            .iter()
-            .filter(|finish| held.contains(&finish.run_id))
-            .collect()
-    };
-    for piece in pieces(&finishes) {
-        let finish_launch_sql = FINISH_LAUNCH.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(finish_launch_sql);
-            for finish in piece {
-                let over = finish.end.retry_at().is_none().then_some(finish.at);
-                let failure = finish.end.failure();
-                query = query
-                    .bind(finish.launch_id)
-                    .bind(finish.end.launch_status())
-                    .bind(over)
-                    .bind(failure.map(|(kind, _)| kind))
-                    .bind(failure.map(|(_, message)| storable(message)))
-                    .bind(finish.end.reason());
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
-    }
+    let won: Vec<RunId> = values_batch!(tx, FINISH, finishes, |finish| [
+        finish.run_id,
+        finish.fence,
+        finish.end.status(),
+        finish.finished_at(),
+        finish.end.retry_at(),
+        finish.end.failure().map(|(kind, _)| kind),
+        finish.end.failure().map(|(_, message)| storable(message)),
+    ]);
+    let current: HashSet<RunId> = won.iter().copied().collect();
+    let finishes: Vec<&Finish> = finishes
+        .iter()
+        .filter(|finish| current.contains(&finish.run_id))
+        .collect();
+    execute_batch!(tx, FINISH_LAUNCH, &finishes, |finish| [
+        finish.launch_id,
+        finish.end.launch_status(),
+        finish.finished_at(),
+        finish.end.failure().map(|(kind, _)| kind),
+        finish.end.failure().map(|(_, message)| storable(message)),
+        finish.end.reason(),
+    ]);
     let tasks: Vec<(RunId, &TaskRun)> = finishes
         .iter()
         .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
         .collect();
     task_runs::insert(tx, &tasks).await?;
-    remember(tx, &finishes).await?;
+    keep_results(tx, &finishes).await?;
     Ok(won)
 }
 
-/// Put calls of tasks on the record while their run goes on. False when the run's fence is no longer good.
+/// Record calls of tasks of a run that continues. False when the run's fence is not current.
 pub async fn record_tasks(
     tx: &mut Tx,
     run: RunId,
     fence: i64,
     tasks: &[TaskRun],
 ) -> Result<bool, DbError> {
-    let held = lock_if_current(tx, run, fence).await?;
-    if held {
+    let is_current = lock_if_current(tx, run, fence).await?;
+    if is_current {
         let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
         task_runs::insert(tx, &tasks).await?;
     }
-    Ok(held)
+    Ok(is_current)
 }
 
-/// Whether `fence` is the fence of a run that goes on; nobody takes it until the end of the transaction.
+/// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
 pub async fn lock_if_current(tx: &mut Tx, run: RunId, fence: i64) -> Result<bool, DbError> {
-    let held = on!(tx, |conn| sqlx::query(HOLD)
-        .bind(run)
-        .bind(fence)
-        .execute(conn)
-        .await
-        .map(|done| done.rows_affected()))?;
-    Ok(held == 1)
+    Ok(execute!(tx, LOCK_IF_CURRENT, run, fence)? == 1)
 }
 
-/// Keep what the next launches of these schedules are told.
-async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
+/// Keep the results and failures that the next launches of these schedules get.
+async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     let successes = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Succeeded { output } => Some(Told::success(
+        RunEnd::Succeeded { output } => Some(LastResult::success(
             finish.schedule_id,
             finish.scheduled_time,
             output.as_deref(),
@@ -491,7 +429,7 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     });
     results::keep_successes(tx, successes).await?;
     let failures = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Failed { kind, message } => Some(Told::failure(
+        RunEnd::Failed { kind, message } => Some(LastResult::failure(
             finish.schedule_id,
             finish.scheduled_time,
             *kind,
@@ -502,41 +440,24 @@ async fn remember(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     results::keep_failures(tx, failures).await
 }
 
-/// When, after `now`, the next launch fires or the next retry is due, if any is known.
+/// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
 ///
-/// What is due already and was not taken is another host's to take, or waits for capacity.
+/// Launches that are due already wait for another host or for capacity.
 pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
-    let next: [Option<Timestamp>; 3] = on!(tx, |conn| {
-        let open = sqlx::query_scalar(NEXT_OPEN)
-            .bind(now)
-            .fetch_one(&mut *conn)
-            .await?;
-        let queued = sqlx::query_scalar(NEXT_QUEUED)
-            .bind(now)
-            .fetch_one(&mut *conn)
-            .await?;
-        let retry = sqlx::query_scalar(NEXT_RETRY)
-            .bind(now)
-            .fetch_one(&mut *conn)
-            .await?;
-        [open, queued, retry]
-    });
-    Ok(next.into_iter().flatten().min())
+    let mut next: Option<Timestamp> = None;
+    for sql in [NEXT_OPEN, NEXT_QUEUED, NEXT_RETRY] {
+        let at: Option<Timestamp> = one_value!(tx, sql, now)?;
+        next = next.into_iter().chain(at).min();
+    }
+    Ok(next)
 }
 
-/// The newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
+/// Return the newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
 pub async fn list(tx: &mut Tx, schedule: Option<&str>, limit: i64) -> Result<Vec<RunRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(LIST)
-        .bind(schedule)
-        .bind(limit)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, LIST, schedule, limit)?)
 }
 
-/// The run of that id.
+/// Return the run of that id.
 pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RunRow>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(FIND)
-        .bind(run)
-        .fetch_optional(conn)
-        .await)?)
+    Ok(row!(tx, FIND, run)?)
 }

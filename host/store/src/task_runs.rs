@@ -1,16 +1,16 @@
-//! The calls of tasks inside runs. Only ever added to.
+//! Task runs: the calls of tasks inside runs. Rows are only added.
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::batch::{Batch, pieces};
+use super::sql::{Batch, execute_batch, rows, statements};
 use super::types::{json_text, storable};
-use super::{DbError, Tx, on};
+use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
 
-/// One call of one task, when it is over.
+/// One call of one task that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct TaskRun {
     pub task: String,
@@ -38,13 +38,13 @@ pub struct TaskRun {
     pub wall_ms: f64,
     pub cpu_ms: f64,
     pub memory_peak_bytes: i64,
-    /// JSON object: of each resource with a limit, how much was used and how much may be.
+    /// JSON object: for each limited resource, the amount used and the limit.
     #[serde(skip)]
     pub usage: String,
 }
 
 impl TaskRun {
-    /// A call of `task` that succeeded, with nothing more to say of it.
+    /// Return a call of `task` that succeeded without output.
     pub fn succeeded(
         task: &str,
         attempt: i64,
@@ -73,69 +73,58 @@ impl TaskRun {
     }
 }
 
-const INSERT: Batch = Batch {
-    head: "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
-        stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage) VALUES ",
-    columns: 18,
-    // The same call again, when the answer to the first commit was lost.
-    tail: " ON CONFLICT (run_id, task, attempt) DO NOTHING",
-};
-const OF_LAUNCH: &str = "SELECT t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context,
-        t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes, t.usage
-    FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
-const OF_RUN: &str =
-    "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context,
-        failure, message, stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
-    FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
+macro_rules! columns {
+    () => {
+        "t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context, t.failure, t.message,
+        t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes, t.usage"
+    };
+}
 
-/// Every statement of this table that both databases share, for the test that prepares them on both.
-pub const STATEMENTS: &[&str] = &[OF_LAUNCH, OF_RUN];
+statements! {
+    const INSERT: Batch = Batch::new(
+        "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
+            stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage) VALUES ",
+        18,
+        // A commit whose answer was lost is repeated with the same calls.
+        " ON CONFLICT (run_id, task, attempt) DO NOTHING",
+    );
+    const OF_LAUNCH: &str = concat!("SELECT ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
+        WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt");
+    const OF_RUN: &str = concat!("SELECT ", columns!(), " FROM task_run t
+        WHERE t.run_id = $1 ORDER BY t.started_at, t.task, t.attempt");
+}
 
-/// Put calls on the record, each with its run.
+/// Insert calls, each with its run.
 pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
-    for piece in pieces(tasks) {
-        let insert_sql = INSERT.sql(tx, piece.len());
-        on!(tx, |conn| {
-            let mut query = sqlx::query(insert_sql);
-            for (run, task) in piece {
-                query = query
-                    .bind(*run)
-                    .bind(&task.task)
-                    .bind(task.attempt)
-                    .bind(task.succeeded)
-                    .bind(task.started_at)
-                    .bind(task.finished_at)
-                    .bind(task.retry_at)
-                    .bind(&task.output)
-                    .bind(&task.context)
-                    .bind(task.failure)
-                    .bind(task.message.as_deref().map(storable))
-                    .bind(storable(&task.stdout))
-                    .bind(storable(&task.stderr))
-                    .bind(&task.logs)
-                    .bind(task.wall_ms)
-                    .bind(task.cpu_ms)
-                    .bind(task.memory_peak_bytes)
-                    .bind(&task.usage);
-            }
-            query.execute(conn).await.map(|_| ())
-        })?;
-    }
+    execute_batch!(tx, INSERT, tasks, |(run, task)| [
+        *run,
+        &task.task,
+        task.attempt,
+        task.succeeded,
+        task.started_at,
+        task.finished_at,
+        task.retry_at,
+        &task.output,
+        &task.context,
+        task.failure,
+        task.message.as_deref().map(storable),
+        storable(&task.stdout),
+        storable(&task.stderr),
+        &task.logs,
+        task.wall_ms,
+        task.cpu_ms,
+        task.memory_peak_bytes,
+        &task.usage,
+    ]);
     Ok(())
 }
 
-/// All calls of tasks for a launch, over all its runs, in the order in which they started.
+/// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
 pub async fn of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<TaskRun>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(OF_LAUNCH)
-        .bind(launch)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, OF_LAUNCH, launch)?)
 }
 
-/// All calls of tasks in one run, in the order in which they started.
+/// Return all calls of tasks in one run, in the order in which they started.
 pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbError> {
-    Ok(on!(tx, |conn| sqlx::query_as(OF_RUN)
-        .bind(run)
-        .fetch_all(conn)
-        .await)?)
+    Ok(rows!(tx, OF_RUN, run)?)
 }

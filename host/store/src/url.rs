@@ -1,4 +1,4 @@
-//! The address of the database, which may hold a password and therefore never prints it.
+//! The address of the database. It may hold a password, which it never prints.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use std::str::FromStr;
 pub enum DatabaseUrl {
     /// A file.
     Sqlite(PathBuf),
-    /// A server; the text is the whole address, password included.
+    /// A server; the text is the whole address with the password.
     Postgres(PostgresUrl),
 }
 
-/// A `postgres://` address. Only [`PostgresUrl::expose`] gives the password away.
+/// A `postgres://` address. Only [`PostgresUrl::expose`] reveals the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
 impl PostgresUrl {
-    /// The whole address, for the driver and for nobody else.
+    /// Return the whole address, for the driver only.
     pub fn expose(&self) -> &str {
         &self.0
     }
 }
 
-/// What is wrong with an address; reads after the name of the key. Never repeats a password.
+/// Why an address is invalid, as the end of a sentence that starts with the key. It never repeats a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: write sqlite:PATH or postgres://user:password@host:port/name")]
 pub struct InvalidDatabaseUrl(String);
 
 impl DatabaseUrl {
-    /// The file of SQLite, if it is that.
+    /// Return the SQLite file; none for Postgres.
     pub fn sqlite_path(&self) -> Option<&Path> {
         match self {
             DatabaseUrl::Sqlite(path) => Some(path),
@@ -38,7 +38,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// `sqlite` or `postgres`.
+    /// Return `sqlite` or `postgres`.
     pub fn backend(&self) -> &'static str {
         match self {
             DatabaseUrl::Sqlite(_) => "sqlite",
@@ -46,12 +46,12 @@ impl DatabaseUrl {
         }
     }
 
-    /// Whether many hosts can share it.
+    /// Whether many hosts can share the database.
     pub fn is_shared(&self) -> bool {
         matches!(self, DatabaseUrl::Postgres(_))
     }
 
-    /// The same database with every unqualified table name looked for in `schema`. No effect on SQLite.
+    /// Return the same database with `schema` as its search path. No effect on SQLite.
     pub fn in_schema(&self, schema: &str) -> DatabaseUrl {
         match self {
             DatabaseUrl::Sqlite(_) => self.clone(),
@@ -64,7 +64,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// The whole address, for another process to be given.
+    /// Return the whole address, for another process.
     pub fn expose(&self) -> String {
         match self {
             DatabaseUrl::Sqlite(path) => format!("sqlite:{}", path.display()),
@@ -72,7 +72,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// The same address with a relative file taken from `folder`.
+    /// Return the same address with a relative file resolved against `folder`.
     pub fn within(self, folder: &Path) -> DatabaseUrl {
         match self {
             DatabaseUrl::Sqlite(path) => DatabaseUrl::Sqlite(folder.join(path)),
@@ -120,7 +120,7 @@ fn sqlite(path: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
     } else if path.contains('?') {
         "has options after `?`, and none are known here"
     } else if path.contains('\0') {
-        "names a file that cannot be"
+        "names a file that cannot exist"
     } else {
         return Ok(DatabaseUrl::Sqlite(PathBuf::from(path)));
     };
@@ -145,9 +145,8 @@ impl fmt::Debug for DatabaseUrl {
 
 /// The address without its password.
 ///
-/// Takes away too much rather than too little: a password may hold `/`, `?` or `@` unescaped, so
-/// whatever stands between the first `:` and the last `@` goes, and so does every option whose name
-/// speaks of a password.
+/// It hides too much rather than too little, because a password may hold `/`, `?` or `@` unescaped. It hides everything
+/// between the first `:` and the last `@`, and every option whose name contains `pass`.
 impl fmt::Display for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
@@ -169,7 +168,7 @@ impl fmt::Display for PostgresUrl {
         for (index, option) in options.split('&').enumerate() {
             f.write_str(if index == 0 { "?" } else { "&" })?;
             match option.split_once('=') {
-                // A `%` may spell the name in another way.
+                // A name with `%` may spell `password` in another way.
                 Some((name, _)) if name.contains("pass") || name.contains('%') => {
                     write!(f, "{name}=***")?;
                 }

@@ -11,14 +11,14 @@ on_both!(
     a_skipped_slot_that_no_host_has_decided_is_left_alone,
 );
 
-async fn skip(tower: &Tower, slot: Timestamp) {
+async fn skip(system: &System, slot: Timestamp) {
     let skip = Skip {
         slot,
         by: "ada",
         undo: false,
     };
-    let mut tx = tower.test.write().await;
-    schedule_admin::skip(&mut tx, "bell", skip, tower.clock.now())
+    let mut tx = system.test.write().await;
+    schedule_admin::skip(&mut tx, "bell", skip, system.clock.now())
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -34,97 +34,99 @@ fn asked_for(number: u128, from: u64, to: u64, forced: bool) -> BackfillRequest<
 }
 
 /// The slots that backfills launched.
-async fn filled(tower: &Tower) -> Vec<Timestamp> {
-    slots(&tower.rows().await)
+async fn filled(system: &System) -> Vec<Timestamp> {
+    slots(&system.rows().await)
 }
 
 /// The kinds of all findings about `slot`.
-async fn findings(tower: &Tower, slot: Timestamp) -> Vec<FindingKind> {
-    let mut tx = tower.test.read().await;
+async fn findings(system: &System, slot: Timestamp) -> Vec<FindingKind> {
+    let mut tx = system.test.read().await;
     let when = Some(When::Instant(slot));
-    let answer = why(&mut tx, "bell", when, tower.clock.now()).await.unwrap();
+    let answer = why(&mut tx, "bell", when, system.clock.now())
+        .await
+        .unwrap();
     answer.findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// The preview says how many slots are left alone, and the backfill leaves as many alone.
-async fn left_alone(tower: &Tower, asked: &BackfillRequest<'_>, of: u64, left_alone: u64) {
-    let preview = tower.begin(asked).await;
+/// The preview counts the slots that are skipped, and the backfill skips as many.
+async fn left_alone(system: &System, asked: &BackfillRequest<'_>, of: u64, left_alone: u64) {
+    let preview = system.begin(asked).await;
     assert_eq!((preview.slots, preview.slots_skipped), (of, left_alone));
-    tower.until_over(asked.id, 20).await;
-    let (backfill, _) = tower.seen(asked.id).await;
+    system.until_over(asked.id, 20).await;
+    let (backfill, _) = system.seen(asked.id).await;
     let counts = (backfill.launched as u64, backfill.slots_skipped as u64);
     assert_eq!(counts, (of - left_alone, left_alone));
 }
 
 async fn a_slot_that_a_person_skipped_is_left_alone_unless_forced(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
+    let system = System::new(test, Overlap::Allow).await;
     // Two that follow each other are one row.
     for slot in [at(60), at(120), at(240)] {
-        skip(&tower, slot).await;
+        skip(&system, slot).await;
     }
     for minute in 1..=5 {
-        tower.clock.advance_to(at(60 * minute));
-        tower.tick().await;
+        system.clock.advance_to(at(60 * minute));
+        system.tick().await;
     }
     assert!(
-        findings(&tower, at(120))
+        findings(&system, at(120))
             .await
             .contains(&FindingKind::TakenOut)
     );
     // Those at 180 and 300 have succeeded.
-    left_alone(&tower, &asked_for(1, 60, 300, false), 5, 5).await;
+    left_alone(&system, &asked_for(1, 60, 300, false), 5, 5).await;
     // A backfill that begins inside of the skipped range.
-    left_alone(&tower, &asked_for(2, 120, 240, false), 3, 3).await;
-    assert_eq!(filled(&tower).await, []);
+    left_alone(&system, &asked_for(2, 120, 240, false), 3, 3).await;
+    assert_eq!(filled(&system).await, []);
     assert!(
-        !findings(&tower, at(120))
+        !findings(&system, at(120))
             .await
             .contains(&FindingKind::Asked)
     );
 
-    left_alone(&tower, &asked_for(3, 60, 240, true), 4, 0).await;
-    assert_eq!(filled(&tower).await, [at(60), at(120), at(180), at(240)]);
-    let of_120 = findings(&tower, at(120)).await;
+    left_alone(&system, &asked_for(3, 60, 240, true), 4, 0).await;
+    assert_eq!(filled(&system).await, [at(60), at(120), at(180), at(240)]);
+    let of_120 = findings(&system, at(120)).await;
     for kind in [FindingKind::TakenOut, FindingKind::Asked] {
         assert!(of_120.contains(&kind), "{of_120:?}");
     }
 }
 
 async fn a_skipped_slot_keeps_its_reason_when_a_pause_or_an_edit_drops_it(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    skip(&tower, at(120)).await;
-    tower.pause().await;
-    tower.clock.advance_to(at(200));
-    let mut tx = tower.test.write().await;
-    schedule_admin::resume(&mut tx, "bell", "ada", false, tower.clock.now())
+    let system = System::new(test, Overlap::Allow).await;
+    skip(&system, at(120)).await;
+    system.pause().await;
+    system.clock.advance_to(at(200));
+    let mut tx = system.test.write().await;
+    schedule_admin::resume(&mut tx, "bell", "ada", false, system.clock.now())
         .await
         .unwrap();
     tx.commit().await.unwrap();
 
     let sql =
         "SELECT CAST(count(*) AS TEXT) FROM launch WHERE reason = 'paused' AND slot_count = 1";
-    assert_eq!(tower.test.value(sql).await, "2");
+    assert_eq!(system.test.value(sql).await, "2");
     assert!(
-        findings(&tower, at(120))
+        findings(&system, at(120))
             .await
             .contains(&FindingKind::TakenOut)
     );
     assert!(
-        findings(&tower, at(180))
+        findings(&system, at(180))
             .await
             .contains(&FindingKind::Paused)
     );
     // A later skip forgets those that are decided.
-    skip(&tower, at(240)).await;
-    left_alone(&tower, &asked_for(1, 60, 180, false), 3, 1).await;
-    assert_eq!(filled(&tower).await, [at(60), at(180)]);
+    skip(&system, at(240)).await;
+    left_alone(&system, &asked_for(1, 60, 180, false), 3, 1).await;
+    assert_eq!(filled(&system).await, [at(60), at(180)]);
 }
 
 async fn a_skipped_slot_that_no_host_has_decided_is_left_alone(test: TestDb) {
-    let tower = Tower::new(test, Overlap::Allow).await;
-    skip(&tower, at(120)).await;
-    tower.pause().await;
-    tower.clock.advance_to(at(200));
-    left_alone(&tower, &asked_for(1, 60, 180, false), 3, 1).await;
-    assert_eq!(filled(&tower).await, [at(60), at(180)]);
+    let system = System::new(test, Overlap::Allow).await;
+    skip(&system, at(120)).await;
+    system.pause().await;
+    system.clock.advance_to(at(200));
+    left_alone(&system, &asked_for(1, 60, 180, false), 3, 1).await;
+    assert_eq!(filled(&system).await, [at(60), at(180)]);
 }

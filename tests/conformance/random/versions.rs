@@ -4,7 +4,7 @@ use campanile_engine::approval::{self, Attribution, PackageError, VersionChange}
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::Tx;
-use campanile_store::packages::{self, LoadedPackage, Settings};
+use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use rand::Rng as _;
 
 use super::{Caller, Done, sorted, text};
@@ -40,7 +40,7 @@ pub(super) async fn change(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> 
     ("packages", format!("{answer} {}", text(&all)), true)
 }
 
-/// A host finds a version that is not to be in force.
+/// A host finds a version that must not become active.
 async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
     let bytes = [byte];
     let digest = ArtifactDigest::of(&bytes);
@@ -55,7 +55,7 @@ async fn keep_out(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> String {
         form: "typed_component",
         bytes: &bytes,
         manifest: "{}",
-        settings: Settings::default(),
+        sidecar: SidecarSummary::default(),
     };
     text(&packages::set_pending(tx, &loaded, now).await)
 }

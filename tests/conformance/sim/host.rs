@@ -15,14 +15,14 @@ use campanile_tests::TestDb;
 use super::model;
 use crate::fixtures::{BYTES, PACKAGE, publish};
 
-/// A host that lives.
+/// A live host.
 pub struct LiveHost {
     pub engine: Arc<Engine>,
     pub _lock: HostLock,
     pub held: Vec<(Work, StopSignal)>,
 }
 
-/// A sandbox in which nothing is called: how runs end is said by the test.
+/// A sandbox in which nothing is called: the test decides how runs end.
 pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
     let settings = SandboxSettings {
         calls_max: 1,

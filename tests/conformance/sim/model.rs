@@ -26,11 +26,11 @@ pub struct Known {
     pub id: ScheduleId,
     pub name: String,
     pub removed_at: Option<Timestamp>,
-    /// What it said from when on, a new one for each change of timing.
+    /// Its definitions and since when each holds, one for each change of timing.
     revisions: Vec<(Timestamp, Said)>,
     was_ever_at_most_once: bool,
     was_ever_at_least_once: bool,
-    /// The slots that a person took out.
+    /// The slots that a person skipped.
     pub taken_out: BTreeSet<Timestamp>,
 }
 
@@ -85,7 +85,7 @@ impl Said {
             .take_while(move |slot| *slot <= until)
     }
 
-    /// How many launches go on at the same time at most, and how many that do not stand for the past wait.
+    /// The most launches that are active at the same time, and the most on-time launches that are queued.
     fn limits(&self) -> (usize, usize) {
         match self.policies.overlap {
             Overlap::Allow => {
@@ -239,7 +239,7 @@ impl Model {
                 "{case}"
             );
         }
-        // Those that are skipped after all are no launches; with a schedule that is removed nobody counts any more.
+        // Launches that were skipped later do not count. A removed schedule counts no more.
         let made = rows.iter().filter(|row| !row.kind.is_by_hand());
         let made = made.filter(|row| row.decision != Decision::Skipped).count() as i64;
         let launches = state.history.launches;
@@ -263,7 +263,7 @@ impl Model {
         assert_eq!(state.next_slot, next, "{case}");
     }
 
-    /// A launch has one run that goes on or has ended well or badly, and as many lost ones as there were recoveries.
+    /// A launch has one run that is active, succeeded or failed, and one lost run for each recovery.
     fn check_runs(&self, rows: &[LaunchRow], runs: &[RunRow], case: &str) {
         let mut of_each: HashMap<LaunchId, Vec<&RunRow>> = HashMap::new();
         for run in runs {
@@ -307,7 +307,7 @@ impl Model {
         assert!(of_each.is_empty(), "runs of nobody: {case}");
     }
 
-    /// What is over is never written again.
+    /// A finished row never changes.
     fn check_history(&mut self, rows: &[LaunchRow], runs: &[RunRow], case: &str) {
         for row in rows.iter().filter(|row| row.finished_at.is_some()) {
             let before = self.over.entry(row.id).or_insert_with(|| row.clone());
@@ -322,14 +322,14 @@ impl Model {
     }
 }
 
-/// No more goes on, and no more waits, than the schedule says.
+/// No more launches are active, and no more queued, than the policies allow.
 fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
     let (at_once, waiting) = known.said().limits();
     let goes_on = |row: &&&LaunchRow| {
         use LaunchStatus::{Open, Running, Waiting};
         matches!(row.status, Open | Running | Waiting)
     };
-    // One that was decided before its fire time is in nobody's way until then.
+    // A launch that was decided before its fire time overlaps nothing until then.
     let waits = |row: &&&LaunchRow| {
         row.status == LaunchStatus::Queued
             && row.fire_time <= row.claimed_at
@@ -341,7 +341,7 @@ fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
         "{going_on:#?} {:?} {case}",
         known.said()
     );
-    // Slots that waited when their schedule was paused stand aside for what is launched by hand meanwhile.
+    // Queued slots of a paused schedule wait behind manual launches.
     for by_hand in [false, true] {
         let queued = rows.iter().filter(waits);
         let queued: Vec<_> = queued

@@ -1,4 +1,4 @@
-//! What the schedules of a sequence say.
+//! The definitions of the schedules of a sequence.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use serde_json::Map;
 
 use crate::fixtures::{PACKAGE, at};
 
-/// What a schedule says.
+/// A schedule's definition.
 #[derive(Debug, Clone)]
 pub struct Said {
     pub interval: Duration,
     pub policies: Policies,
 }
 
-/// Anything that a schedule may say; with the overlap policy of before, since those that go on stay.
+/// Return a random definition with the overlap policy of before, since active launches stay.
 pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
     let interval = [7, 20, 60, 300][random.random_range(0..4)];
     let mut maybe = |span: std::ops::Range<u64>| {

@@ -77,7 +77,7 @@ async fn it_was_missed_and_newer_ones_are_caught_up(test: TestDb) {
             late, 2026-05-04T11:07:00Z: decided by `tower` with tzdata <tzdata>, 47m after its time; skipped, since `catchup_max` is 2 and newer slots are caught up").await;
 }
 
-/// What is told of the slot 10:20, which was decided at 11:07 with those from 10:10 to 11:00.
+/// The findings about the slot 10:20, which was decided at 11:07 with the slots from 10:10 to 11:00.
 async fn missed(test: TestDb, policies: Policies, expected: &str) {
     let stage = Stage::new(test).await;
     stage.add(cron("*/10 * * * *"), policies).await;
@@ -213,8 +213,8 @@ async fn its_run_was_lost_and_it_was_run_again(test: TestDb) {
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided, to run the package `guests`
             taken, 2026-05-04T10:10:00Z: by `tower`: run <id>
-            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease ran out
-            recovered, 2026-05-04T10:10:45Z: opened again, recovery 1 of 3: its lease ran out
+            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease expired
+            recovered, 2026-05-04T10:10:45Z: opened again, recovery 1 of 3: its lease expired
             taken, 2026-05-04T10:10:45Z: by `tower`, as a recovery: run <id>
             called, 2026-05-04T10:10:45Z: task `ok`, call 2: succeeded after 0s
             outcome, 2026-05-04T10:10:45Z: succeeded, in run 2",
@@ -235,7 +235,7 @@ async fn it_was_to_be_run_at_most_once(test: TestDb) {
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `tower` with tzdata <tzdata>, to run the package `guests`
             taken, 2026-05-04T10:10:00Z: by `tower`: run <id>
-            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease ran out
+            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease expired
             outcome, 2026-05-04T10:10:45Z: unknown: it was to be run at most once, and nobody knows what the lost run did").await;
 }
 
@@ -249,7 +249,7 @@ async fn it_was_given_up(test: TestDb) {
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `tower` with tzdata <tzdata>, to run the package `guests`
             taken, 2026-05-04T10:10:00Z: by `tower`: run <id>
-            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease ran out
+            lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease expired
             paused, 2026-05-04T10:10:20Z: by ada
             outcome, 2026-05-04T10:10:45Z: abandoned (schedule_disabled): its schedule was paused when it was to be run again").await;
 }

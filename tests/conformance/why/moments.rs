@@ -241,7 +241,7 @@ async fn it_fell_into_a_pause(test: TestDb) {
 async fn it_was_overdue_when_a_pause_began(test: TestDb) {
     let stage = Stage::new(test).await;
     stage.add(cron("*/10 * * * *"), Policies::default()).await;
-    // Nobody decided anything until then.
+    // No host decided until then.
     stage.pause("10:25", None, None).await;
     stage.tells(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1)

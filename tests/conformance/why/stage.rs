@@ -81,19 +81,19 @@ impl Stage {
         self.engine.tick(time(text)).await.unwrap();
     }
 
-    /// Let slots be decided, and not be taken.
+    /// Decide slots, and claim nothing.
     pub async fn decide(&self, text: &str) {
         self.clock.advance_to(time(text));
         self.engine.intend(time(text)).await.unwrap();
     }
 
-    /// Let slots be decided and taken, by a host that then says nothing more.
+    /// Decide and claim slots, by a host that then is silent.
     pub async fn begin(&self, text: &str) -> Vec<Work> {
         self.decide(text).await;
         self.engine.take(time(text)).await.unwrap()
     }
 
-    /// Let a run succeed that was begun.
+    /// Let a started run succeed.
     pub async fn end(&self, work: &Work, text: &str) {
         self.clock.advance_to(time(text));
         let finish = Finish {

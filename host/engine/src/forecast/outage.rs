@@ -10,7 +10,7 @@ use crate::verdict;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::LaunchStatus;
 use campanile_store::overlap::REASON;
-use campanile_store::recovery::{OrphanedLaunch, RecoveryAction};
+use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction};
 
 /// Any run: only whether there is one matters.
 const RUN: RunId = RunId(Uuid::nil());
@@ -61,7 +61,7 @@ impl Simulator<'_> {
             deleted_at: None,
             missing_since: scheduled.due.missing_since,
             cancel_deadline: launch.cancel_deadline,
-            why: String::new(),
+            cause: OrphanCause::LeaseExpired,
         };
         let delivery = scheduled.policies.delivery;
         let found = verdict(&stray, delivery, &self.snapshot.recovery, self.now);

@@ -1,4 +1,4 @@
-//! What the next launch of a schedule is told of those before it.
+//! The last result and the last failure, which the next launch of a schedule gets.
 
 use campanile_model::ids::{HostId, RunId};
 use campanile_store::launches::{self, NewLaunch};
@@ -7,15 +7,15 @@ use campanile_store::{Tx, runs};
 use campanile_tests::{TestDb, on_both};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Held, at, begin, launch, schedule_id, small_tower};
+use crate::fixtures::{Held, at, begin, launch, schedule_id, small_setup};
 
 on_both!(
     the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish,
-    what_is_given_up_is_a_failure_and_what_is_run_again_is_none,
-    a_launch_that_is_given_up_late_does_not_count_after_a_later_success,
+    an_abandoned_launch_is_a_failure_and_a_recovered_one_is_none,
+    a_launch_abandoned_late_does_not_count_after_a_later_success,
 );
 
-/// Carry out what recovery makes of a launch.
+/// Apply a recovery action to a launch.
 async fn recover(
     tx: &mut Tx,
     host: HostId,
@@ -33,8 +33,8 @@ async fn recover(
         .unwrap();
 }
 
-/// The failure that the launch of the slot `at(70)` is told.
-async fn failure_told(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
+/// Return the last failure that the launch of the slot `at(70)` gets.
+async fn last_failure(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
     launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
     let mut open = runs::claimable(tx, host, at(70), 100).await.unwrap();
     open.retain(|open| (open.schedule_id, open.scheduled_time) == (schedule_id(schedule), at(70)));
@@ -52,7 +52,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
         [3, 0, 2, 1],
         [0, 2, 1, 3],
     ];
-    let host = small_tower(&test, 24).await;
+    let host = small_setup(&test, 24).await;
     // Slot by slot: succeeded, failed, succeeded, failed.
     let expected_both = (r#""third""#, Some("fourth"));
     let expected_cleared = (r#""third""#, None);
@@ -82,7 +82,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
                     assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
                 }
             }
-            // What the next launch is told.
+            // What the next launch gets.
             launches::insert(&mut tx, &[launch(schedule, 70)])
                 .await
                 .unwrap();
@@ -117,8 +117,8 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
     }
 }
 
-async fn what_is_given_up_is_a_failure_and_what_is_run_again_is_none(test: TestDb) {
-    let host = small_tower(&test, 5).await;
+async fn an_abandoned_launch_is_a_failure_and_a_recovered_one_is_none(test: TestDb) {
+    let host = small_setup(&test, 5).await;
     let mut tx = test.write().await;
     let lost = json!({
         "kind": "lost",
@@ -139,26 +139,26 @@ async fn what_is_given_up_is_a_failure_and_what_is_run_again_is_none(test: TestD
             RecoveryAction::Abandon("recovery_age"),
             Some(&lost),
         ),
-        // It ended as it had been asked to.
+        // It was asked to end, and ended.
         (4, true, RecoveryAction::Cancel, None),
         (5, true, RecoveryAction::RunAgain, None),
     ] {
         let held = begin(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
         let mut run = Some(held.run_id);
         if !was_taken {
-            // It was opened again, and nobody took it then.
+            // It was reopened, and no host claimed it.
             recover(&mut tx, host, &held, run, RecoveryAction::RunAgain).await;
             run = None;
         }
         recover(&mut tx, host, &held, run, fate).await;
-        let failure = failure_told(&mut tx, host, schedule).await;
+        let failure = last_failure(&mut tx, host, schedule).await;
         assert_eq!(failure.as_ref(), told, "{fate:?}");
         begin(&mut tx, host, &[], 100 * schedule, at(70)).await;
     }
 }
 
-async fn a_launch_that_is_given_up_late_does_not_count_after_a_later_success(test: TestDb) {
-    let host = small_tower(&test, 1).await;
+async fn a_launch_abandoned_late_does_not_count_after_a_later_success(test: TestDb) {
+    let host = small_setup(&test, 1).await;
     let mut tx = test.write().await;
     let slots = [launch(1, 10), launch(1, 20)];
     let held = begin(&mut tx, host, &slots, 1, at(20)).await;
@@ -173,5 +173,5 @@ async fn a_launch_that_is_given_up_late_does_not_count_after_a_later_success(tes
         RecoveryAction::MarkUnknown,
     )
     .await;
-    assert_eq!(failure_told(&mut tx, host, 1).await, None);
+    assert_eq!(last_failure(&mut tx, host, 1).await, None);
 }

@@ -1,4 +1,4 @@
-//! Launches that meet: who waits, who makes way, and what counts then, with a host that decides on a simulated clock.
+//! Launches that overlap: queued, displaced, and how they count, with a host that decides on a simulated clock.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::fixtures::{at, revision, schedule_id};
 use crate::sim::host::{self, LiveHost, finish};
 
 on_both!(
-    what_is_to_be_alone_waits_until_nothing_goes_on,
-    a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skipped_as_it_fired,
+    a_launch_that_must_run_alone_waits_until_none_is_active,
+    an_after_completion_schedule_continues_after_a_launch_that_was_skipped_as_it_fired,
     a_launch_that_is_skipped_as_it_fires_does_not_count,
-    a_launch_that_waited_and_made_way_does_not_count,
-    a_launch_that_ends_for_another_counts_if_it_had_begun,
+    a_queued_launch_that_is_displaced_does_not_count,
+    a_cancelled_launch_counts_if_it_had_started,
 );
 
-/// A host, and the schedule `bell-1`, of every minute unless it says otherwise.
+/// A host, and the schedule `bell-1`, of every minute unless another rule is given.
 struct Stage {
     test: TestDb,
     clock: Clock,
@@ -55,7 +55,7 @@ impl Stage {
         Stage { test, clock, host }
     }
 
-    /// What is due by then is decided, and nothing is taken.
+    /// Decide what is due by then, and claim nothing.
     async fn decide(&self, now: Timestamp) {
         self.clock.advance_to(now);
         self.host.engine.renew(now).await.unwrap();
@@ -63,7 +63,7 @@ impl Stage {
         self.host.engine.release(now).await.unwrap();
     }
 
-    /// What is due by then is decided and begun.
+    /// Decide and start what is due by then.
     async fn pass_to(&mut self, now: Timestamp) {
         self.decide(now).await;
         for work in self.host.engine.take(now).await.unwrap() {
@@ -72,7 +72,7 @@ impl Stage {
         }
     }
 
-    /// The run that was begun first succeeds.
+    /// Let the run that started first succeed.
     async fn end_first(&mut self) {
         let (work, _) = self.host.held.remove(0);
         let end = RunEnd::Succeeded { output: None };
@@ -99,7 +99,7 @@ impl Stage {
         rows
     }
 
-    /// Every launch, by its slot: `schedule running, manual queued`.
+    /// Return every launch, by its slot: `schedule running, manual queued`.
     async fn shown(&self) -> String {
         let rows = self.rows().await;
         let shown = rows
@@ -108,7 +108,7 @@ impl Stage {
         shown.collect::<Vec<String>>().join(", ")
     }
 
-    /// How many launches are counted, and the next slot.
+    /// Return the launch count and the next slot.
     async fn standing(&self) -> (i64, Option<Timestamp>) {
         let mut tx = self.test.read().await;
         let state = schedules::state(&mut tx, schedule_id(1)).await.unwrap();
@@ -117,7 +117,7 @@ impl Stage {
     }
 }
 
-async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
+async fn a_launch_that_must_run_alone_waits_until_none_is_active(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::Allow,
         ..Policies::default()
@@ -129,7 +129,7 @@ async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
         stage.trigger(Some(Overlap::BufferOne)).await,
         OverlapDecision::Queue
     );
-    // It holds nobody up.
+    // It delays no other launch.
     stage.pass_to(at(120)).await;
     let both_run = "schedule running, manual queued, schedule running";
     assert_eq!(stage.shown().await, both_run);
@@ -141,11 +141,11 @@ async fn what_is_to_be_alone_waits_until_nothing_goes_on(test: TestDb) {
     stage.pass_to(at(140)).await;
     let its_turn = "schedule succeeded, manual running, schedule succeeded";
     assert_eq!(stage.shown().await, its_turn);
-    // One that says nothing does as the schedule says.
+    // A trigger without a policy uses the schedule's policy.
     assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
 }
 
-async fn a_schedule_that_counts_from_ends_goes_on_after_a_launch_that_was_skipped_as_it_fired(
+async fn an_after_completion_schedule_continues_after_a_launch_that_was_skipped_as_it_fired(
     test: TestDb,
 ) {
     let rule = RuleText::new(RuleKind::AfterCompletion, "60s", "UTC");
@@ -186,7 +186,7 @@ async fn a_launch_that_is_skipped_as_it_fires_does_not_count(test: TestDb) {
     );
     stage.pass_to(fires).await;
     assert_eq!(stage.standing().await, (0, Some(at(120))));
-    // The next one is the one that it may have.
+    // The schedule may have one more launch: the next slot.
     stage.end_first().await;
     stage.pass_to(at(120)).await;
     stage.pass_to(at(150)).await;
@@ -198,7 +198,7 @@ async fn a_launch_that_is_skipped_as_it_fires_does_not_count(test: TestDb) {
     );
 }
 
-async fn a_launch_that_waited_and_made_way_does_not_count(test: TestDb) {
+async fn a_queued_launch_that_is_displaced_does_not_count(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::BufferOne,
         keep: Some(Keep::Latest),
@@ -215,14 +215,14 @@ async fn a_launch_that_waited_and_made_way_does_not_count(test: TestDb) {
     let displaced = "schedule running, schedule skipped, manual queued";
     assert_eq!(stage.shown().await, displaced);
     assert_eq!(stage.standing().await, (1, Some(at(180))));
-    // What was asked for by hand counts neither when it comes nor when it makes way.
+    // A manual launch counts neither when it starts nor when it is displaced.
     stage.pass_to(at(180)).await;
     let replaced = "schedule running, schedule skipped, manual skipped, schedule queued";
     assert_eq!(stage.shown().await, replaced);
     assert_eq!(stage.standing().await, (2, None));
 }
 
-async fn a_launch_that_ends_for_another_counts_if_it_had_begun(test: TestDb) {
+async fn a_cancelled_launch_counts_if_it_had_started(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::TerminateOther,
         max_launches: Some(1),

@@ -1,0 +1,334 @@
+//! Declare and run statements: one text for both databases.
+//!
+//! A module declares its statements with [`statements!`], which also lists them for the test that prepares
+//! each of them on both databases. A function runs one with `execute!`, `rows!`, `row!`, `one_row!` or, for one
+//! column, `values!`, `value!`, `one_value!`. The macros with `batch` run a [`Batch`] over many rows: hundreds
+//! of launches share one commit and one round trip.
+
+use std::fmt::Write as _;
+
+use sqlx::AssertSqlSafe;
+
+use super::Tx;
+
+/// A statement as the test prepares it.
+pub(super) trait Statement {
+    /// Return the text for the database of `tx`; a batch has `rows` rows.
+    fn text(&self, tx: &Tx, rows: usize) -> String;
+
+    /// Whether it is a [`Batch`].
+    fn is_batch(&self) -> bool {
+        false
+    }
+}
+
+impl Statement for &str {
+    fn text(&self, _: &Tx, _: usize) -> String {
+        (*self).to_owned()
+    }
+}
+
+/// A `SELECT` whose rows the transaction is about to change.
+///
+/// On Postgres it locks the rows, so that two hosts that read at the same time get different rows. SQLite has
+/// one writer and needs no lock.
+pub(super) struct Locking {
+    pub select: &'static str,
+    pub locked: &'static str,
+}
+
+impl Locking {
+    /// Return the text for the database of `tx`.
+    pub fn sql(&self, tx: &Tx) -> &'static str {
+        match tx {
+            Tx::Sqlite(_) => self.select,
+            Tx::Postgres(_) => self.locked,
+        }
+    }
+}
+
+impl Statement for Locking {
+    fn text(&self, tx: &Tx, _: usize) -> String {
+        self.sql(tx).to_owned()
+    }
+}
+
+/// A statement with a `VALUES` list in its middle.
+///
+/// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
+///
+/// An update finds its rows by id and checks the rest as `(…) = TRUE`. A plain guard such as `status = 'running'`
+/// makes SQLite walk the whole table, or a partial index, and look each row up in the list. Postgres treats both
+/// forms alike.
+pub(super) struct Batch {
+    head: &'static str,
+    /// Values in a row.
+    columns: usize,
+    tail: &'static str,
+    /// How Postgres locks the rows that a `SELECT` returns. See [`Locking`].
+    lock: &'static str,
+}
+
+/// Rows in a statement. Few sizes keep the number of prepared statements small. The largest size keeps the number
+/// of bound values below SQLite's limit of 32 766.
+const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
+
+impl Batch {
+    pub const fn new(head: &'static str, columns: usize, tail: &'static str) -> Batch {
+        Batch {
+            head,
+            columns,
+            tail,
+            lock: "",
+        }
+    }
+
+    /// Lock the selected rows on Postgres.
+    pub const fn locking(self, lock: &'static str) -> Batch {
+        Batch { lock, ..self }
+    }
+
+    /// Return the statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
+    ///
+    /// SQLite gets places without numbers. It treats a numbered place as a name, and looking up thousands of
+    /// names takes longer than writing the rows.
+    pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
+        self.write(rows, matches!(tx, Tx::Postgres(_)))
+    }
+
+    fn write(&self, rows: usize, is_postgres: bool) -> AssertSqlSafe<String> {
+        let mut sql = String::with_capacity(
+            self.head.len() + self.tail.len() + self.lock.len() + rows * (self.columns * 7 + 3),
+        );
+        sql.push_str(self.head);
+        let mut place = 0;
+        for row in 0..rows {
+            sql.push_str(if row == 0 { "(" } else { ", (" });
+            for column in 0..self.columns {
+                place += 1;
+                if column > 0 {
+                    sql.push(',');
+                }
+                if is_postgres {
+                    // Writing to a String cannot fail.
+                    let _ = write!(sql, "${place}");
+                } else {
+                    sql.push('?');
+                }
+            }
+            sql.push(')');
+        }
+        sql.push_str(self.tail);
+        if is_postgres {
+            sql.push_str(self.lock);
+        }
+        // The text holds only constants and place numbers.
+        AssertSqlSafe(sql)
+    }
+}
+
+impl Statement for Batch {
+    fn text(&self, tx: &Tx, rows: usize) -> String {
+        self.sql(tx, rows).0
+    }
+
+    fn is_batch(&self) -> bool {
+        true
+    }
+}
+
+/// Cut `items` into pieces of the sizes above.
+pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
+    let mut rest = items;
+    std::iter::from_fn(move || {
+        let size = SIZES.into_iter().find(|size| *size <= rest.len())?;
+        let (piece, more) = rest.split_at(size);
+        rest = more;
+        Some(piece)
+    })
+}
+
+/// Declare the statements of a module, and list them in `STATEMENTS`.
+macro_rules! statements {
+    ($($(#[$doc:meta])* const $name:ident: $kind:ty = $sql:expr;)*) => {
+        $($(#[$doc])* const $name: $kind = $sql;)*
+
+        /// Every statement of this module.
+        pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name),*];
+    };
+}
+
+/// Declare a [`Locking`] statement from its `SELECT` and its Postgres lock clause.
+macro_rules! locking {
+    ($select:expr, $lock:literal) => {
+        $crate::sql::Locking {
+            select: $select,
+            locked: concat!($select, " ", $lock),
+        }
+    };
+}
+
+/// Expand one body for the connection of the database that `tx` is on.
+macro_rules! on {
+    ($tx:expr, |$conn:ident| $body:expr) => {
+        match $tx {
+            $crate::Tx::Sqlite(tx) => {
+                let $conn = &mut **tx;
+                $body
+            }
+            $crate::Tx::Postgres(tx) => {
+                let $conn = &mut **tx;
+                $body
+            }
+        }
+    };
+}
+
+/// Run a statement; return how many rows it changed.
+macro_rules! execute {
+    ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {
+        $crate::sql::on!($tx, |conn| sqlx::query($sql)
+            $(.bind($value))*
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected()))
+    };
+}
+
+/// Run a query by the sqlx functions of these names.
+macro_rules! fetch {
+    ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {
+        $crate::sql::on!($tx, |conn| sqlx::$query($sql)$(.bind($value))*.$fetch(conn).await)
+    };
+}
+
+/// Return all rows of a query.
+macro_rules! rows {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_all, $($query),+) };
+}
+
+/// Return the row of a query, if there is one.
+macro_rules! row {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_optional, $($query),+) };
+}
+
+/// Return the row of a query that always has one.
+macro_rules! one_row {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_one, $($query),+) };
+}
+
+/// Return the column of a query.
+macro_rules! values {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_all, $($query),+) };
+}
+
+/// Return the only value of a query, if there is a row.
+macro_rules! value {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_optional, $($query),+) };
+}
+
+/// Return the only value of a query that always has a row.
+macro_rules! one_value {
+    ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_one, $($query),+) };
+}
+
+/// Run a batch for each piece of `items`; the body runs the query that has the piece's values.
+macro_rules! each_piece {
+    ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| [$($value:expr),* $(,)?], |$bound:ident, $conn:ident| $run:expr) => {
+        for piece in $crate::sql::pieces($items) {
+            let sql = $batch.sql($tx, piece.len());
+            $crate::sql::on!($tx, |$conn| {
+                let mut $bound = sqlx::$query(sql);
+                for $item in piece {
+                    $bound = $bound$(.bind($value))*;
+                }
+                $run
+            });
+        }
+    };
+}
+
+/// Run a batch over `items`, each bound as the list says.
+macro_rules! execute_batch {
+    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {
+        $crate::sql::each_piece!(
+            query,
+            $tx,
+            $batch,
+            $items,
+            |$item| $values,
+            |query, conn| {
+                query.execute(conn).await?;
+            }
+        )
+    };
+}
+
+/// Run a batch over `items`, each bound as the list says; return all rows.
+macro_rules! rows_batch {
+    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
+        let mut rows = Vec::new();
+        $crate::sql::each_piece!(
+            query_as,
+            $tx,
+            $batch,
+            $items,
+            |$item| $values,
+            |query, conn| {
+                rows.append(&mut query.fetch_all(conn).await?);
+            }
+        );
+        rows
+    }};
+}
+
+/// Run a batch over `items`, each bound as the list says; return the column.
+macro_rules! values_batch {
+    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
+        let mut values = Vec::new();
+        $crate::sql::each_piece!(
+            query_scalar,
+            $tx,
+            $batch,
+            $items,
+            |$item| $values,
+            |query, conn| {
+                values.append(&mut query.fetch_all(conn).await?);
+            }
+        );
+        values
+    }};
+}
+
+pub(super) use {
+    each_piece, execute, execute_batch, fetch, locking, on, one_row, one_value, row, rows,
+    rows_batch, statements, value, values, values_batch,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: Batch = Batch::new("INSERT INTO t VALUES ", 2, " RETURNING a").locking(" LOCK");
+
+    #[test]
+    fn places_are_numbered_through_all_rows() {
+        assert_eq!(
+            BATCH.write(3, true).0,
+            "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a LOCK"
+        );
+        assert_eq!(
+            BATCH.write(2, false).0,
+            "INSERT INTO t VALUES (?,?), (?,?) RETURNING a"
+        );
+    }
+
+    #[test]
+    fn pieces_cover_everything_in_order() {
+        let items: Vec<usize> = (0..345).collect();
+        let sizes: Vec<usize> = pieces(&items).map(<[usize]>::len).collect();
+        assert_eq!(sizes, [256, 64, 16, 8, 1]);
+        assert_eq!(pieces(&items).flatten().copied().collect::<Vec<_>>(), items);
+        assert_eq!(pieces::<usize>(&[]).count(), 0);
+    }
+}
