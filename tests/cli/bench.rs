@@ -3,7 +3,7 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::Value;
 
-use crate::tower::{Tower, package};
+use crate::site::{Site, package};
 
 on_both_empty!(
     a_backlog_is_measured_beside_its_floors,
@@ -12,8 +12,8 @@ on_both_empty!(
 );
 
 async fn a_backlog_is_measured_beside_its_floors(place: Place) {
-    let tower = Tower::new(place);
-    let report = tower.json(["bench", "launches", "-n", "20"]);
+    let site = Site::new(place);
+    let report = site.json(["bench", "launches", "-n", "20"]);
     assert_eq!(report["launches"], 20);
     for key in [
         "launches_per_s",
@@ -25,12 +25,12 @@ async fn a_backlog_is_measured_beside_its_floors(place: Place) {
         assert!(figure > 0.0, "{key}: {report:#}");
     }
     has_lag(&report);
-    left_nothing(&tower);
+    left_nothing(&site);
 }
 
 async fn a_burst_is_measured_and_accounted_for(place: Place) {
-    let tower = Tower::new(place);
-    let report = tower.json(["bench", "burst", "--schedules", "2", "--seconds", "1"]);
+    let site = Site::new(place);
+    let report = site.json(["bench", "burst", "--schedules", "2", "--seconds", "1"]);
     let count = |key: &str| {
         report[key]
             .as_u64()
@@ -41,13 +41,13 @@ async fn a_burst_is_measured_and_accounted_for(place: Place) {
     assert_eq!((count("missed"), count("doubled")), (0, 0), "{report:#}");
     assert!(report["cpu_us_per_launch"].as_f64().is_some(), "{report:#}");
     has_lag(&report);
-    left_nothing(&tower);
+    left_nothing(&site);
 }
 
 async fn starts_drops_and_the_lag_beside_a_compilation_are_measured(place: Place) {
-    let tower = Tower::new(place);
+    let site = Site::new(place);
     let component = package("diamond");
-    let report = tower.json([
+    let report = site.json([
         "bench",
         "load",
         "--packages",
@@ -69,7 +69,7 @@ async fn starts_drops_and_the_lag_beside_a_compilation_are_measured(place: Place
     for key in ["drop_ms", "lag_alone_ms", "lag_compiling_ms"] {
         has_figures(&report, key);
     }
-    left_nothing(&tower);
+    left_nothing(&site);
 }
 
 fn has_lag(report: &Value) {
@@ -82,9 +82,9 @@ fn has_figures(report: &Value, of: &str) {
     }
 }
 
-/// The database of the measurement is gone, and that of the tower was not made.
-fn left_nothing(tower: &Tower) {
-    let entries = std::fs::read_dir(tower.folder()).expect("the folder");
+/// The database of the measurement is gone, and that of the site was not made.
+fn left_nothing(site: &Site) {
+    let entries = std::fs::read_dir(site.folder()).expect("the folder");
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["plugins"]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::tower::{Said, keys, list, run};
+use crate::site::{Said, keys, list, run};
 
 /// Run `campanile cron` in a folder whose configuration nobody could read.
 fn cron(args: &[&str]) -> Said {

@@ -32,7 +32,7 @@ use campanile_tests::{Backend, campanile_binary, run_empty_case};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::tower::PATIENCE;
+use crate::site::PATIENCE;
 
 /// The time for one command, which may be a build.
 const COMMAND_SECONDS_MAX: u64 = 600;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Tower, eventually, list, millis, text};
+use crate::site::{Site, eventually, list, millis, text};
 
 on_both_empty!(
     an_edit_changes_what_is_given_and_nothing_else,
@@ -18,13 +18,13 @@ on_both_empty!(
     a_slot_that_was_taken_out_is_on_the_record_as_skipped,
 );
 
-fn show(tower: &Tower, name: &str) -> Value {
-    tower.json(["schedule", "show", name])
+fn show(site: &Site, name: &str) -> Value {
+    site.json(["schedule", "show", name])
 }
 
 /// The events of one kind, newest first: subject and detail.
-fn events(tower: &Tower, kind: &str) -> Vec<(String, String)> {
-    list(tower.json(["event", "list"]))
+fn events(site: &Site, kind: &str) -> Vec<(String, String)> {
+    list(site.json(["event", "list"]))
         .iter()
         .filter(|event| event["kind"] == kind)
         .map(|event| (text(&event["subject"]), text(&event["detail"])))
@@ -32,7 +32,7 @@ fn events(tower: &Tower, kind: &str) -> Vec<(String, String)> {
 }
 
 async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
-    let tower = Tower::known(place);
+    let site = Site::known(place);
     let hashed = [
         "--cron",
         "H 3 * * *",
@@ -42,10 +42,10 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
         "12-25",
     ];
     let policies = ["--jitter", "30s", "--context", r#"{"a": 1}"#];
-    let before = tower.add("x", "ok", &[&hashed[..], &policies].concat());
+    let before = site.add("x", "ok", &[&hashed[..], &policies].concat());
     let edit = |more: &[&str]| {
         let fixed = ["schedule", "edit", "x"];
-        tower.json(fixed.into_iter().chain(more.iter().copied()))
+        site.json(fixed.into_iter().chain(more.iter().copied()))
     };
     let changed = |before: &Value, after: &Value| -> Vec<String> {
         let before = before.as_object().expect("an object");
@@ -94,7 +94,7 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
     // Nothing new is no revision.
     let same = edit(&["--every", "1d", "--tz", "UTC"]);
     assert_eq!(changed(&last, &same), [""; 0]);
-    let words = tower.ok(["schedule", "edit", "x", "--jitter", "1m"]);
+    let words = site.ok(["schedule", "edit", "x", "--jitter", "1m"]);
     let revision = last["revision"].as_i64().unwrap_or(0) + 1;
     assert!(
         words.starts_with(&format!(
@@ -105,8 +105,8 @@ async fn an_edit_changes_what_is_given_and_nothing_else(place: Place) {
 }
 
 async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Place) {
-    let tower = Tower::known(place);
-    tower.add("x", "ok", &["--every", "1h", "--jitter", "30s"]);
+    let site = Site::known(place);
+    site.add("x", "ok", &["--every", "1h", "--jitter", "30s"]);
     let mine = [
         "schedule",
         "edit",
@@ -116,11 +116,11 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
         "--catchup",
         "all",
     ];
-    tower.ok([
+    site.ok([
         "schedule", "edit", "x", "--every", "2h", "--clear", "jitter",
     ]);
-    let now = show(&tower, "x");
-    let said = tower.run(mine);
+    let now = show(&site, "x");
+    let said = site.run(mine);
     said.refused(&[
         "`x` was changed since revision 1, it is at revision 2 now:",
         "\n  every   1h  ->  2h\n",
@@ -130,19 +130,18 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
     for same in ["package", "timezone", "task"] {
         assert!(!said.stderr.contains(same), "{said:?}");
     }
-    assert_eq!(show(&tower, "x"), now, "nothing was changed");
-    tower
-        .run([
-            "schedule",
-            "edit",
-            "x",
-            "--revision",
-            "7",
-            "--catchup",
-            "all",
-        ])
-        .refused(&["`x` never had a revision 7; it is at revision 2"]);
-    let edited = tower.json([
+    assert_eq!(show(&site, "x"), now, "nothing was changed");
+    site.run([
+        "schedule",
+        "edit",
+        "x",
+        "--revision",
+        "7",
+        "--catchup",
+        "all",
+    ])
+    .refused(&["`x` never had a revision 7; it is at revision 2"]);
+    let edited = site.json([
         "schedule",
         "edit",
         "x",
@@ -161,8 +160,7 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
     };
     let racing: Vec<_> = (0..6)
         .map(|n| {
-            tower
-                .command(args(n))
+            site.command(args(n))
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -179,16 +177,16 @@ async fn an_edit_of_what_somebody_else_has_changed_shows_both_versions(place: Pl
         .collect();
     let with = |code: i32| codes.iter().filter(|other| **other == Some(code)).count();
     assert_eq!((with(0), with(2)), (1, 5), "{codes:?}");
-    assert_eq!(show(&tower, "x")["revision"], json!(4));
+    assert_eq!(show(&site, "x")["revision"], json!(4));
 }
 
 async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
-    let tower = Tower::known(place);
-    tower.add("x", "ok", &["--every", "1h", "--jitter", "30m"]);
-    let before = show(&tower, "x");
+    let site = Site::known(place);
+    site.add("x", "ok", &["--every", "1h", "--jitter", "30m"]);
+    let before = show(&site, "x");
     let edit = |more: &[&str]| {
         let fixed = ["schedule", "edit", "x"];
-        tower.run(fixed.into_iter().chain(more.iter().copied()))
+        site.run(fixed.into_iter().chain(more.iter().copied()))
     };
     edit(&[]).refused(&["nothing was given to change", "hint: "]);
     edit(&["--every", "10m"])
@@ -206,19 +204,17 @@ async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
     edit(&["--task", "ecco"]).refused(&["has no task `ecco`", "did you mean `echo`?"]);
     edit(&["--max-buffered", "3"]).refused(&["max_buffered means nothing", "`buffer_all`"]);
     edit(&["--anchor", "2020-01-01T00:00:00Z", "--cron", "@daily"]).refused(&["anchor"]);
-    tower
-        .run(["schedule", "edit", "y", "--jitter", "1m"])
+    site.run(["schedule", "edit", "y", "--jitter", "1m"])
         .refused(&["there is no schedule named `y`"]);
-    assert_eq!(show(&tower, "x"), before);
+    assert_eq!(show(&site, "x"), before);
 
-    tower.sidecar("guests", "[[schedules]]\nname = 'theirs'\nevery = '1h'\n");
-    let _host = tower.serve();
+    site.sidecar("guests", "[[schedules]]\nname = 'theirs'\nevery = '1h'\n");
+    let _host = site.serve();
     for order in [
         &["edit", "theirs", "--jitter", "1m"][..],
         &["rename", "theirs", "mine"],
     ] {
-        tower
-            .run(["schedule"].into_iter().chain(order.iter().copied()))
+        site.run(["schedule"].into_iter().chain(order.iter().copied()))
             .refused(&[
                 "`theirs` is ordered by its package's sidecar",
                 "guests.toml",
@@ -227,20 +223,20 @@ async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
 }
 
 async fn an_edit_of_timing_never_looks_back_and_any_other_keeps_the_cursor(place: Place) {
-    let tower = Tower::known(place);
-    let added = tower.add("x", "ok", &["--every", "1s", "--catchup", "all"]);
+    let site = Site::known(place);
+    let added = site.add("x", "ok", &["--every", "1s", "--catchup", "all"]);
     std::thread::sleep(Duration::from_secs(3));
-    let edited = tower.json(["schedule", "edit", "x", "--catchup-max", "50"]);
+    let edited = site.json(["schedule", "edit", "x", "--catchup-max", "50"]);
     assert_eq!(edited["cursor"], added["cursor"]);
     assert_eq!(
         edited["next_slot"], added["next_slot"],
         "what is owed is owed"
     );
-    assert_eq!(tower.launches("x"), [Value::Null; 0]);
+    assert_eq!(site.launches("x"), [Value::Null; 0]);
 
-    let edited = tower.json(["schedule", "edit", "x", "--every", "1h"]);
+    let edited = site.json(["schedule", "edit", "x", "--every", "1h"]);
     assert!(millis(&edited["next_slot"]) > millis(&edited["updated_at"]));
-    let rows = tower.launches("x");
+    let rows = site.launches("x");
     let [range] = &rows[..] else {
         panic!("one row for what the old rule still owed: {rows:#?}")
     };
@@ -257,34 +253,30 @@ async fn an_edit_of_timing_never_looks_back_and_any_other_keeps_the_cursor(place
 }
 
 async fn a_renamed_schedule_keeps_its_slots_and_its_launches(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let _host = tower.serve();
-    let before = tower.add("old", "ok", &["--cron", "H H * * *"]);
-    tower.add("other", "ok", &["--every", "1h"]);
-    let launch = tower.trigger("old", &json!({}));
-    tower.ended("old", &launch);
-    tower
-        .run(["schedule", "rename", "old", "other"])
+    let site = Site::new(place);
+    site.bring("guests");
+    let _host = site.serve();
+    let before = site.add("old", "ok", &["--cron", "H H * * *"]);
+    site.add("other", "ok", &["--every", "1h"]);
+    let launch = site.trigger("old", &json!({}));
+    site.ended("old", &launch);
+    site.run(["schedule", "rename", "old", "other"])
         .refused(&["a schedule named `other` exists already"]);
-    tower
-        .run(["schedule", "rename", "old", "a b"])
+    site.run(["schedule", "rename", "old", "a b"])
         .refused(&["`a b` cannot name a schedule"]);
-    tower
-        .run(["schedule", "rename", "olds", "new"])
+    site.run(["schedule", "rename", "olds", "new"])
         .refused(&["there is no schedule named `olds`", "did you mean `old`?"]);
-    let words = tower.ok(["schedule", "rename", "old", "new"]);
+    let words = site.ok(["schedule", "rename", "old", "new"]);
     assert_eq!(words, "renamed old to new, at revision 2\n");
-    tower
-        .run(["schedule", "show", "old"])
+    site.run(["schedule", "show", "old"])
         .refused(&["there is no schedule named `old`"]);
-    let after = show(&tower, "new");
+    let after = show(&site, "new");
     for key in ["id", "resolved", "next_slot", "cursor", "created_at"] {
         assert_eq!(after[key], before[key], "{key}");
     }
     assert_eq!(after["launches"][0]["id"], launch.as_str());
     assert_eq!(
-        events(&tower, "schedule_renamed"),
+        events(&site, "schedule_renamed"),
         [
             (
                 "new".to_owned(),
@@ -297,13 +289,13 @@ async fn a_renamed_schedule_keeps_its_slots_and_its_launches(place: Place) {
         ]
     );
     // Its old name is free.
-    tower.add("old", "ok", &["--every", "1h"]);
-    assert_eq!(show(&tower, "old")["launches"], json!([]));
+    site.add("old", "ok", &["--every", "1h"]);
+    assert_eq!(show(&site, "old")["launches"], json!([]));
 }
 
 async fn a_slot_is_taken_out_and_put_back(place: Place) {
-    let tower = Tower::known(place);
-    tower.add(
+    let site = Site::known(place);
+    site.add(
         "x",
         "ok",
         &["--cron", "0 3 1 1 *", "--start-at", "2090-01-01T00:00:00Z"],
@@ -311,7 +303,7 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
     let slot = "2091-01-01T03:00:00Z";
     let skip = |more: &[&str]| {
         let fixed = ["schedule", "skip", "x"];
-        tower.run(fixed.into_iter().chain(more.iter().copied()))
+        site.run(fixed.into_iter().chain(more.iter().copied()))
     };
     skip(&["2091-01-01T04:00:00Z"]).refused(&[
         "2091-01-01T04:00:00Z is no slot to come of `x`",
@@ -329,19 +321,19 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
         (0, "skipped the slot 2091-01-01T03:00:00Z of x\n")
     );
     skip(&[slot]).refused(&["the slot 2091-01-01T03:00:00Z of `x` is taken out already"]);
-    assert_eq!(show(&tower, "x")["skips"], json!([slot]));
-    let words = tower.ok(["schedule", "next", "x", "-n", "3"]);
+    assert_eq!(show(&site, "x")["skips"], json!([slot]));
+    let words = site.ok(["schedule", "next", "x", "-n", "3"]);
     let marked: Vec<&str> = words
         .lines()
         .filter(|line| line.ends_with("  skipped"))
         .collect();
     assert!(marked.len() == 1 && marked[0].starts_with(slot), "{words}");
-    let rings = tower.json(["schedule", "next", "x", "-n", "2"]);
+    let rings = site.json(["schedule", "next", "x", "-n", "2"]);
     assert_eq!(
         rings,
         json!(["2090-01-01T03:00:00Z", "2092-01-01T03:00:00Z"])
     );
-    let words = tower.ok(["schedule", "show", "x"]);
+    let words = site.ok(["schedule", "show", "x"]);
     assert!(
         words
             .lines()
@@ -351,41 +343,41 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
 
     let said = skip(&[slot, "--undo", "--by", "Ada"]);
     assert_eq!(said.stdout, "restored the slot 2091-01-01T03:00:00Z of x\n");
-    assert_eq!(show(&tower, "x")["skips"], json!([]));
+    assert_eq!(show(&site, "x")["skips"], json!([]));
     let x = |what: &str| {
         [(
             "x".to_owned(),
             format!("by Ada: the slot {slot} was {what}"),
         )]
     };
-    assert_eq!(events(&tower, "slot_skipped"), x("taken out"));
-    assert_eq!(events(&tower, "slot_restored"), x("put back"));
+    assert_eq!(events(&site, "slot_skipped"), x("taken out"));
+    assert_eq!(events(&site, "slot_restored"), x("put back"));
     assert_eq!(
-        show(&tower, "x")["revision"],
+        show(&site, "x")["revision"],
         json!(1),
         "it says what it said"
     );
 }
 
 async fn a_slot_that_was_taken_out_is_on_the_record_as_skipped(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let _host = tower.serve();
-    tower.add("x", "ok", &["--every", "1s"]);
-    let slots = list(tower.json(["schedule", "next", "x", "-n", "4"]));
+    let site = Site::new(place);
+    site.bring("guests");
+    let _host = site.serve();
+    site.add("x", "ok", &["--every", "1s"]);
+    let slots = list(site.json(["schedule", "next", "x", "-n", "4"]));
     let slot = text(&slots[3]);
-    tower.ok(["schedule", "skip", "x", &slot]);
-    let skipped = tower.launch_where("x", |row| row["scheduled_time"] == slot.as_str());
+    site.ok(["schedule", "skip", "x", &slot]);
+    let skipped = site.launch_where("x", |row| row["scheduled_time"] == slot.as_str());
     assert_eq!(
         (&skipped["decision"], &skipped["reason"]),
         (&json!("skipped"), &json!("skipped_once"))
     );
-    tower.launch_where("x", |row| {
+    site.launch_where("x", |row| {
         row["status"] == "succeeded"
             && millis(&row["scheduled_time"]) > millis(&skipped["scheduled_time"])
     });
     // It is decided, and need not be remembered.
-    eventually(|| match &show(&tower, "x")["skips"] {
+    eventually(|| match &show(&site, "x")["skips"] {
         skips if *skips == json!([]) => Ok(()),
         skips => Err(format!("{skips}")),
     });

@@ -7,7 +7,7 @@ use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::with_functions;
-use crate::tower::{Tower, eventually, keys, list, millis, package, text};
+use crate::site::{Site, eventually, keys, list, millis, package, text};
 
 on_both_empty!(
     a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule,
@@ -21,19 +21,19 @@ on_both_empty!(
 );
 
 async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule(place: Place) {
-    let tower = Tower::new(place);
-    let host = tower.serve();
-    tower.bring("hello");
+    let site = Site::new(place);
+    let host = site.serve();
+    site.bring("hello");
     host.wait_for_line("added hello");
     let schedule = eventually(|| {
-        let all = list(tower.json(["schedule", "list"]));
+        let all = list(site.json(["schedule", "list"]));
         all.first().cloned().ok_or_else(|| "no schedule".to_owned())
     });
     assert_eq!(schedule["name"], "hello");
     assert_eq!(schedule["origin"], "package");
     assert_eq!(schedule["expression"], "10s");
     let first_slot = text(&schedule["next_slot"]);
-    let launch = tower.launch_where("hello", |row| row["status"] == "succeeded");
+    let launch = site.launch_where("hello", |row| row["status"] == "succeeded");
     for key in [
         "id",
         "schedule",
@@ -60,53 +60,53 @@ async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule
             "{launch:#}"
         );
     }
-    let run = tower.run_of(&launch);
+    let run = site.run_of(&launch);
     assert_eq!(run["launch_id"], launch["id"]);
     assert_eq!(
         run["tasks"][0]["output"],
         json!({"message": "Hello, world!"})
     );
-    let logs = tower.json(["run", "logs", &text(&launch["run_id"])]);
+    let logs = site.json(["run", "logs", &text(&launch["run_id"])]);
     assert_eq!(logs[0]["logs"][0]["message"], "Hello, world!");
 }
 
-/// A tower whose package `noop` rings every second by its sidecar.
-fn ringing(place: Place) -> (Tower, HostProcess) {
-    let tower = Tower::new(place);
-    tower.bring("noop");
-    tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
-    let host = tower.serve();
-    (tower, host)
+/// A site whose package `noop` rings every second by its sidecar.
+fn ringing(place: Place) -> (Site, HostProcess) {
+    let site = Site::new(place);
+    site.bring("noop");
+    site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
+    let host = site.serve();
+    (site, host)
 }
 
 /// The next launch that succeeds after all those there are now.
-fn next_success(tower: &Tower) -> Value {
-    let seen = tower.launches("noop").len();
-    let newest = tower.launches("noop")[..seen]
+fn next_success(site: &Site) -> Value {
+    let seen = site.launches("noop").len();
+    let newest = site.launches("noop")[..seen]
         .iter()
         .map(|row| millis(&row["scheduled_time"]))
         .max()
         .unwrap_or(0);
-    tower.launch_where("noop", |row| {
+    site.launch_where("noop", |row| {
         row["status"] == "succeeded" && millis(&row["scheduled_time"]) > newest
     })
 }
 
-fn package_state(tower: &Tower, name: &str) -> Value {
-    let all = list(tower.json(["package", "list"]));
+fn package_state(site: &Site, name: &str) -> Value {
+    let all = list(site.json(["package", "list"]));
     let found = all.into_iter().find(|package| package["name"] == name);
     found.unwrap_or(Value::Null)
 }
 
 async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
-    let (tower, mut host) = ringing(place);
-    let first = next_success(&tower)["digest"].clone();
+    let (site, mut host) = ringing(place);
+    let first = next_success(&site)["digest"].clone();
 
-    std::fs::write(tower.plugin("noop.wasm"), "a broken build").expect("a broken file");
+    std::fs::write(site.plugin("noop.wasm"), "a broken build").expect("a broken file");
     let said = host.wait_for_line("rejected noop");
     assert!(said.contains("this is not WebAssembly"), "{said}");
-    assert_eq!(next_success(&tower)["digest"], first, "the old one goes on");
-    let state = package_state(&tower, "noop");
+    assert_eq!(next_success(&site)["digest"], first, "the old one goes on");
+    let state = package_state(&site, "noop");
     assert_eq!(state["digest"], first);
     let rejection = text(&state["rejection"]);
     assert!(rejection.contains("this is not WebAssembly"), "{state:#}");
@@ -114,21 +114,17 @@ async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
     // Its bytes are on the record: a restart with the broken file still there changes nothing.
     host.terminate();
     assert!(host.wait_exit().success());
-    let host = tower.serve();
-    assert_eq!(
-        next_success(&tower)["digest"],
-        first,
-        "also after a restart"
-    );
+    let host = site.serve();
+    assert_eq!(next_success(&site)["digest"], first, "also after a restart");
 
     // A custom section changes the file and not the code.
     let mut better = std::fs::read(package("noop")).expect("a package");
     better.extend_from_slice(&[0, 5, 4, b'n', b'o', b't', b'e']);
-    std::fs::write(tower.plugin("noop.wasm"), better).expect("a better file");
+    std::fs::write(site.plugin("noop.wasm"), better).expect("a better file");
     host.wait_for_line("updated noop");
-    let second = next_success(&tower)["digest"].clone();
+    let second = next_success(&site)["digest"].clone();
     assert_ne!(second, first, "the newer one takes over");
-    let state = package_state(&tower, "noop");
+    let state = package_state(&site, "noop");
     assert_eq!(
         (&state["digest"], &state["rejection"]),
         (&second, &Value::Null)
@@ -136,28 +132,27 @@ async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
 }
 
 async fn slots_of_a_deleted_package_are_skipped_until_it_is_back(place: Place) {
-    let (tower, host) = ringing(place);
-    let before = next_success(&tower);
+    let (site, host) = ringing(place);
+    let before = next_success(&site);
 
-    std::fs::remove_file(tower.plugin("noop.wasm")).expect("the file");
+    std::fs::remove_file(site.plugin("noop.wasm")).expect("the file");
     host.wait_for_line("removed noop");
-    let skipped = tower.launch_where("noop", |row| row["reason"] == "package_missing");
+    let skipped = site.launch_where("noop", |row| row["reason"] == "package_missing");
     assert_eq!(skipped["decision"], "skipped");
     assert_eq!(skipped["status"], "skipped");
     assert_eq!(skipped["run_id"], Value::Null);
-    assert_eq!(package_state(&tower, "noop")["state"], "missing");
-    assert!(tower.launches("noop").contains(&before), "history stays");
-    assert_eq!(list(tower.json(["schedule", "list"])).len(), 1);
-    tower
-        .run(["schedule", "trigger", "noop"])
+    assert_eq!(package_state(&site, "noop")["state"], "missing");
+    assert!(site.launches("noop").contains(&before), "history stays");
+    assert_eq!(list(site.json(["schedule", "list"])).len(), 1);
+    site.run(["schedule", "trigger", "noop"])
         .refused(&["the package `noop` is in no live host's folder"]);
 
-    tower.bring("noop");
+    site.bring("noop");
     host.wait_for_line("added noop");
-    let back = next_success(&tower);
+    let back = next_success(&site);
     assert_eq!(back["digest"], before["digest"]);
     // Every second from the first to the last has exactly one row.
-    let rows = tower.launches("noop");
+    let rows = site.launches("noop");
     let slots: Vec<i64> = rows
         .iter()
         .map(|row| millis(&row["scheduled_time"]) / 1000)
@@ -166,15 +161,15 @@ async fn slots_of_a_deleted_package_are_skipped_until_it_is_back(place: Place) {
     assert_eq!(slots, every);
 }
 
-fn schedule_names(tower: &Tower) -> Vec<String> {
-    let all = list(tower.json(["schedule", "list"]));
+fn schedule_names(site: &Site) -> Vec<String> {
+    let all = list(site.json(["schedule", "list"]));
     all.iter().map(|schedule| text(&schedule["name"])).collect()
 }
 
 async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place) {
-    let (tower, host) = ringing(place);
-    next_success(&tower);
-    tower.sidecar(
+    let (site, host) = ringing(place);
+    next_success(&site);
+    site.sidecar(
         "noop",
         "[[schedules]]\nname = 'new'\ncron = '* * * * MOO'\n",
     );
@@ -183,15 +178,15 @@ async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place
         said.contains("noop.toml:3:1: `schedules[0].cron` is refused"),
         "{said}"
     );
-    next_success(&tower);
-    assert_eq!(schedule_names(&tower), ["noop"]);
-    let rejection = text(&package_state(&tower, "noop")["rejection"]);
+    next_success(&site);
+    assert_eq!(schedule_names(&site), ["noop"]);
+    let rejection = text(&package_state(&site, "noop")["rejection"]);
     assert!(rejection.contains("noop.toml:3"), "{rejection}");
 }
 
 async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
-    let (tower, host) = ringing(place);
-    tower.ok([
+    let (site, host) = ringing(place);
+    site.ok([
         "schedule",
         "add",
         "mine",
@@ -201,12 +196,12 @@ async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
         "1h",
     ]);
     // A new name for the same schedule, which the operator's has already.
-    tower.sidecar("noop", "[[schedules]]\nname = 'mine'\nevery = '1s'\n");
+    site.sidecar("noop", "[[schedules]]\nname = 'mine'\nevery = '1s'\n");
     let said = host.wait_for_line("was not taken");
     assert!(said.contains("`mine` exists already"), "{said}");
-    next_success(&tower);
-    assert_eq!(schedule_names(&tower), ["mine", "noop"]);
-    let events = list(tower.json(["event", "list"]));
+    next_success(&site);
+    assert_eq!(schedule_names(&site), ["mine", "noop"]);
+    let events = list(site.json(["event", "list"]));
     let refused = events
         .iter()
         .find(|event| event["kind"] == "schedule_refused");
@@ -214,45 +209,43 @@ async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
 }
 
 async fn a_new_sidecar_holds_also_while_the_newest_file_is_broken(place: Place) {
-    let (tower, host) = ringing(place);
-    let first = next_success(&tower)["digest"].clone();
-    std::fs::write(tower.plugin("noop.wasm"), "a broken build").expect("a broken file");
+    let (site, host) = ringing(place);
+    let first = next_success(&site)["digest"].clone();
+    std::fs::write(site.plugin("noop.wasm"), "a broken build").expect("a broken file");
     host.wait_for_line("rejected noop");
-    tower.sidecar("noop", "[[schedules]]\nname = 'other'\nevery = '1s'\n");
+    site.sidecar("noop", "[[schedules]]\nname = 'other'\nevery = '1s'\n");
     host.wait_for_line("applied the new settings of noop");
-    let launch = tower.launch_where("other", |row| row["status"] == "succeeded");
+    let launch = site.launch_where("other", |row| row["status"] == "succeeded");
     assert_eq!(launch["digest"], first);
-    assert_eq!(schedule_names(&tower), ["other"]);
-    eventually(|| match &package_state(&tower, "noop")["rejection"] {
+    assert_eq!(schedule_names(&site), ["other"]);
+    eventually(|| match &package_state(&site, "noop")["rejection"] {
         Value::Null => Err("the rejection is forgotten".to_owned()),
         _ => Ok(()),
     });
 }
 
 async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(place: Place) {
-    let tower = Tower::new(place);
+    let site = Site::new(place);
     let often = "[watch]\nrescan = '1s'\n";
-    std::fs::write(tower.folder().join("campanile.toml"), often).expect("a configuration");
-    let host = tower.serve();
-    tower
-        .execute("ALTER TABLE schedule_revision RENAME TO elsewhere")
+    std::fs::write(site.folder().join("campanile.toml"), often).expect("a configuration");
+    let host = site.serve();
+    site.execute("ALTER TABLE schedule_revision RENAME TO elsewhere")
         .await;
-    tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
-    tower.bring("noop");
+    site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
+    site.bring("noop");
     host.wait_for_line("following the plugin folder");
-    assert_eq!(package_state(&tower, "noop"), Value::Null);
-    tower
-        .execute("ALTER TABLE elsewhere RENAME TO schedule_revision")
+    assert_eq!(package_state(&site, "noop"), Value::Null);
+    site.execute("ALTER TABLE elsewhere RENAME TO schedule_revision")
         .await;
-    eventually(|| match schedule_names(&tower) {
+    eventually(|| match schedule_names(&site) {
         names if names == ["noop"] => Ok(()),
         names => Err(format!("{names:?}")),
     });
-    tower.launch_where("noop", |row| row["status"] == "succeeded");
+    site.launch_where("noop", |row| row["status"] == "succeeded");
 
     // A rejection too is found again until it is on the record.
-    tower.execute("ALTER TABLE event RENAME TO elsewhere").await;
-    std::fs::write(tower.plugin("bad.wasm"), "a broken build").expect("a broken file");
+    site.execute("ALTER TABLE event RENAME TO elsewhere").await;
+    std::fs::write(site.plugin("bad.wasm"), "a broken build").expect("a broken file");
     eventually(|| {
         let said = host.stderr_lines();
         let is_it =
@@ -262,9 +255,9 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
             false => Err(said.join("\n")),
         }
     });
-    assert_eq!(package_state(&tower, "bad"), Value::Null);
-    tower.execute("ALTER TABLE elsewhere RENAME TO event").await;
-    let package = eventually(|| match package_state(&tower, "bad") {
+    assert_eq!(package_state(&site, "bad"), Value::Null);
+    site.execute("ALTER TABLE elsewhere RENAME TO event").await;
+    let package = eventually(|| match package_state(&site, "bad") {
         Value::Null => Err("no package".to_owned()),
         package => Ok(package),
     });
@@ -294,21 +287,21 @@ fn laborious() -> Vec<u8> {
 }
 
 async fn a_host_that_still_compiles_can_be_stopped(place: Place) {
-    let tower = Tower::new(place);
+    let site = Site::new(place);
     let anew = "[sandbox]\ncache = false\n";
-    std::fs::write(tower.folder().join("campanile.toml"), anew).expect("a configuration");
-    tower.bring("noop");
-    let mut host = tower.serve();
-    std::fs::write(tower.plugin("slow.wasm"), laborious()).expect("a package");
+    std::fs::write(site.folder().join("campanile.toml"), anew).expect("a configuration");
+    site.bring("noop");
+    let mut host = site.serve();
+    std::fs::write(site.plugin("slow.wasm"), laborious()).expect("a package");
     // What needs no compiling does not wait for what does.
-    tower.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
+    site.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
     host.wait_for_line("applied the new settings of noop");
     host.terminate();
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());
     assert!(!host.stderr_lines().join("\n").contains("slow"));
 
     // Nor is a stop at the start waited for.
-    let mut host = tower.start(&[]);
+    let mut host = site.start(&[]);
     host.wait_for_line("added noop");
     host.terminate();
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());

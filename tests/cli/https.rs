@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::server::TlsStream;
 
-use crate::tower::{command, package};
+use crate::site::{command, package};
 
 /// A server on this machine, whose certificate nobody trusts who was not told to.
 struct Server {

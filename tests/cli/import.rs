@@ -5,7 +5,7 @@ use std::fs::File;
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Said, Tower, list, text};
+use crate::site::{Said, Site, list, text};
 
 on_both_empty!(
     every_line_of_a_crontab_is_accounted_for,
@@ -28,20 +28,20 @@ CRON_TZ=Asia/Tokyo
 @reboot guests
 "#;
 
-fn serving(place: Place) -> (Tower, campanile_tests::HostProcess) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let host = tower.serve();
-    (tower, host)
+fn serving(place: Place) -> (Site, campanile_tests::HostProcess) {
+    let site = Site::new(place);
+    site.bring("guests");
+    let host = site.serve();
+    (site, host)
 }
 
-fn write(tower: &Tower, text: &str) {
-    std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
+fn write(site: &Site, text: &str) {
+    std::fs::write(site.folder().join("crontab"), text).expect("a crontab");
 }
 
-fn import(tower: &Tower, more: &[&str]) -> Said {
+fn import(site: &Site, more: &[&str]) -> Said {
     let fixed = ["schedule", "import", "crontab", "crontab"];
-    tower.run(fixed.into_iter().chain(more.iter().copied()))
+    site.run(fixed.into_iter().chain(more.iter().copied()))
 }
 
 /// What each line became, in short.
@@ -54,13 +54,13 @@ fn told(report: &Value) -> Vec<(u64, String, Value)> {
     lines.iter().map(short).collect()
 }
 
-fn schedules(tower: &Tower) -> Vec<Value> {
-    list(tower.json(["schedule", "list"]))
+fn schedules(site: &Site) -> Vec<Value> {
+    list(site.json(["schedule", "list"]))
 }
 
 async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
-    let (tower, _host) = serving(place);
-    write(&tower, CRONTAB);
+    let (site, _host) = serving(place);
+    write(&site, CRONTAB);
     let expected = |became: &str| {
         let line = |number: u64, became: &str, name: Option<&str>| {
             (number, became.to_owned(), json!(name))
@@ -79,10 +79,10 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
             line(13, became, Some("guests-5")),
         ]
     };
-    let dry = import(&tower, &["--dry-run", "--json"]);
+    let dry = import(&site, &["--dry-run", "--json"]);
     assert_eq!((dry.code, dry.stderr.as_str()), (1, ""), "{dry:?}");
     assert_eq!(told(&dry.json()), expected("added"));
-    let words = import(&tower, &["--dry-run"]);
+    let words = import(&site, &["--dry-run"]);
     assert!(
         words.stdout.contains("line 5: would add guests: "),
         "{words:?}"
@@ -94,18 +94,18 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         "{words:?}"
     );
     assert_eq!(
-        schedules(&tower),
+        schedules(&site),
         Vec::<Value>::new(),
         "a dry run does nothing"
     );
 
-    let said = import(&tower, &["--json"]);
+    let said = import(&site, &["--json"]);
     assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
     let report = said.json();
     assert_eq!(told(&report), expected("added"));
     let counts = ["added", "exist", "refused", "dry_run"].map(|key| report[key].clone());
     assert_eq!(counts, [json!(5), json!(0), json!(3), json!(false)]);
-    let rows = schedules(&tower);
+    let rows = schedules(&site);
     let rules: Vec<(String, String, String, Value)> = rows
         .iter()
         .map(|row| {
@@ -131,7 +131,7 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     );
 
     // Again, in words: everything is there, and nothing is added.
-    let said = import(&tower, &[]);
+    let said = import(&site, &[]);
     assert_eq!(said.code, 1, "{said:?}");
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines.len(), 11, "{said:?}");
@@ -180,14 +180,11 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     }
     assert!(lines[7].ends_with("the text after `%`, standard input for the command, is ignored"));
     assert!(said.stderr.contains("are read in UTC"), "{said:?}");
-    assert_eq!(
-        told(&import(&tower, &["--json"]).json()),
-        expected("exists")
-    );
-    assert_eq!(schedules(&tower), rows, "nothing is added twice");
+    assert_eq!(told(&import(&site, &["--json"]).json()), expected("exists"));
+    assert_eq!(schedules(&site), rows, "nothing is added twice");
 
     // With another zone they are other rules; the entries after CRON_TZ are the same.
-    let said = import(&tower, &["--tz", "Europe/Rome", "--json"]);
+    let said = import(&site, &["--tz", "Europe/Rome", "--json"]);
     let added: Vec<u64> = told(&said.json())
         .into_iter()
         .filter(|(_, became, _)| became == "added")
@@ -195,19 +192,19 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         .collect();
     assert_eq!(added, [5]);
     assert_eq!(
-        tower.json(["schedule", "show", "guests-6"])["timezone"],
+        site.json(["schedule", "show", "guests-6"])["timezone"],
         "Europe/Rome"
     );
 }
 
 async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
-    let (tower, _host) = serving(place);
+    let (site, _host) = serving(place);
     write(
-        &tower,
+        &site,
         "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n-H 3 * * * ada x.sh\n",
     );
     let system = ["--system", "--package", "guests", "--tz", "Europe/Paris"];
-    let said = import(&tower, &system);
+    let said = import(&site, &system);
     assert_eq!(said.code, 0, "{said:?}");
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert!(lines[0].starts_with("line 1: added run-parts: cron 17 * * * *, Europe/Paris"));
@@ -216,19 +213,16 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
         "{said:?}"
     );
     assert!(lines[1].contains("the user ada is ignored"), "{said:?}");
-    assert!(
-        lines[1].ends_with("every launch is on the record"),
-        "{said:?}"
-    );
+    assert!(lines[1].ends_with("every launch is recorded"), "{said:?}");
     assert_eq!(said.stderr, "2 added, 0 exist already, 0 not imported\n");
-    let shown = tower.json(["schedule", "show", "run-parts"]);
+    let shown = site.json(["schedule", "show", "run-parts"]);
     let command = "cd / && run-parts --report /etc/cron.hourly";
     assert_eq!(shown["context"], json!({ "command": command }));
 
     // Standard input is a crontab too.
-    let file = File::open(tower.folder().join("crontab")).expect("the crontab");
+    let file = File::open(site.folder().join("crontab")).expect("the crontab");
     let from_stdin = ["schedule", "import", "crontab", "-", "--json"];
-    let output = tower
+    let output = site
         .command(from_stdin.iter().chain(&system))
         .stdin(file)
         .output()
@@ -241,7 +235,7 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
     );
 
     // Without --system, the user is taken for the command.
-    let said = import(&tower, &["--package", "guests", "--dry-run"]);
+    let said = import(&site, &["--package", "guests", "--dry-run"]);
     assert!(
         said.stdout.contains("would add root: cron 17 * * * *"),
         "{said:?}"
@@ -254,8 +248,8 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
 }
 
 async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
-    let (tower, _host) = serving(place);
-    import(&tower, &[]).refused(&["crontab: ", "No such file"]);
+    let (site, _host) = serving(place);
+    import(&site, &[]).refused(&["crontab: ", "No such file"]);
     for (text, expected) in [
         (
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
@@ -267,21 +261,21 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
         ),
         (
             &[b'#'; 64 * 1024 + 1],
-            "crontab: it has more than 65536 bytes",
+            "crontab: the file has more than 65536 bytes",
         ),
     ] {
-        std::fs::write(tower.folder().join("crontab"), text).expect("a crontab");
-        import(&tower, &[]).refused(&[expected]);
+        std::fs::write(site.folder().join("crontab"), text).expect("a crontab");
+        import(&site, &[]).refused(&[expected]);
     }
     // A zone that is none is told at its own line.
-    write(&tower, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");
-    let said = import(&tower, &["--dry-run"]);
+    write(&site, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");
+    let said = import(&site, &["--dry-run"]);
     assert_eq!(said.code, 1, "{said:?}");
     let first = "line 1: not imported: timezone `Mars/Foo` is not known; ";
     assert!(said.stdout.starts_with(first), "{said:?}");
 
-    write(&tower, "0 3 * * * x\n");
-    import(&tower, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
-    import(&tower, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);
-    assert_eq!(schedules(&tower), Vec::<Value>::new());
+    write(&site, "0 3 * * * x\n");
+    import(&site, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
+    import(&site, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);
+    assert_eq!(schedules(&site), Vec::<Value>::new());
 }

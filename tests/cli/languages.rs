@@ -14,7 +14,7 @@ use campanile_tests::{Backend, Place, run_empty_case};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::tower::{Said, Tower, run, text};
+use crate::site::{Said, Site, run, text};
 
 /// One example, compiled.
 struct Example {
@@ -353,26 +353,26 @@ fn each_typed_one_posts_to_a_host_that_was_granted() {
     }
 }
 
-/// A tower with all examples, and beside each a sidecar with that text.
-fn tower_with_all(place: Place, sidecar: &str) -> Tower {
-    let tower = Tower::new(place);
+/// A site with all examples, and beside each a sidecar with that text.
+fn site_with_all(place: Place, sidecar: &str) -> Site {
+    let site = Site::new(place);
     for example in examples() {
-        let file = tower.plugin(&format!("{}.wasm", example.name));
+        let file = site.plugin(&format!("{}.wasm", example.name));
         std::fs::copy(&example.file, file).expect("a copy");
     }
-    say_in_sidecars(&tower, sidecar);
-    tower
+    say_in_sidecars(&site, sidecar);
+    site
 }
 
-fn say_in_sidecars(tower: &Tower, sidecar: &str) {
+fn say_in_sidecars(site: &Site, sidecar: &str) {
     for example in examples() {
-        tower.sidecar(&example.name, sidecar);
+        site.sidecar(&example.name, sidecar);
     }
 }
 
 /// Serve; the packages are loaded first, which takes a while for eight of them.
-fn serve(tower: &Tower) -> campanile_tests::HostProcess {
-    let host = tower.start(&[]);
+fn serve(site: &Site) -> campanile_tests::HostProcess {
+    let host = site.start(&[]);
     host.wait_for_line_within("serving", Duration::from_secs(120));
     host
 }
@@ -380,11 +380,11 @@ fn serve(tower: &Tower) -> campanile_tests::HostProcess {
 #[test]
 fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
     run_empty_case(Backend::Sqlite, async |place| {
-        let tower = tower_with_all(place, "[[schedules]]\nevery = \"2s\"\n");
-        let _host = serve(&tower);
+        let site = site_with_all(place, "[[schedules]]\nevery = \"2s\"\n");
+        let _host = serve(&site);
         for Example { name, .. } in examples() {
-            let launch = tower.launch_where(name, |row| row["status"] == "succeeded");
-            let run = tower.run_of(&launch);
+            let launch = site.launch_where(name, |row| row["status"] == "succeeded");
+            let run = site.run_of(&launch);
             let output = &run["tasks"][0]["output"];
             assert_eq!(output["primes"], 168, "{name}: {run:#}");
             assert_eq!(output["slot"], launch["scheduled_time"], "{name}: {run:#}");
@@ -395,29 +395,29 @@ fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
 #[test]
 fn each_is_told_of_its_recovery_when_the_host_was_killed() {
     run_empty_case(Backend::Sqlite, async |place| {
-        let tower = tower_with_all(place, "schedules = []\n[context]\nrounds = 4000000000\n");
-        let mut host = serve(&tower);
+        let site = site_with_all(place, "schedules = []\n[context]\nrounds = 4000000000\n");
+        let mut host = serve(&site);
         let mut launches = Vec::new();
         for Example { name, .. } in examples() {
             let never = ["--at", "2099-01-01T00:00:00Z"];
-            tower.ok(["schedule", "add", name, "--package", name]
+            site.ok(["schedule", "add", name, "--package", name]
                 .into_iter()
                 .chain(never));
-            let launch = tower.trigger(name, &json!({}));
-            tower.launch_where(name, |row| {
+            let launch = site.trigger(name, &json!({}));
+            site.launch_where(name, |row| {
                 row["id"] == launch && row["status"] == "running"
             });
             launches.push(launch);
         }
         host.kill();
         // The sidecar's part of a context is what it says when the task is called.
-        say_in_sidecars(&tower, "schedules = []\n[context]\nrounds = 1\n");
-        let _host = serve(&tower);
+        say_in_sidecars(&site, "schedules = []\n[context]\nrounds = 1\n");
+        let _host = serve(&site);
         for (Example { name, .. }, launch) in examples().iter().zip(&launches) {
-            let launch = tower.ended(name, launch);
+            let launch = site.ended(name, launch);
             assert_eq!(launch["status"], "succeeded", "{name}: {launch:#}");
             assert_eq!(launch["recoveries"], 1, "{name}: {launch:#}");
-            let run = tower.run_of(&launch);
+            let run = site.run_of(&launch);
             let output = &run["tasks"][0]["output"];
             assert_eq!(output["is_recovery"], true, "{name}: {run:#}");
             assert_eq!(output["slot"], launch["scheduled_time"], "{name}: {run:#}");

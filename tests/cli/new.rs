@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::tower::{Said, list, run, text};
+use crate::site::{Said, list, run, text};
 
 const LANGUAGES: [&str; 10] = [
     "rust",
@@ -58,16 +58,16 @@ fn files(folder: &Path) -> Vec<String> {
 fn a_project_in_each_language_is_written_as_it_is_told() {
     for language in LANGUAGES {
         let here = nowhere();
-        let said = new(here.path(), &["bell-tower", "--lang", language, "--json"]);
+        let said = new(here.path(), &["my-task", "--lang", language, "--json"]);
         assert_eq!(said.code, 0, "{said:?}");
         let told = said.json();
-        assert_eq!(told["name"], "bell-tower");
+        assert_eq!(told["name"], "my-task");
         assert_eq!(told["language"], language);
-        assert_eq!(told["folder"], "bell-tower");
-        assert_eq!(told["next"][0], "cd bell-tower");
+        assert_eq!(told["folder"], "my-task");
+        assert_eq!(told["next"][0], "cd my-task");
         let mut listed: Vec<String> = list(told["files"].clone()).iter().map(text).collect();
         listed.sort();
-        let folder = here.path().join("bell-tower");
+        let folder = here.path().join("my-task");
         assert_eq!(listed, files(&folder), "{language}");
         let readme = fs::read_to_string(folder.join("README.md")).unwrap();
         assert!(readme.contains("bell"), "{language}: {readme}");
@@ -92,10 +92,10 @@ fn a_build_can_be_run() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let here = nowhere();
-    let said = new(here.path(), &["tower", "--lang", "c"]);
+    let said = new(here.path(), &["site", "--lang", "c"]);
     assert_eq!(said.code, 0, "{said:?}");
     let mode = |file: &str| {
-        let path = here.path().join("tower").join(file);
+        let path = here.path().join("site").join(file);
         fs::metadata(path).unwrap().permissions().mode() & 0o111
     };
     assert_ne!(mode("build"), 0);
@@ -105,18 +105,18 @@ fn a_build_can_be_run() {
 #[test]
 fn the_next_steps_are_told() {
     let here = nowhere();
-    let said = new(here.path(), &["bell-tower"]);
+    let said = new(here.path(), &["my-task"]);
     assert_eq!(
         said.stdout,
-        "bell-tower: 5 files\n\nnext:\n  cd bell-tower\n  rustup target add wasm32-wasip2\n  \
+        "my-task: 5 files\n\nnext:\n  cd my-task\n  rustup target add wasm32-wasip2\n  \
          cargo add --path CAMPANILE_REPOSITORY/guest-sdk  # campanile-sdk is not on crates.io yet\n  cargo test\n  \
          cargo build --release --target wasm32-wasip2\n  \
-         cp target/wasm32-wasip2/release/bell_tower.wasm target/bell-tower.wasm\n  \
-         campanile task run target/bell-tower.wasm --context '{\"text\": \"to be or not\"}'\n  \
-         cp target/bell-tower.wasm YOUR_PLUGIN_FOLDER/\n"
+         cp target/wasm32-wasip2/release/my_task.wasm target/my-task.wasm\n  \
+         campanile task run target/my-task.wasm --context '{\"text\": \"to be or not\"}'\n  \
+         cp target/my-task.wasm YOUR_PLUGIN_FOLDER/\n"
     );
-    let said = new(here.path(), &["tower", "--lang", "go", "--into", "a/b"]);
-    assert!(said.stdout.contains("documented only"), "{said:?}");
+    let said = new(here.path(), &["site", "--lang", "go", "--into", "a/b"]);
+    assert!(said.stdout.contains("only a README.md"), "{said:?}");
     assert_eq!(files(&here.path().join("a/b")), ["README.md"]);
 }
 
@@ -134,15 +134,15 @@ fn what_cannot_become_a_project_is_refused_and_nothing_written() {
         "",
         "9to5",
         "_x",
-        "tower.wasm",
+        "site.wasm",
         &"x".repeat(65),
     ] {
-        new(here.path(), &[name]).refused(&["cannot name a project", "hint: choose 1 to 64"]);
+        new(here.path(), &[name]).refused(&["is not a valid project name", "hint: choose 1 to 64"]);
     }
     new(here.path(), &["taken"]).refused(&["taken is not empty", "hint: ", "--into"]);
     new(here.path(), &["new", "--into", "taken"]).refused(&["taken is not empty"]);
     new(here.path(), &["file"]).refused(&["file cannot hold a project", "--into"]);
-    let said = new(here.path(), &["tower", "--lang", "cobol"]);
+    let said = new(here.path(), &["site", "--lang", "cobol"]);
     said.refused(&["'cobol'", "typescript", "zig"]);
     let said = new(here.path(), &["taken", "--json"]);
     assert_eq!(
@@ -166,7 +166,7 @@ fn test_natively(language: &str) {
         _ => fs::create_dir_all(&folder).unwrap(),
     }
     // Between its neighbours, this name stands elsewhere in the lock file than the example's.
-    let said = new(&folder, &["A-tower", "--lang", language, "--into", "."]);
+    let said = new(&folder, &["A-site", "--lang", language, "--into", "."]);
     assert_eq!(said.code, 0, "{said:?}");
     let cargo = |args: &[&OsStr]| {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

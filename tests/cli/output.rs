@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
-use crate::tower::{Tower, eventually, list, package, run};
+use crate::site::{Site, eventually, list, package, run};
 
 on_both_empty!(every_command_answers_in_json_and_in_words);
 
 async fn every_command_answers_in_json_and_in_words(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("hello");
-    tower.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
-    let mut host = tower.serve_with(&["--log-format", "json"]);
-    let launch = tower.launch_where("hello", |row| row["status"] == "succeeded");
+    let site = Site::new(place);
+    site.bring("hello");
+    site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
+    let mut host = site.serve_with(&["--log-format", "json"]);
+    let launch = site.launch_where("hello", |row| row["status"] == "succeeded");
     let run = launch["run_id"].as_str().expect("a run");
     for command in [
         &["schedule", "list"][..],
@@ -40,19 +40,19 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
         &["schedule", "pause", "hello"],
         &["schedule", "resume", "hello"],
     ] {
-        let words = tower.run(command.iter().copied());
+        let words = site.run(command.iter().copied());
         assert_eq!((words.code, words.stderr.as_str()), (0, ""), "{words:?}");
         assert!(!words.stdout.trim().is_empty(), "{command:?}");
         if let ["schedule", "pause" | "resume", _] = command {
-            let again = tower.run(command.iter().copied().chain(["--json"]));
+            let again = site.run(command.iter().copied().chain(["--json"]));
             let error: Value = serde_json::from_str(&again.stdout).expect("JSON");
             assert_eq!(again.code, 2, "{again:?}");
             assert!(error["error"].is_string(), "{again:?}");
             continue;
         }
-        tower.json(command.iter().copied());
+        site.json(command.iter().copied());
     }
-    let newest = list(tower.json(["launch", "list", "--limit", "1"]));
+    let newest = list(site.json(["launch", "list", "--limit", "1"]));
     assert_eq!(newest.len(), 1);
     host.terminate();
     assert!(host.wait_exit().success());
@@ -154,14 +154,14 @@ fn code(command: &mut Command) -> Option<i32> {
     command.status().expect("a run").code()
 }
 
-fn on_sqlite(case: impl FnOnce(Tower)) {
-    run_empty_case(Backend::Sqlite, async |place| case(Tower::new(place)));
+fn on_sqlite(case: impl FnOnce(Site)) {
+    run_empty_case(Backend::Sqlite, async |place| case(Site::new(place)));
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
-    on_sqlite(|tower| {
-        tower.ok(["db", "migrate"]);
+    on_sqlite(|site| {
+        site.ok(["db", "migrate"]);
         for args in [
             &["launch", "list"][..],
             &["launch", "list", "--json"],
@@ -169,7 +169,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
             &["config", "default"],
             &["--help"],
         ] {
-            let output = tower
+            let output = site
                 .command(args)
                 .stdout(broken_pipe())
                 .output()
@@ -182,7 +182,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
             );
         }
         // A disk that is full is one: the data is not there.
-        let mut list = tower.command(["launch", "list"]);
+        let mut list = site.command(["launch", "list"]);
         assert_eq!(
             code(list.stdout(full_device()).stderr(Stdio::null())),
             Some(1)
@@ -192,13 +192,13 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn talk_that_nobody_hears_changes_no_exit_code() {
-    on_sqlite(|tower| {
-        let mut unknown = tower.command(["schedule", "show", "x", "--database", "sqlite:none.db"]);
+    on_sqlite(|site| {
+        let mut unknown = site.command(["schedule", "show", "x", "--database", "sqlite:none.db"]);
         for deaf in [broken_pipe(), full_device()] {
             assert_eq!(code(unknown.stderr(deaf)), Some(2));
         }
-        let file = crate::tower::package("hello");
-        let mut hello = tower.command(["task".as_ref(), "run".as_ref(), file.as_os_str()]);
+        let file = crate::site::package("hello");
+        let mut hello = site.command(["task".as_ref(), "run".as_ref(), file.as_os_str()]);
         assert_eq!(
             code(hello.stdout(Stdio::null()).stderr(broken_pipe())),
             Some(0)
@@ -208,13 +208,13 @@ fn talk_that_nobody_hears_changes_no_exit_code() {
 
 #[test]
 fn a_host_outlives_whoever_reads_its_log() {
-    on_sqlite(|tower| {
-        tower.bring("hello");
-        tower.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
-        let mut command = tower.command(["serve"]);
+    on_sqlite(|site| {
+        site.bring("hello");
+        site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
+        let mut command = site.command(["serve"]);
         let quiet = command.stderr(broken_pipe()).stdout(Stdio::null());
         let mut host = HostProcess::spawn_unheard(quiet);
-        eventually(|| match tower.run(["launch", "list", "--json"]) {
+        eventually(|| match site.run(["launch", "list", "--json"]) {
             said if said.stdout.contains("succeeded") => Ok(()),
             said => Err(format!("{said:?}")),
         });

@@ -6,7 +6,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Tower, keys, list};
+use crate::site::{Site, keys, list};
 
 on_both_empty!(
     an_hour_is_shown_with_its_chart,
@@ -29,25 +29,25 @@ fn minutes(after: Timestamp, minutes: u64) -> Timestamp {
     after.plus(Duration::from_secs(60 * minutes))
 }
 
-/// A tower that nobody serves any more, with the package `noop` and these schedules.
-fn tower(place: Place, schedules: &[(&str, &str)]) -> Tower {
-    let tower = Tower::new(place);
-    tower.bring("noop");
-    let host = tower.serve();
+/// A site that nobody serves any more, with the package `noop` and these schedules.
+fn site(place: Place, schedules: &[(&str, &str)]) -> Site {
+    let site = Site::new(place);
+    site.bring("noop");
+    let host = site.serve();
     for (name, cron) in schedules {
-        tower.ok(["schedule", "add", name, "--package", "noop", "--cron", cron]);
+        site.ok(["schedule", "add", name, "--package", "noop", "--cron", cron]);
     }
     drop(host);
-    tower
+    site
 }
 
 async fn an_hour_is_shown_with_its_chart(place: Place) {
-    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let site = site(place, &[("quarter", "*/15 * * * *")]);
     let from = hour();
     let to = minutes(from, 60);
     let (from_text, to_text) = (from.to_string(), to.to_string());
     let args = ["plan", "--from", &from_text, "--to", &to_text];
-    let said = tower.run(args);
+    let said = site.run(args);
     let gap = "·".repeat(14);
     let label = from_text[..16].replace('T', " ");
     let expected = format!(
@@ -66,7 +66,7 @@ a launch waits at most 0s
         said.stderr,
         "~ marks a guessed duration: no launch of that schedule has succeeded yet\n"
     );
-    let rows = tower.ok(args.into_iter().chain(["--rows"]));
+    let rows = site.ok(args.into_iter().chain(["--rows"]));
     let rows: Vec<&str> = rows.lines().take(5).collect();
     let expected = [0, 15, 30, 45].map(|after| {
         let slot = minutes(from, after);
@@ -78,17 +78,17 @@ a launch waits at most 0s
 async fn places_are_kept_and_a_pause_is_named(place: Place) {
     let hourly = "0 * * * *";
     let names = ["a", "b", "c", "d"];
-    let tower = tower(place, &names.map(|name| (name, hourly)));
+    let site = site(place, &names.map(|name| (name, hourly)));
     let pause = ["schedule", "pause", "--by", "ada"];
-    tower.ok(pause.into_iter().chain(["c"]));
+    site.ok(pause.into_iter().chain(["c"]));
     let back_at = ["--until", "2099-01-01T00:00:00Z"];
-    tower.ok(pause.into_iter().chain(["d"]).chain(back_at));
-    let config = tower.folder().join("campanile.toml");
+    site.ok(pause.into_iter().chain(["d"]).chain(back_at));
+    let config = site.folder().join("campanile.toml");
     std::fs::write(config, "[host]\nruns_max = 1\n").expect("a configuration");
     let from = hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 120).to_string());
     let args = ["plan", "--from", &from_text, "--to", &to_text];
-    let plan = tower.json(args);
+    let plan = site.json(args);
     let known = [
         "changes",
         "cut_at",
@@ -150,11 +150,11 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
         "id",
         "kind",
         "lag_ms",
+        "last_scheduled_time",
         "overlaps",
         "reason",
         "recoveries",
         "schedule",
-        "last_scheduled_time",
         "scheduled_time",
         "slot_count",
         "started_at",
@@ -163,7 +163,7 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
     assert_eq!(keys(&plan["rows"][0]), known);
 
     // Of one schedule, beside which the other takes its place all the same.
-    let one = tower.json(args.into_iter().chain(["--schedule", "b"]));
+    let one = site.json(args.into_iter().chain(["--schedule", "b"]));
     let rows = list(one["rows"].clone());
     let second = list(plan["rows"].clone());
     let second = second.into_iter().filter(|row| row["schedule"] == "b");
@@ -172,11 +172,11 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
 }
 
 async fn an_outage_shows_the_rows_that_it_leads_to(place: Place) {
-    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let site = site(place, &[("quarter", "*/15 * * * *")]);
     let from = hour();
     let at = |after| minutes(from, after);
     let outage = format!("{from}..{}", at(60));
-    let said = tower.ok(["plan", "--outage", &outage]);
+    let said = site.ok(["plan", "--outage", &outage]);
     let (record, rest) = said.split_once("\n\n").expect("a paragraph of rows");
     let expected = format!(
         "decisions when a host starts at {}:
@@ -197,17 +197,17 @@ SCHEDULED TIME                               SCHEDULE  KIND      DECISION  REASO
 }
 
 async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
-    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
-    let file = tower.folder().join("new.toml");
+    let site = site(place, &[("quarter", "*/15 * * * *")]);
+    let file = site.folder().join("new.toml");
     let orders = "[[schedules]]\nname = \"half\"\npackage = \"noop\"\ncron = \"*/30 * * * *\"\n";
     std::fs::write(&file, orders).expect("a schedules file");
-    let before = tower.json(["schedule", "list"]);
+    let before = site.json(["schedule", "list"]);
     let from = hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
     let args = [
         "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
     ];
-    let plan = tower.json(args);
+    let plan = site.json(args);
     let changes = json!([{
         "schedule": "half",
         "added": [from, minutes(from, 30)],
@@ -219,7 +219,7 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
         (&plan["launches"], &plan["refused"]),
         (&json!(6), &json!([]))
     );
-    let said = tower.ok(args.into_iter().chain(["--rows"]));
+    let said = site.ok(args.into_iter().chain(["--rows"]));
     let lines: Vec<&str> = said.lines().take(6).collect();
     assert_eq!(lines[1], format!("half      2      0        0      {from}"));
     assert_eq!(
@@ -227,11 +227,11 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
         format!("added   {from}  half      -             {from}")
     );
     // It was tried and not done.
-    assert_eq!(tower.json(["schedule", "list"]), before);
+    assert_eq!(site.json(["schedule", "list"]), before);
 
     // What a schedule of another origin is called is not to be had.
     std::fs::write(&file, orders.replace("half", "quarter")).expect("a schedules file");
-    let said = tower.run(args);
+    let said = site.run(args);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(
         said.stderr.contains("`quarter` would be refused"),
@@ -240,18 +240,18 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
 }
 
 async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("noop");
+    let site = Site::new(place);
+    site.bring("noop");
     let order = |file: &str, names: &[&str]| {
         let schedules = names.iter().map(|name| {
             format!("[[schedules]]\nname = '{name}'\npackage = 'noop'\ncron = '*/30 * * * *'\n")
         });
         let text: String = schedules.collect();
-        std::fs::write(tower.folder().join(file), text).expect("a schedules file");
+        std::fs::write(site.folder().join(file), text).expect("a schedules file");
     };
     order("schedules.toml", &["gone", "half"]);
     order("new.toml", &["half"]);
-    drop(tower.serve());
+    drop(site.serve());
     let from = hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
     let args = [
@@ -266,14 +266,14 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
     }]);
     for (more, launches) in [(&[][..], 2), (&["--schedule", "gone"], 0)] {
         let asked = args.into_iter().chain(more.iter().copied());
-        let said = tower.run(asked.chain(["--json"]));
+        let said = site.run(asked.chain(["--json"]));
         assert_eq!(said.code, 0, "{said:?}");
         let plan = said.json();
         assert_eq!(plan["left_out"], left_out, "{more:?}");
         assert_eq!(plan["changes"], changes, "{more:?}");
         assert_eq!(plan["launches"], launches, "{more:?}");
     }
-    let said = tower.run(args.into_iter().chain(["--schedule", "gone"]));
+    let said = site.run(args.into_iter().chain(["--schedule", "gone"]));
     assert_eq!(said.code, 0, "{said:?}");
     assert!(
         said.stdout
@@ -286,13 +286,13 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
         "{said:?}"
     );
     // Of the others nothing is told.
-    let half = tower.json(args.into_iter().chain(["--schedule", "half"]));
+    let half = site.json(args.into_iter().chain(["--schedule", "half"]));
     let told = (&half["left_out"], &half["changes"], &half["launches"]);
     assert_eq!(told, (&json!([]), &json!([]), &json!(2)));
 }
 
 async fn questions_without_an_answer_are_refused(place: Place) {
-    let tower = tower(place, &[("quarter", "*/15 * * * *")]);
+    let site = site(place, &[("quarter", "*/15 * * * *")]);
     let later = hour();
     let [later, latest] = [later, minutes(later, 60)].map(|time| time.to_string());
     let backwards = format!("{latest}..{later}");
@@ -345,8 +345,7 @@ async fn questions_without_an_answer_are_refused(place: Place) {
             ["none.toml", "the file does not exist"],
         ),
     ] {
-        tower
-            .run(["plan"].into_iter().chain(args.iter().copied()))
+        site.run(["plan"].into_iter().chain(args.iter().copied()))
             .refused(&parts);
     }
 }

@@ -3,7 +3,7 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Tower, eventually, keys, list, text};
+use crate::site::{Site, eventually, keys, list, text};
 
 on_both_empty!(
     every_policy_is_said_by_a_flag_and_shown,
@@ -13,7 +13,7 @@ on_both_empty!(
 );
 
 async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
-    let tower = Tower::known(place);
+    let site = Site::known(place);
     for (name, flags, said) in [
         (
             "caught-up",
@@ -91,16 +91,16 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
         ),
     ] {
         let more = [&["--every", "1h"], flags].concat();
-        let said_of_it = tower.try_to_add(name, "ok", &more);
+        let said_of_it = site.try_to_add(name, "ok", &more);
         assert_eq!(said_of_it.code, 0, "{said_of_it:?}");
-        let shown = tower.json(["schedule", "show", name]);
+        let shown = site.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], said, "{name}");
         let effective = &shown["effective_policies"];
         assert_eq!(keys(effective).len(), 16, "{effective:#}");
         for (key, value) in said.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }
-        let words = tower.ok(["schedule", "show", name]);
+        let words = site.ok(["schedule", "show", name]);
         for (key, value) in said.as_object().expect("an object") {
             let value = value
                 .as_str()
@@ -110,7 +110,7 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
             assert!(words.lines().any(row), "{expected}: {words}");
         }
     }
-    let plain = tower.json(["schedule", "show", "latest"]);
+    let plain = site.json(["schedule", "show", "latest"]);
     assert_eq!(
         plain["effective_policies"],
         json!({
@@ -135,9 +135,9 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
 }
 
 async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place: Place) {
-    let tower = Tower::known(place);
+    let site = Site::known(place);
     let hourly =
-        |flags: &[&str]| tower.try_to_add("new", "ok", &[&["--every", "1h"], flags].concat());
+        |flags: &[&str]| site.try_to_add("new", "ok", &[&["--every", "1h"], flags].concat());
     for (flags, expected) in [
         (
             &["--catchup", "none", "--catchup-window", "1h"][..],
@@ -228,15 +228,14 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
     ] {
         hourly(flags).refused(expected);
     }
-    tower
-        .try_to_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
+    site.try_to_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
         .refused(&[
             "jitter means nothing with `@reboot`",
             "hint: leave jitter out",
         ]);
-    assert_eq!(tower.json(["schedule", "list"]), json!([]));
+    assert_eq!(site.json(["schedule", "list"]), json!([]));
     // A script is told the same.
-    let said = tower.try_to_add("new", "ok", &["--every", "1h", "--jitter", "2h", "--json"]);
+    let said = site.try_to_add("new", "ok", &["--every", "1h", "--jitter", "2h", "--json"]);
     assert_eq!(said.code, 2);
     assert_eq!(
         said.json()["hint"],
@@ -246,15 +245,15 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
 }
 
 async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
+    let site = Site::new(place);
+    site.bring("guests");
     let sidecar = |lines: &str| {
         let text = format!("[[schedules]]\nname = 'hourly'\nevery = '1h'\n{lines}");
-        tower.sidecar("guests", &text);
+        site.sidecar("guests", &text);
     };
     sidecar("overlap = 'allow'\nmax_concurrent = 2\nstart_at = 2090-01-01T00:00:00Z\n");
-    let host = tower.serve();
-    let policies = || tower.json(["schedule", "show", "hourly"])["policies"].clone();
+    let host = site.serve();
+    let policies = || site.json(["schedule", "show", "hourly"])["policies"].clone();
     let first =
         json!({"overlap": "allow", "max_concurrent": 2, "start_at": "2090-01-01T00:00:00Z"});
     assert_eq!(policies(), first);
@@ -288,12 +287,12 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
 }
 
 async fn slots_are_those_that_the_policies_leave(place: Place) {
-    let tower = Tower::known(place);
+    let site = Site::known(place);
     let next = |name: &str| -> Vec<String> {
-        let slots = list(tower.json(["schedule", "next", name, "-n", "3"]));
+        let slots = list(site.json(["schedule", "next", name, "-n", "3"]));
         slots.iter().map(text).collect()
     };
-    let state = |name: &str| tower.json(["schedule", "show", name])["state"].clone();
+    let state = |name: &str| site.json(["schedule", "show", name])["state"].clone();
     for (name, flags, slots) in [
         (
             "later",
@@ -320,26 +319,26 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
             &["2090-01-01T00:00:00Z", "2090-01-01T01:00:00Z"],
         ),
     ] {
-        let added = tower.try_to_add(name, "ok", &[&["--every", "1h"], flags].concat());
+        let added = site.try_to_add(name, "ok", &[&["--every", "1h"], flags].concat());
         assert_eq!(added.code, 0, "{added:?}");
         assert_eq!(next(name), slots, "{name}");
         assert_eq!(state(name), "enabled");
     }
-    let days = tower.json(["schedule", "next", "between", "--calendar"]);
+    let days = site.json(["schedule", "next", "between", "--calendar"]);
     assert_eq!(days, json!([]), "none in these months");
 
     // The last of its launches made, it has ended; paused, it is paused.
     let once = ["--every", "1s", "--max-launches", "1"];
-    assert_eq!(tower.try_to_add("once", "ok", &once).code, 0);
-    let _host = tower.serve();
-    let rung = tower.launch_where("once", |row| row["status"] == "succeeded");
-    assert_eq!(tower.launches("once").len(), 1, "{rung:#}");
+    assert_eq!(site.try_to_add("once", "ok", &once).code, 0);
+    let _host = site.serve();
+    let rung = site.launch_where("once", |row| row["status"] == "succeeded");
+    assert_eq!(site.launches("once").len(), 1, "{rung:#}");
     assert_eq!(state("once"), "ended");
-    let words = tower.ok(["schedule", "list"]);
+    let words = site.ok(["schedule", "list"]);
     let once = words.lines().find(|line| line.starts_with("once"));
     assert!(once.is_some_and(|line| line.contains(" ended ")), "{words}");
     assert_eq!(
-        tower.json(["schedule", "show", "once"])["launches_made"],
+        site.json(["schedule", "show", "once"])["launches_made"],
         json!(1)
     );
     let pause = [
@@ -350,8 +349,8 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
         "--by",
         "Ada",
     ];
-    tower.ok(["schedule", "pause", "later"].into_iter().chain(pause));
-    let shown = tower.json(["schedule", "show", "later"]);
+    site.ok(["schedule", "pause", "later"].into_iter().chain(pause));
+    let shown = site.json(["schedule", "show", "later"]);
     for (key, value) in [
         ("state", json!("paused")),
         ("paused_by", json!("Ada")),
@@ -361,7 +360,7 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
         assert_eq!(shown[key], value, "{key}");
     }
     assert_ne!(shown["paused_at"], Value::Null);
-    let words = tower.ok(["schedule", "show", "later"]);
+    let words = site.ok(["schedule", "show", "later"]);
     let why = " by Ada, until 2090-01-01T00:00:00Z: inventory\n";
     assert!(words.contains(why), "{words}");
 }

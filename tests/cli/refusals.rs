@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use campanile_tests::{Backend, Place, TestDb, cluster, on_both, on_both_empty, run_empty_case};
 use serde_json::Value;
 
-use crate::tower::{Said, Tower, eventually, list, run, text};
+use crate::site::{Said, Site, eventually, list, run, text};
 
 on_both_empty!(
     orders_that_make_no_sense_are_refused_and_change_nothing,
@@ -16,17 +16,17 @@ on_both_empty!(
 on_both!(a_database_of_another_version_is_refused_and_left_alone);
 
 /// Everything that an order could have changed.
-fn everything(tower: &Tower) -> Vec<Value> {
+fn everything(site: &Site) -> Vec<Value> {
     ["schedule", "launch", "run", "event", "package"]
         .into_iter()
-        .map(|table| tower.json([table, "list"]))
+        .map(|table| site.json([table, "list"]))
         .collect()
 }
 
 async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let _host = tower.serve();
+    let site = Site::new(place);
+    site.bring("guests");
+    let _host = site.serve();
     let never = ["--at", "2099-01-01T00:00:00Z"];
     let fixed = [
         "schedule",
@@ -37,8 +37,8 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         "--task",
         "echo",
     ];
-    tower.ok(fixed.into_iter().chain(never));
-    let before = everything(&tower);
+    site.ok(fixed.into_iter().chain(never));
+    let before = everything(&site);
     let add = |more: &[&'static str]| {
         let fixed = [
             "schedule",
@@ -49,7 +49,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
             "--task",
             "echo",
         ];
-        tower.run(fixed.into_iter().chain(more.iter().copied()))
+        site.run(fixed.into_iter().chain(more.iter().copied()))
     };
 
     add(&["--every", "1h", "--tz", "Europe/Pariss"]).refused(&[
@@ -90,12 +90,11 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         ("@nowhere.json", "nowhere.json"),
     ] {
         add(&["--every", "1h", "--context", context]).refused(&[expected]);
-        tower
-            .run(["schedule", "trigger", "known", "--context", context])
+        site.run(["schedule", "trigger", "known", "--context", context])
             .refused(&[expected]);
     }
     let schedule =
-        |args: &[&'static str]| tower.run(["schedule"].into_iter().chain(args.iter().copied()));
+        |args: &[&'static str]| site.run(["schedule"].into_iter().chain(args.iter().copied()));
     schedule(&["add", "known", "--package", "guests", "--every", "1h"]).refused(&[
         "a schedule named `known` exists already",
         "choose another name",
@@ -124,47 +123,46 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         ]);
     }
     for lists in ["launch", "run"] {
-        tower.run([lists, "list", "--schedule", "knwon"]).refused(&[
+        site.run([lists, "list", "--schedule", "knwon"]).refused(&[
             "there is no schedule named `knwon`",
             "did you mean `known`?",
         ]);
     }
-    tower.run(["package", "show", "guest"]).refused(&[
+    site.run(["package", "show", "guest"]).refused(&[
         "there is no package named `guest`",
         "did you mean `guests`?",
     ]);
     for order in ["show", "logs"] {
-        tower
-            .run(["run", order, "00000000-0000-0000-0000-000000000000"])
+        site.run(["run", order, "00000000-0000-0000-0000-000000000000"])
             .refused(&["there is no run 00000000", "campanile run list"]);
     }
-    let said = tower.run(["schedule", "pause", "knwon", "--json"]);
+    let said = site.run(["schedule", "pause", "knwon", "--json"]);
     assert_eq!(said.code, 2);
     assert!(text(&said.json()["error"]).contains("`knwon`"), "{said:?}");
 
-    assert_eq!(everything(&tower), before, "nothing was half-written");
+    assert_eq!(everything(&site), before, "nothing was half-written");
 }
 
 async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: Place) {
-    let tower = Tower::new(place);
+    let site = Site::new(place);
     for name in ["cycle", "babble", "noop", "append", "hello"] {
-        tower.bring(name);
+        site.bring(name);
     }
-    tower.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
-    tower.sidecar("append", "[limits]\ntimout = '5s'\n");
-    tower.sidecar(
+    site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
+    site.sidecar("append", "[limits]\ntimout = '5s'\n");
+    site.sidecar(
         "hello",
         "[[grants.directories]]\nhost = '/no/such/place'\nguest = '/x'\naccess = 'read'\n",
     );
-    let host = tower.serve();
-    tower.launch_where("noop", |row| row["status"] == "succeeded");
-    let packages = list(tower.json(["package", "list"]));
+    let host = site.serve();
+    site.launch_where("noop", |row| row["status"] == "succeeded");
+    let packages = list(site.json(["package", "list"]));
     for (name, expected) in [
         (
             "cycle",
             "tasks that depend on each other: chicken → egg → chicken",
         ),
-        ("babble", "describe() returned what is not JSON"),
+        ("babble", "describe() returned a text that is not JSON"),
         (
             "append",
             "append.toml:2:1: unknown key `limits.timout`: did you mean `timeout`?",
@@ -180,41 +178,40 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
         );
         let said = host.wait_for_line(&format!("rejected {name}"));
         assert!(said.contains(expected), "{said}");
-        tower
-            .run(["schedule", "add", "new", "--package", name, "--every", "1s"])
+        site.run(["schedule", "add", "new", "--package", name, "--every", "1s"])
             .refused(&[&format!("the package `{name}` was rejected"), expected]);
     }
-    assert_eq!(list(tower.json(["schedule", "list"])).len(), 1);
+    assert_eq!(list(site.json(["schedule", "list"])).len(), 1);
     // A mended sidecar is all it takes.
-    tower.sidecar("hello", "");
+    site.sidecar("hello", "");
     host.wait_for_line("added hello");
-    eventually(|| match list(tower.json(["schedule", "list"])).len() {
+    eventually(|| match list(site.json(["schedule", "list"])).len() {
         2 => Ok(()),
         other => Err(format!("{other} schedules")),
     });
 }
 
 async fn a_database_without_tables_is_refused_until_somebody_serves_it(place: Place) {
-    let tower = Tower::new(place);
+    let site = Site::new(place);
     let orders = [
         &["launch", "list"][..],
         &["schedule", "add", "x", "--package", "p", "--every", "1s"],
         &["stats"],
         &["health"],
     ];
-    let expected = match tower.place().backend {
+    let expected = match site.place().backend {
         Backend::Sqlite => ["there is no database at", "campanile serve"],
         Backend::Postgres => ["lacks schema version 1", "campanile db migrate"],
     };
     for order in orders {
-        tower.run(order.iter().copied()).refused(&expected);
+        site.run(order.iter().copied()).refused(&expected);
     }
-    if let Some(file) = tower.place().url.sqlite_path() {
+    if let Some(file) = site.place().url.sqlite_path() {
         assert!(!file.exists(), "looking makes no database");
     }
-    tower.ok(["db", "migrate"]);
-    assert_eq!(tower.ok(["launch", "list", "--json"]), "[]\n");
-    assert_eq!(tower.json(["db", "status"])["current"], true);
+    site.ok(["db", "migrate"]);
+    assert_eq!(site.ok(["launch", "list", "--json"]), "[]\n");
+    assert_eq!(site.json(["db", "status"])["current"], true);
 }
 
 async fn a_database_of_another_version_is_refused_and_left_alone(test: TestDb) {
@@ -364,14 +361,14 @@ fn a_server_that_is_not_there_is_waited_for_as_long_as_asked() {
     let here = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
     let port = cluster::free_port().expect("a port");
-    let url = format!("postgres://tower:secret@127.0.0.1:{port}/bells");
+    let url = format!("postgres://site:secret@127.0.0.1:{port}/bells");
     let serve = |wait: &str| {
         let begun = Instant::now();
         let said = alone(here.path(), &["serve", "--database", &url, "--wait", wait]);
         assert!(!said.stderr.contains("secret"), "{said:?}");
         (said, begun.elapsed())
     };
-    let place = format!("postgres://tower:***@127.0.0.1:{port}/bells");
+    let place = format!("postgres://site:***@127.0.0.1:{port}/bells");
     let (said, took) = serve("0");
     said.refused(&[
         "the database cannot be reached",
@@ -411,7 +408,7 @@ fn a_host_that_waits_begins_when_its_server_comes() {
     server.stop().expect("a stopped server");
     let here = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
-    let mut command = crate::tower::command(here.path(), ["serve", "--wait", "60s"]);
+    let mut command = crate::site::command(here.path(), ["serve", "--wait", "60s"]);
     command.env("CAMPANILE_DATABASE_URL", server.url().expose());
     let host = campanile_tests::HostProcess::spawn(&mut command);
     host.wait_for_line("trying again in");
@@ -422,40 +419,39 @@ fn a_host_that_waits_begins_when_its_server_comes() {
 #[test]
 fn a_sqlite_file_is_served_by_one_host_at_a_time() {
     run_empty_case(Backend::Sqlite, async |place| {
-        let tower = Tower::new(place);
-        let mut first = tower.serve();
-        let second = tower.run(["serve"]);
+        let site = Site::new(place);
+        let mut first = site.serve();
+        let second = site.run(["serve"]);
         second.refused(&[
             "another campanile already serves",
             "campanile.db",
             "use Postgres",
         ]);
-        let named = tower.run(["serve", "--name", "other"]);
+        let named = site.run(["serve", "--name", "other"]);
         named.refused(&["another campanile already serves"]);
-        assert_eq!(tower.run(["health"]).code, 0, "the first goes on");
+        assert_eq!(site.run(["health"]).code, 0, "the first goes on");
         first.terminate();
         assert!(first.wait_exit().success());
-        let _third = tower.serve();
+        let _third = site.serve();
     });
 }
 
 #[test]
 fn one_postgres_has_one_host_of_each_name() {
     run_empty_case(Backend::Postgres, async |place| {
-        let tower = Tower::new(place);
-        let mut first = tower.serve_with(&["--name", "north"]);
-        tower.run(["serve", "--name", "north"]).refused(&[
+        let site = Site::new(place);
+        let mut first = site.serve_with(&["--name", "north"]);
+        site.run(["serve", "--name", "north"]).refused(&[
             "a host named `north` already serves this database",
             "--name",
         ]);
-        let _second = tower.serve_with(&["--name", "south"]);
-        assert_eq!(tower.json(["health"])["live_hosts"], 2);
+        let _second = site.serve_with(&["--name", "south"]);
+        assert_eq!(site.json(["health"])["live_hosts"], 2);
         // Whatever way the first ends, its name is free at once.
         first.kill();
-        let _third = tower.serve_with(&["--name", "north"]);
-        assert_eq!(tower.json(["health"])["live_hosts"], 2);
-        tower
-            .run(["serve", "--name", "no name"])
+        let _third = site.serve_with(&["--name", "north"]);
+        assert_eq!(site.json(["health"])["live_hosts"], 2);
+        site.run(["serve", "--name", "no name"])
             .refused(&["--name is \"no name\"", "letters"]);
     });
 }

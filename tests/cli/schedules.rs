@@ -5,7 +5,7 @@ use std::time::Duration;
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Tower, eventually, keys, list, millis, text};
+use crate::site::{Site, eventually, keys, list, millis, text};
 
 on_both_empty!(
     a_schedule_lives_from_add_to_remove,
@@ -17,18 +17,18 @@ on_both_empty!(
     launches_that_wait_behind_others_are_late_and_not_lost,
 );
 
-/// A tower with `guests`, whose sidecar says `sidecar`.
-fn tower(place: Place, sidecar: &str) -> Tower {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    tower.sidecar("guests", sidecar);
-    tower
+/// A site with `guests`, whose sidecar says `sidecar`.
+fn site(place: Place, sidecar: &str) -> Site {
+    let site = Site::new(place);
+    site.bring("guests");
+    site.sidecar("guests", sidecar);
+    site
 }
 
 async fn a_schedule_lives_from_add_to_remove(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
-    let added = tower.add("tick", "ok", &["--every", "1s"]);
+    let site = site(place, "");
+    let _host = site.serve();
+    let added = site.add("tick", "ok", &["--every", "1s"]);
     let known = [
         "anchor",
         "context",
@@ -69,13 +69,13 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     );
 
     // The host was not told: it has to notice, in time for the first slot or within a second of it.
-    let first = tower.launch_where("tick", |row| row["status"] == "succeeded");
+    let first = site.launch_where("tick", |row| row["status"] == "succeeded");
     assert_eq!(first["scheduled_time"], added["next_slot"]);
     let late = millis(&first["started_at"]) - millis(&first["scheduled_time"]);
     assert!(late < 2_000, "noticed {late} ms after the slot");
 
-    let triggered = tower.trigger("tick", &json!({}));
-    let manual = tower.ended("tick", &triggered);
+    let triggered = site.trigger("tick", &json!({}));
+    let manual = site.ended("tick", &triggered);
     assert_eq!(
         (&manual["kind"], &manual["status"]),
         (&json!("manual"), &json!("succeeded"))
@@ -83,32 +83,30 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     let late = millis(&manual["started_at"]) - millis(&manual["scheduled_time"]);
     assert!(late < 2_000, "a trigger was noticed after {late} ms");
 
-    assert_eq!(tower.ok(["schedule", "pause", "tick"]), "paused tick\n");
-    tower
-        .run(["schedule", "pause", "tick"])
+    assert_eq!(site.ok(["schedule", "pause", "tick"]), "paused tick\n");
+    site.run(["schedule", "pause", "tick"])
         .refused(&["`tick` is paused already"]);
-    let shown = tower.json(["schedule", "show", "tick"]);
+    let shown = site.json(["schedule", "show", "tick"]);
     assert_eq!(
         (&shown["enabled"], &shown["next_slot"]),
         (&json!(false), &Value::Null)
     );
-    let from = millis(&next(&tower, "tick", 1)[0]);
-    eventually(|| match millis(&next(&tower, "tick", 1)[0]) - from {
+    let from = millis(&next(&site, "tick", 1)[0]);
+    eventually(|| match millis(&next(&site, "tick", 1)[0]) - from {
         since if since >= 2_000 => Ok(()),
         since => Err(format!("only {since} ms of pause")),
     });
-    let in_pause = tower.trigger("tick", &json!({}));
+    let in_pause = site.trigger("tick", &json!({}));
     assert_eq!(
-        tower.ended("tick", &in_pause)["status"],
+        site.ended("tick", &in_pause)["status"],
         "succeeded",
         "triggers still work"
     );
-    tower.ok(["schedule", "resume", "tick"]);
-    tower
-        .run(["schedule", "resume", "tick"])
+    site.ok(["schedule", "resume", "tick"]);
+    site.run(["schedule", "resume", "tick"])
         .refused(&["`tick` is not paused"]);
-    let last = tower.launches("tick").len();
-    let rows = eventually(|| match tower.launches("tick") {
+    let last = site.launches("tick").len();
+    let rows = eventually(|| match site.launches("tick") {
         rows if rows.len() >= last + 2 => Ok(rows),
         rows => Err(format!("{} rows", rows.len())),
     });
@@ -129,18 +127,17 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
     assert_eq!(span, (count - 1) * 1_000, "{range:#}");
     every_second_is_decided_once(&rows);
 
-    assert_eq!(tower.ok(["schedule", "remove", "tick"]), "removed tick\n");
-    tower
-        .run(["schedule", "show", "tick"])
+    assert_eq!(site.ok(["schedule", "remove", "tick"]), "removed tick\n");
+    site.run(["schedule", "show", "tick"])
         .refused(&["there is no schedule named `tick`"]);
-    assert_eq!(tower.json(["schedule", "list"]), json!([]));
-    let left = tower.launches("tick");
+    assert_eq!(site.json(["schedule", "list"]), json!([]));
+    let left = site.launches("tick");
     assert!(left.len() >= rows.len(), "its launches stay");
     // The name is free again, and the new schedule rings.
-    let new = tower.add("tick", "ok", &["--every", "1s"]);
+    let new = site.add("tick", "ok", &["--every", "1s"]);
     assert_ne!(new["id"], added["id"]);
     eventually(|| {
-        let rows = list(tower.json(["schedule", "show", "tick"])["launches"].clone());
+        let rows = list(site.json(["schedule", "show", "tick"])["launches"].clone());
         let rung = rows.iter().any(|row| row["status"] == "succeeded");
         rung.then_some(()).ok_or_else(|| format!("{rows:#?}"))
     });
@@ -161,28 +158,28 @@ fn every_second_is_decided_once(rows: &[Value]) {
 }
 
 async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) {
-    let tower = tower(place, "");
-    let file = tower.folder().join("campanile.toml");
+    let site = site(place, "");
+    let file = site.folder().join("campanile.toml");
     std::fs::write(file, "[late]\nmisfire_grace = \"5s\"\n").expect("a configuration");
-    let mut host = tower.serve();
-    tower.add("tick", "ok", &["--every", "1s"]);
-    tower.launch_where("tick", |row| row["status"] == "succeeded");
+    let mut host = site.serve();
+    site.add("tick", "ok", &["--every", "1s"]);
+    site.launch_where("tick", |row| row["status"] == "succeeded");
     host.terminate();
     assert!(host.wait_exit().success());
-    let before = tower.launches("tick").len();
+    let before = site.launches("tick").len();
     // Until three slots at least are older than the grace.
     std::thread::sleep(Duration::from_secs(9));
 
-    let _host = tower.serve();
-    let caught_up = tower.launch_where("tick", |row| {
+    let _host = site.serve();
+    let caught_up = site.launch_where("tick", |row| {
         row["kind"] == "catchup" && row["status"] == "succeeded"
     });
-    tower.launch_where("tick", |row| {
+    site.launch_where("tick", |row| {
         row["status"] == "succeeded"
             && millis(&row["scheduled_time"]) > millis(&caught_up["scheduled_time"])
     });
-    tower.ok(["schedule", "pause", "tick"]);
-    let rows = tower.launches("tick");
+    site.ok(["schedule", "pause", "tick"]);
+    let rows = site.launches("tick");
     every_second_is_decided_once(&rows);
     let of = |key: &str, word: &str| -> Vec<&Value> {
         rows.iter().filter(|row| row[key] == word).collect()
@@ -204,24 +201,24 @@ async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) 
     );
 }
 
-fn next(tower: &Tower, schedule: &str, n: usize) -> Vec<Value> {
-    list(tower.json(["schedule", "next", schedule, "-n", &n.to_string()]))
+fn next(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
+    list(site.json(["schedule", "next", schedule, "-n", &n.to_string()]))
 }
 
 async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
-    let add = |name: &str, rule: &[&str]| tower.add(name, "ok", rule);
+    let site = site(place, "");
+    let _host = site.serve();
+    let add = |name: &str, rule: &[&str]| site.add(name, "ok", rule);
     // Tokyo has no summer time: 03:30 there is 18:30 UTC all year.
     add("tokyo", &["--cron", "30 3 * * *", "--tz", "Asia/Tokyo"]);
-    let slots = next(&tower, "tokyo", 3);
+    let slots = next(&site, "tokyo", 3);
     assert_eq!(slots.len(), 3);
     for (nth, slot) in slots.iter().enumerate() {
         assert!(text(slot).ends_with("T18:30:00Z"), "{slot}");
         let days = (millis(slot) - millis(&slots[0])) / 86_400_000;
         assert_eq!(days, nth as i64);
     }
-    let talk = tower.ok(["schedule", "next", "tokyo", "-n", "1"]);
+    let talk = site.ok(["schedule", "next", "tokyo", "-n", "1"]);
     assert!(talk.contains("T03:30:00+09:00[Asia/Tokyo]"), "{talk}");
 
     // Every slot is a whole number of periods from the anchor.
@@ -230,45 +227,45 @@ async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
         "grid",
         &["--every", "6h", "--anchor", "2020-01-01T00:10:00Z"],
     );
-    for slot in next(&tower, "grid", 4) {
+    for slot in next(&site, "grid", 4) {
         assert_eq!((millis(&slot) - millis(&anchor)) % 21_600_000, 0, "{slot}");
     }
 
-    let first = millis(&next(&tower, "grid", 1)[0]);
+    let first = millis(&next(&site, "grid", 1)[0]);
     let now = millis(&add("now", &["--every", "1h"])["created_at"]);
     assert!(first > now, "only slots to come");
     let soon = campanile_model::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
     let once = add("once", &["--at", &soon]);
     assert_eq!(once["next_slot"], soon.as_str());
-    let rung = tower.launch_where("once", |row| row["status"] == "succeeded");
+    let rung = site.launch_where("once", |row| row["status"] == "succeeded");
     assert_eq!(rung["scheduled_time"], soon.as_str());
     assert_eq!(
-        tower.json(["schedule", "show", "once"])["next_slot"],
+        site.json(["schedule", "show", "once"])["next_slot"],
         Value::Null
     );
     assert_eq!(
-        next(&tower, "once", 3),
+        next(&site, "once", 3),
         Vec::<Value>::new(),
         "once and never again"
     );
-    assert_eq!(tower.launches("once").len(), 1);
+    assert_eq!(site.launches("once").len(), 1);
 
     let cron = add("cron", &["--cron", "* * * * * *", "--tz", "Europe/Paris"]);
-    let rung = tower.launch_where("cron", |row| row["status"] == "succeeded");
+    let rung = site.launch_where("cron", |row| row["status"] == "succeeded");
     assert_eq!(rung["scheduled_time"], cron["next_slot"]);
     let local = text(&rung["scheduled_local"]);
     assert!(local.ends_with("[Europe/Paris]"), "{local}");
 }
 
 async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
+    let site = site(place, "");
+    let _host = site.serve();
     let add = |name: &str, rule: &[&str]| {
         let fixed = ["schedule", "add", name, "--package", "guests"];
-        tower.run(fixed.into_iter().chain(rule.iter().copied()))
+        site.run(fixed.into_iter().chain(rule.iter().copied()))
     };
     let said = add("own", &["--cron", "H 3 * * *"]);
-    let shown = tower.json(["schedule", "show", "own"]);
+    let shown = site.json(["schedule", "show", "own"]);
     let resolved = text(&shown["resolved"]);
     let minute: u32 = resolved
         .strip_suffix(" 3 * * *")
@@ -288,7 +285,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     );
     assert_eq!(said.stderr, "");
     for listed in [&["schedule", "list"][..], &["schedule", "show", "own"]] {
-        let words = tower.ok(listed.iter().copied());
+        let words = site.ok(listed.iter().copied());
         assert!(words.contains(&rule), "{words}");
         assert!(!words.contains("dst gap"), "{words}");
     }
@@ -311,7 +308,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     assert_eq!(said.code, 0, "{said:?}");
     let note = "`?` in the day-of-month field at position 8 was read as `*`, as in Quartz";
     assert_eq!(said.stderr, format!("note: {note}\n"));
-    let shown = tower.json(["schedule", "show", "friday"]);
+    let shown = site.json(["schedule", "show", "friday"]);
     for (key, value) in [
         ("day_match", json!("or")),
         ("dst_gap", json!("skip")),
@@ -323,21 +320,21 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     ] {
         assert_eq!(shown[key], value, "{key}");
     }
-    let words = tower.ok(["schedule", "show", "friday"]);
+    let words = site.ok(["schedule", "show", "friday"]);
     for row in [
-        "dst gap    skip\n",
-        "dst fold   both\n",
-        "exclude    12-25; 2027-01-01..2027-01-06\n",
+        "\ndst gap       skip\n",
+        "\ndst fold      both\n",
+        "\nexclude       12-25\n              2027-01-01..2027-01-06\n",
     ] {
         assert!(words.contains(row), "no {row:?}: {words}");
     }
     let calendar = ["schedule", "next", "friday", "--calendar", "--months", "2"];
-    let words = tower.ok(calendar);
+    let words = site.ok(calendar);
     assert!(
         words.contains("Mo  Tu  We  Th  Fr  Sa  Su    Mo"),
         "{words}"
     );
-    let days = list(tower.json(calendar));
+    let days = list(site.json(calendar));
     assert!(!days.is_empty() && days.iter().all(|day| day["count"] == 1));
 
     let said = add("either", &["--cron", "5 2 13 * FRI"]);
@@ -346,26 +343,26 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
             .starts_with("warning: both day fields are restricted"),
         "{said:?}"
     );
-    let shown = tower.json(["schedule", "show", "either"]);
+    let shown = site.json(["schedule", "show", "either"]);
     assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
     let said = add("start", &["--cron", "@reboot"]);
     let when = "the rule has no slots: it launches once at every start of a host\n";
     assert_eq!(said.stderr, when);
-    let said = tower.run(["schedule", "next", "start"]);
+    let said = site.run(["schedule", "next", "start"]);
     assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", when));
     let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    let words = tower.ok(["schedule", "show", "both"]);
+    let words = site.ok(["schedule", "show", "both"]);
     assert!(words.contains("day match  and\n"), "{words}");
 }
 
 async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
-    let tower = tower(place, "");
-    let _host = tower.serve();
+    let site = site(place, "");
+    let _host = site.serve();
     let add = |name: &str, second: usize| {
         let at = format!("2099-01-01T00:00:{second:02}Z");
         let fixed = ["schedule", "add", name, "--package", "guests", "--at"];
-        tower.run(fixed.into_iter().chain([at.as_str()]))
+        site.run(fixed.into_iter().chain([at.as_str()]))
     };
     for second in 0..10 {
         let said = add(&format!("at-{second}"), second);
@@ -378,11 +375,11 @@ async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
          minute\n"
     );
     // Those that are paused are in nobody's way.
-    tower.ok(["schedule", "pause", "at-0"]);
-    tower.ok(["schedule", "pause", "at-1"]);
+    site.ok(["schedule", "pause", "at-0"]);
+    site.ok(["schedule", "pause", "at-1"]);
     assert_eq!(add("twelfth", 30).stderr, "");
-    tower.ok(["schedule", "resume", "at-0"]);
-    let crowd = tower.json([
+    site.ok(["schedule", "resume", "at-0"]);
+    let crowd = site.json([
         "schedule",
         "add",
         "thirteenth",
@@ -396,12 +393,12 @@ async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
 
 async fn a_task_is_told_what_its_launch_is(place: Place) {
     // The small output limit is what makes `echo` fail, when it is handed a lot.
-    let tower = tower(
+    let site = site(
         place,
         "[context]\nsidecar = 1\nabove = 'sidecar'\n[limits]\noutput = '32KiB'\n",
     );
-    let _host = tower.serve();
-    let added = tower.json([
+    let _host = site.serve();
+    let added = site.json([
         "schedule",
         "add",
         "echo",
@@ -416,10 +413,10 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
         "--context",
         r#"{"schedule_s": 2, "above": "schedule", "top": "schedule"}"#,
     ]);
-    let output = |launch: &Value| tower.run_of(launch)["tasks"][0]["output"].clone();
+    let output = |launch: &Value| site.run_of(launch)["tasks"][0]["output"].clone();
     let nth = |n: usize| {
         eventually(|| {
-            let rows = tower.launches("echo");
+            let rows = site.launches("echo");
             let rung = rows
                 .get(n)
                 .filter(|row| row["status"] == "succeeded")
@@ -428,7 +425,7 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
         })
     };
     let (first, second) = (nth(0), nth(1));
-    tower.ok(["schedule", "pause", "echo"]);
+    site.ok(["schedule", "pause", "echo"]);
     let told = output(&first);
     assert_eq!(told["sidecar"], 1);
     assert_eq!(told["schedule_s"], 2);
@@ -466,8 +463,8 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
     );
 
     // A trigger's context lies on top, for that launch only.
-    let good = tower.trigger("echo", &json!({"top": "trigger", "mine": true}));
-    let good = tower.ended("echo", &good);
+    let good = site.trigger("echo", &json!({"top": "trigger", "mine": true}));
+    let good = site.ended("echo", &good);
     let told = output(&good);
     assert_eq!(
         (&told["top"], &told["mine"]),
@@ -480,15 +477,15 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
     assert_eq!(told["trigger"], "manual");
     assert_eq!(told["interval_end"], good["scheduled_time"]);
 
-    let bad = tower.trigger("echo", &json!({"much": "x".repeat(40_000)}));
-    let bad = tower.ended("echo", &bad);
+    let bad = site.trigger("echo", &json!({"much": "x".repeat(40_000)}));
+    let bad = site.ended("echo", &bad);
     assert_eq!(
         (&bad["status"], &bad["failure"]),
         (&json!("failed"), &json!("invalid_output"))
     );
     assert_eq!(bad["attempts"], 1, "a wrong output is not tried again");
-    let after = tower.trigger("echo", &json!({}));
-    let told_after = output(&tower.ended("echo", &after));
+    let after = site.trigger("echo", &json!({}));
+    let told_after = output(&site.ended("echo", &after));
     assert_eq!(told_after["last_result"], told, "kept across the failure");
     assert_eq!(told_after["last_failure"]["kind"], "invalid_output");
     assert_eq!(told_after["last_failure"]["message"], bad["message"]);
@@ -501,8 +498,8 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
         None,
         "a trigger's context is of one launch"
     );
-    let well = tower.trigger("echo", &json!({}));
-    let told = output(&tower.ended("echo", &well));
+    let well = site.trigger("echo", &json!({}));
+    let told = output(&site.ended("echo", &well));
     assert_eq!(
         told["last_failure"],
         Value::Null,
@@ -512,12 +509,12 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
 
 async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
     const LAUNCHES: usize = 12;
-    let tower = tower(place, "");
+    let site = site(place, "");
     let config =
         "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n";
-    std::fs::write(tower.folder().join("campanile.toml"), config).expect("a configuration");
-    let _host = tower.serve();
-    tower.ok([
+    std::fs::write(site.folder().join("campanile.toml"), config).expect("a configuration");
+    let _host = site.serve();
+    site.ok([
         "schedule",
         "add",
         "queue",
@@ -529,10 +526,10 @@ async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
         "2099-01-01T00:00:00Z",
     ]);
     for _ in 0..LAUNCHES {
-        tower.trigger("queue", &json!({"ms": 300}));
+        site.trigger("queue", &json!({"ms": 300}));
     }
     let rows = eventually(|| {
-        let rows = tower.launches("queue");
+        let rows = site.launches("queue");
         let ended = rows.iter().filter(|row| !row["finished_at"].is_null());
         match ended.count() {
             LAUNCHES => Ok(rows),
@@ -543,7 +540,7 @@ async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
     let longest = rows.iter().map(waited).max();
     assert!(longest > Some(2_000), "nothing had to wait: {rows:#?}");
     for row in &rows {
-        let run = tower.run_of(row);
+        let run = site.run_of(row);
         assert_eq!(
             (&row["status"], &row["attempts"], &run["is_recovery"]),
             (&json!("succeeded"), &json!(1), &json!(false)),

@@ -4,7 +4,7 @@ use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
-use crate::tower::{Tower, eventually, list, text};
+use crate::site::{Site, eventually, list, text};
 
 on_both_empty!(
     a_start_with_a_broken_sidecar_goes_by_the_one_before_it,
@@ -23,7 +23,7 @@ fn wants() -> Vec<u8> {
 const GRANTS: &str = "grants.env = ['TOKEN=abc']\n[[schedules]]\nname = 'ordered'\nevery = '1h'\n";
 const BROKEN: &str = "grants.env = ['TOKEN=abc', 'OTHER=abc']\n[[schedule]]\n";
 
-impl Tower {
+impl Site {
     #[track_caller]
     fn shown_as(&self, state: &str) -> Value {
         eventually(|| {
@@ -48,21 +48,21 @@ impl Tower {
 }
 
 async fn a_start_with_a_broken_sidecar_goes_by_the_one_before_it(place: Place) {
-    let tower = Tower::new(place);
-    std::fs::write(tower.plugin("chimes.wasm"), wants()).expect("a package");
-    tower.sidecar("chimes", GRANTS);
-    let serve = || tower.serve_with(&["--name", "one"]);
+    let site = Site::new(place);
+    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    site.sidecar("chimes", GRANTS);
+    let serve = || site.serve_with(&["--name", "one"]);
     let mut host = serve();
-    assert_eq!(tower.rings()["status"], "succeeded");
-    tower.sidecar("chimes", BROKEN);
+    assert_eq!(site.rings()["status"], "succeeded");
+    site.sidecar("chimes", BROKEN);
     host.wait_for_line("rejected chimes");
-    let before = tower.shown_as("rejected");
+    let before = site.shown_as("rejected");
 
     for _ in 0..2 {
         host.terminate();
         assert!(host.wait_exit().success());
         host = serve();
-        let shown = tower.shown_as("rejected");
+        let shown = site.shown_as("rejected");
         for key in ["digest", "grants", "schedules", "missing_since"] {
             assert_eq!(shown[key], before[key], "{key}");
         }
@@ -73,109 +73,105 @@ async fn a_start_with_a_broken_sidecar_goes_by_the_one_before_it(place: Place) {
             rejection.contains("chimes.toml") && rejection.contains("schedule"),
             "{rejection}"
         );
-        assert!(tower.ok(["package", "list"]).contains("chimes.toml"));
-        let health = tower.json(["health"]);
+        assert!(site.ok(["package", "list"]).contains("chimes.toml"));
+        let health = site.json(["health"]);
         assert_eq!(health["healthy"], true);
         assert!(
             text(&health["notes"][0]).contains("chimes.toml"),
             "{health:#}"
         );
-        assert_eq!(tower.rings()["status"], "succeeded");
+        assert_eq!(site.rings()["status"], "succeeded");
     }
     // A new build beside it changes nothing either, and neither does a broken one.
     for bytes in [described(&json!({"version": "2.0.0"})), b"broken".to_vec()] {
         host.terminate();
         assert!(host.wait_exit().success());
-        std::fs::write(tower.plugin("chimes.wasm"), bytes).expect("a package");
+        std::fs::write(site.plugin("chimes.wasm"), bytes).expect("a package");
         host = serve();
-        assert_eq!(tower.shown_as("rejected")["digest"], before["digest"]);
-        assert_eq!(tower.rings()["status"], "succeeded");
+        assert_eq!(site.shown_as("rejected")["digest"], before["digest"]);
+        assert_eq!(site.rings()["status"], "succeeded");
     }
-    std::fs::write(tower.plugin("chimes.wasm"), wants()).expect("a package");
+    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
     // Mended, it holds at once; and what it said while it was broken never did.
-    tower.sidecar("chimes", GRANTS);
+    site.sidecar("chimes", GRANTS);
     host.wait_for_line("restored chimes");
-    assert_eq!(
-        tower.shown_as("active")["grants"],
-        json!([["env", "TOKEN"]])
-    );
-    assert_eq!(tower.json(["health"])["notes"], json!([]));
+    assert_eq!(site.shown_as("active")["grants"], json!([["env", "TOKEN"]]));
+    assert_eq!(site.json(["health"])["notes"], json!([]));
     // Another host has never gone by any.
     host.terminate();
     assert!(host.wait_exit().success());
-    tower.sidecar("chimes", BROKEN);
-    let other = tower.serve_with(&["--name", "other"]);
+    site.sidecar("chimes", BROKEN);
+    let other = site.serve_with(&["--name", "other"]);
     other.wait_for_line("cannot go on");
-    assert!(tower.shown_as("missing")["rejection"].is_string());
+    assert!(site.shown_as("missing")["rejection"].is_string());
 }
 
 async fn a_broken_sidecar_brings_back_nothing_that_was_taken_away(place: Place) {
-    let tower = Tower::new(place);
-    std::fs::write(tower.plugin("chimes.wasm"), wants()).expect("a package");
-    tower.sidecar("chimes", GRANTS);
-    let serve = || tower.serve_with(&["--name", "one"]);
+    let site = Site::new(place);
+    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    site.sidecar("chimes", GRANTS);
+    let serve = || site.serve_with(&["--name", "one"]);
     let mut host = serve();
     // Taken back in force, and then broken: it stays taken back.
-    tower.sidecar("chimes", "[[schedules]]\nname = 'ordered'\nevery = '1h'\n");
+    site.sidecar("chimes", "[[schedules]]\nname = 'ordered'\nevery = '1h'\n");
     host.wait_for_line("applied the new settings");
     host.terminate();
     assert!(host.wait_exit().success());
-    tower.sidecar("chimes", BROKEN);
+    site.sidecar("chimes", BROKEN);
     host = serve();
-    assert_eq!(tower.shown_as("rejected")["grants"], json!([]));
-    assert_eq!(tower.rings()["failure"], "denied");
-    tower.sidecar("chimes", GRANTS);
+    assert_eq!(site.shown_as("rejected")["grants"], json!([]));
+    assert_eq!(site.rings()["failure"], "denied");
+    site.sidecar("chimes", GRANTS);
     host.wait_for_line("applied the new settings");
     host.terminate();
     assert!(host.wait_exit().success());
 
     // The files were taken away while nobody served, and a host has seen that.
     for file in ["chimes.wasm", "chimes.toml"] {
-        std::fs::remove_file(tower.plugin(file)).expect("a file");
+        std::fs::remove_file(site.plugin(file)).expect("a file");
     }
     host = serve();
-    tower.shown_as("missing");
+    site.shown_as("missing");
     host.terminate();
     assert!(host.wait_exit().success());
-    std::fs::write(tower.plugin("chimes.wasm"), wants()).expect("a package");
-    tower.sidecar("chimes", BROKEN);
+    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    site.sidecar("chimes", BROKEN);
     host = serve();
     let said = host.stderr_lines().join("\n");
     assert!(said.contains("the version in force cannot go on"), "{said}");
-    tower.shown_as("missing");
+    site.shown_as("missing");
 }
 
 async fn a_file_that_was_never_taken_leaves_the_list_with_its_file(place: Place) {
-    let tower = Tower::new(place);
-    std::fs::write(tower.plugin("chimes.wasm"), wants()).expect("a package");
+    let site = Site::new(place);
+    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
     for name in ["ghost", "spook"] {
-        std::fs::write(tower.plugin(&format!("{name}.wasm")), "broken").expect("a file");
+        std::fs::write(site.plugin(&format!("{name}.wasm")), "broken").expect("a file");
     }
-    let mut host = tower.serve();
-    assert_eq!(tower.packages(), ["chimes", "ghost", "spook"]);
-    let ghost = tower.json(["package", "show", "ghost"]);
+    let mut host = site.serve();
+    assert_eq!(site.packages(), ["chimes", "ghost", "spook"]);
+    let ghost = site.json(["package", "show", "ghost"]);
     assert_eq!(
         (&ghost["state"], &ghost["loaded_at"]),
         (&json!("rejected"), &Value::Null)
     );
-    std::fs::remove_file(tower.plugin("ghost.wasm")).expect("a file");
+    std::fs::remove_file(site.plugin("ghost.wasm")).expect("a file");
     host.wait_for_line("the file of ghost is gone");
-    assert_eq!(tower.packages(), ["chimes", "spook"]);
-    tower
-        .run(["package", "show", "ghost"])
+    assert_eq!(site.packages(), ["chimes", "spook"]);
+    site.run(["package", "show", "ghost"])
         .refused(&["no package named `ghost`"]);
     // And while nobody serves.
     host.terminate();
     assert!(host.wait_exit().success());
-    assert_eq!(tower.packages(), ["chimes", "spook"]);
-    std::fs::remove_file(tower.plugin("spook.wasm")).expect("a file");
-    host = tower.serve();
-    assert_eq!(tower.packages(), ["chimes"]);
+    assert_eq!(site.packages(), ["chimes", "spook"]);
+    std::fs::remove_file(site.plugin("spook.wasm")).expect("a file");
+    host = site.serve();
+    assert_eq!(site.packages(), ["chimes"]);
 
     // What was taken once stays, without what was said of a file that is not there.
-    std::fs::write(tower.plugin("chimes.wasm"), "broken").expect("a file");
+    std::fs::write(site.plugin("chimes.wasm"), "broken").expect("a file");
     host.wait_for_line("rejected chimes");
-    std::fs::remove_file(tower.plugin("chimes.wasm")).expect("a file");
-    let shown = tower.shown_as("missing");
+    std::fs::remove_file(site.plugin("chimes.wasm")).expect("a file");
+    let shown = site.shown_as("missing");
     assert_eq!(shown["rejection"], Value::Null);
 }

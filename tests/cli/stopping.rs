@@ -4,7 +4,7 @@ use campanile_tests::{Place, on_both_empty};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::tower::{Tower, eventually, millis};
+use crate::site::{Site, eventually, millis};
 
 on_both_empty!(
     a_host_that_is_told_to_stop_finishes_what_runs,
@@ -12,16 +12,16 @@ on_both_empty!(
 );
 
 async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
+    let site = Site::new(place);
+    site.bring("guests");
     for signal in [Signal::TERM, Signal::INT] {
-        let mut host = tower.serve();
+        let mut host = site.serve();
         let schedule = if signal == Signal::TERM {
             "term"
         } else {
             "int"
         };
-        tower.ok([
+        site.ok([
             "schedule",
             "add",
             schedule,
@@ -32,20 +32,20 @@ async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
             "--at",
             "2099-01-01T00:00:00Z",
         ]);
-        let launch = tower.trigger(schedule, &json!({"ms": 2_000}));
-        tower.launch_where(schedule, |row| row["status"] == "running");
+        let launch = site.trigger(schedule, &json!({"ms": 2_000}));
+        site.launch_where(schedule, |row| row["status"] == "running");
         host.signal(signal);
         host.wait_for_line("stopping");
         let status = host.wait_exit();
         assert_eq!(status.code(), Some(0), "{:#?}", host.stderr_lines());
         assert!(host.stdout_lines().is_empty());
-        let row = tower.ended(schedule, &launch);
+        let row = site.ended(schedule, &launch);
         assert_eq!(row["status"], "succeeded", "{row:#}");
         assert_eq!(
-            tower.run_of(&row)["tasks"][0]["output"],
+            site.run_of(&row)["tasks"][0]["output"],
             json!({"slept_ms": 2_000})
         );
-        let health = tower.run(["health"]);
+        let health = site.run(["health"]);
         assert_eq!(health.code, 1, "nobody serves: {health:?}");
         assert!(
             health.stdout.contains("the scheduler is stopped"),
@@ -55,20 +55,20 @@ async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
 }
 
 async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place) {
-    let tower = Tower::new(place);
-    std::fs::create_dir(tower.folder().join("effects")).expect("a folder");
+    let site = Site::new(place);
+    std::fs::create_dir(site.folder().join("effects")).expect("a folder");
     std::fs::write(
-        tower.folder().join("campanile.toml"),
+        site.folder().join("campanile.toml"),
         "[host]\ndrain = '1s'\n",
     )
     .expect("a configuration");
-    tower.bring("append");
-    tower.sidecar(
+    site.bring("append");
+    site.sidecar(
         "append",
         "[[grants.directories]]\nhost = '../effects'\nguest = '/out'\naccess = 'write'\n",
     );
     let effects = || {
-        let file = tower.folder().join("effects/effects.log");
+        let file = site.folder().join("effects/effects.log");
         let text = std::fs::read_to_string(file).unwrap_or_default();
         text.lines().map(str::to_owned).collect::<Vec<String>>()
     };
@@ -78,8 +78,8 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
             lines.get(nth).cloned().ok_or_else(|| format!("{lines:?}"))
         })
     };
-    let mut host = tower.serve();
-    tower.ok([
+    let mut host = site.serve();
+    site.ok([
         "schedule",
         "add",
         "slow",
@@ -88,9 +88,9 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
         "--at",
         "2099-01-01T00:00:00Z",
     ]);
-    let launch = tower.trigger("slow", &json!({"after_ms": 600_000}));
+    let launch = site.trigger("slow", &json!({"after_ms": 600_000}));
     let first = effect(0);
-    let before = tower.launch_where("slow", |row| row["status"] == "running");
+    let before = site.launch_where("slow", |row| row["status"] == "running");
     host.terminate();
     assert_eq!(
         host.wait_exit().code(),
@@ -99,11 +99,11 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
         host.stderr_lines()
     );
     host.wait_for_line("handed_back=1");
-    let handed_back = tower.launches("slow").remove(0);
+    let handed_back = site.launches("slow").remove(0);
     assert_eq!(handed_back["id"], launch.as_str());
     assert!(handed_back["finished_at"].is_null(), "{handed_back:#}");
 
-    let _host = tower.serve();
+    let _host = site.serve();
     let second = effect(1);
     let slot = millis(&before["scheduled_time"]);
     for (line, which) in [(first, "first"), (second, "recovery")] {
@@ -111,7 +111,7 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
         assert_eq!((told[0], told[2]), (launch.as_str(), which), "{line}");
         assert_eq!(millis(&json!(told[3])), slot, "{line}");
     }
-    let row = tower.launch_where("slow", |row| row["status"] == "running");
+    let row = site.launch_where("slow", |row| row["status"] == "running");
     assert_eq!(
         (&row["id"], &row["recoveries"]),
         (&json!(launch), &json!(1))
@@ -120,7 +120,7 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
         row["run_id"], before["run_id"],
         "a new run of the same launch"
     );
-    let runs = tower.json(["run", "list", "--schedule", "slow"]);
+    let runs = site.json(["run", "list", "--schedule", "slow"]);
     assert_eq!(
         (&runs[0]["status"], &runs[0]["is_recovery"]),
         (&json!("running"), &json!(true))

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::tower::{Said, keys, package, run};
+use crate::site::{Said, keys, package, run};
 
 /// A folder with the package `name`, and a sidecar of this text beside it.
 fn stage(name: &str, sidecar: &str) -> TempDir {
@@ -181,20 +181,20 @@ fn requests_are_answered_by_a_file() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(
         said.stderr
-            .contains("no reply is for `GET https://status.example.com/`"),
+            .contains("no reply is given for `GET https://status.example.com/`"),
         "{said:?}"
     );
     let said = looked(&json!([]));
     assert_eq!(said.code, 1, "an empty list answers nothing: {said:?}");
-    assert!(said.stderr.contains("no reply is for"), "{said:?}");
+    assert!(said.stderr.contains("no reply is given for"), "{said:?}");
     let request = "GET https://status.example.com/";
     looked(&json!([{"request": request}, {"request": request, "stauts": 200}])).refused(&[
-        "--replies replies.json: [1].stauts is no key of a reply: did you mean `status`?",
+        "--replies replies.json: unknown key `replies[1].stauts`: did you mean `status`?",
     ]);
     looked(&json!([{"request": request, "status": 7}]))
-        .refused(&["[0].status must be a number from 100 to 999, not 7"]);
+        .refused(&["`replies[0].status` must be a whole number from 100 to 999"]);
     looked(&json!([{"request": "get https://status.example.com/"}]))
-        .refused(&["[0].request begins with \"get\", but the case of a method counts"]);
+        .refused(&["`replies[0].request` starts with \"get\", but the case of a method counts"]);
     std::fs::remove_file(replies).unwrap();
     check(folder.path(), "http-check", &["--replies", "replies.json"]).refused(&["replies.json"]);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::tower::{Said, command, keys, package, run};
+use crate::site::{Said, command, keys, package, run};
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -286,14 +286,14 @@ fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
 #[test]
 fn configuration_and_environment_are_what_the_sidecar_grants_and_nothing_else() {
     let without = granted(None);
-    let config = |here: &TempDir| in_folder(here.path(), "read_config", &json!({"key": "tower"}));
+    let config = |here: &TempDir| in_folder(here.path(), "read_config", &json!({"key": "site"}));
     let (_, report) = config(&without);
     assert_ne!(report["output"], json!({"value": "south"}));
     let env = |here: &TempDir| in_folder(here.path(), "list_env", &json!({}));
     assert_eq!(env(&without).1["output"], json!({"variables": {}}));
 
     let with = granted(Some(
-        "[grants]\nenv = ['BELL=great']\nconfig = { tower = 'south' }\n",
+        "[grants]\nenv = ['BELL=great']\nconfig = { site = 'south' }\n",
     ));
     assert_eq!(config(&with).1["output"], json!({"value": "south"}));
     let variables = json!({"variables": {"BELL": "great"}});

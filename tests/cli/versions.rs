@@ -7,7 +7,7 @@ use campanile_tests::{Backend, HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
-use crate::tower::{Said, Tower, eventually, keys, list, text};
+use crate::site::{Said, Site, eventually, keys, list, text};
 
 on_both_empty!(
     a_version_that_asks_for_more_waits_until_a_person_decides,
@@ -55,15 +55,15 @@ fn digest_of(description: &Value) -> String {
     campanile_model::ids::ArtifactDigest::of(&described(description)).to_string()
 }
 
-/// A tower that serves the first version.
-fn chiming(place: Place) -> (Tower, HostProcess) {
-    let tower = Tower::new(place);
-    put(&tower.folder().join("plugins"), &first());
-    let host = tower.serve();
-    (tower, host)
+/// A site that serves the first version.
+fn chiming(place: Place) -> (Site, HostProcess) {
+    let site = Site::new(place);
+    put(&site.folder().join("plugins"), &first());
+    let host = site.serve();
+    (site, host)
 }
 
-impl Tower {
+impl Site {
     fn drop_in(&self, description: &Value) {
         put(&self.folder().join("plugins"), description);
     }
@@ -107,8 +107,8 @@ impl Tower {
 }
 
 async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place) {
-    let (tower, host) = chiming(place);
-    tower.drop_in(&second());
+    let (site, host) = chiming(place);
+    site.drop_in(&second());
     let said = host.wait_for_line("waits for approval");
     let digest = digest_of(&second());
     let order = format!(
@@ -123,7 +123,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     ] {
         assert!(said.contains(part), "{said}");
     }
-    let shown = tower.stands("pending_approval", &first());
+    let shown = site.stands("pending_approval", &first());
     assert_eq!(shown["pending_digest"], digest_of(&second()).as_str());
     let states: Vec<String> = list(shown["versions"].clone())
         .iter()
@@ -132,14 +132,14 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     assert_eq!(states, ["1.0.0 active", "2.0.0 pending_approval"]);
     let sizes = [first(), second()].map(|version| described(&version).len());
     assert_eq!(shown["bytes_kept"], sizes.iter().sum::<usize>());
-    tower.schedules_are(&["hourly"]);
-    let struck = tower.struck();
+    site.schedules_are(&["hourly"]);
+    let struck = site.struck();
     assert_eq!(
         (&struck["status"], &struck["digest"]),
         (&json!("succeeded"), &json!(digest_of(&first())))
     );
 
-    let diff = tower.json(["package", "diff", "chimes"]);
+    let diff = site.json(["package", "diff", "chimes"]);
     assert_eq!(diff["from"], digest_of(&first()).as_str());
     assert_eq!(
         diff["about"][0],
@@ -164,12 +164,12 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         (&token["is_granted"], &token["change"]),
         (&json!(false), &json!("added"))
     );
-    let printed = tower.ok(["package", "diff", "chimes"]);
+    let printed = site.ok(["package", "diff", "chimes"]);
     for line in [
         "task added: hum",
         "proposed schedule changed: hourly",
         "request added: http https://api.example.com (to\\nask), not granted",
-        "to grant what is missing, in chimes.toml:",
+        "to grant what is missing, add to chimes.toml:",
         "env = [\"TOKEN\"]",
     ] {
         assert!(printed.contains(line), "no `{line}`:\n{printed}");
@@ -179,52 +179,52 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         ["package", "list"].as_slice(),
         &["package", "diff", "chimes"],
     ] {
-        let said = tower.run(show.iter().copied());
+        let said = site.run(show.iter().copied());
         assert!(said.stderr.contains(&order), "{said:?}");
     }
 
     // Rejected, it stays out; approved after all, it is in force at once and granted no more than before.
     let note = "not this one";
-    let done = tower.json(["package", "reject", "chimes", "--note", note, "--by", "ada"]);
+    let done = site.json(["package", "reject", "chimes", "--note", note, "--by", "ada"]);
     assert_eq!(
         (&done["done"], &done["digest"], &done["denied"]),
         (&json!("rejected"), &json!(digest), &json!([]))
     );
-    let shown = tower.stands("rejected", &first());
+    let shown = site.stands("rejected", &first());
     let version = &shown["versions"][1];
     assert_eq!(
         (&version["decided_by"], &version["note"]),
         (&json!("ada"), &json!(note))
     );
-    let listed = tower.ok(["package", "list"]);
+    let listed = site.ok(["package", "list"]);
     assert!(listed.contains("rejected"), "{listed}");
-    let shown = tower.ok(["package", "show", "chimes"]);
+    let shown = site.ok(["package", "show", "chimes"]);
     assert!(
         shown.contains(note) && shown.contains("chimes 2.0.0"),
         "{shown}"
     );
 
-    let said = tower.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
+    let said = site.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
     for part in [
         "which replaces",
         "not granted: env TOKEN, http https://api.example.com",
-        "to grant what is missing, in chimes.toml:\n[grants]\nenv = [\"TOKEN\"]\n[[grants.http]]",
+        "to grant what is missing, add to chimes.toml:\n[grants]\nenv = [\"TOKEN\"]\n[[grants.http]]",
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert_eq!(tower.chimes()["state"], "active");
+    assert_eq!(site.chimes()["state"], "active");
     host.wait_for_line("updated chimes");
-    tower.schedules_are(&["daily", "hourly"]);
-    let denied = tower.struck();
+    site.schedules_are(&["daily", "hourly"]);
+    let denied = site.struck();
     assert_eq!(
         (&denied["failure"], &denied["digest"]),
         (&json!("denied"), &json!(digest))
     );
     assert!(text(&denied["message"]).contains("TOKEN"), "{denied:#}");
-    tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
+    site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
-    assert_eq!(tower.struck()["status"], "succeeded");
-    let kinds: Vec<Value> = list(tower.json(["event", "list"]))
+    assert_eq!(site.struck()["status"], "succeeded");
+    let kinds: Vec<Value> = list(site.json(["event", "list"]))
         .into_iter()
         .filter(|event| event["subject"] == "chimes")
         .map(|event| event["kind"].clone())
@@ -243,15 +243,15 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
 }
 
 async fn a_wider_sidecar_lets_in_what_waits(place: Place) {
-    let (tower, mut host) = chiming(place);
-    tower.drop_in(&second());
+    let (site, mut host) = chiming(place);
+    site.drop_in(&second());
     host.wait_for_line("waits for approval");
     // Half of it is not enough, and holds for the version in force meanwhile; nor does a restart let it in.
-    tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
+    site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
-    let shown = tower.stands("pending_approval", &first());
+    let shown = site.stands("pending_approval", &first());
     assert_eq!(shown["grants"], json!([["env", "TOKEN"]]));
-    let diff = tower.json(["package", "diff", "chimes"]);
+    let diff = site.json(["package", "diff", "chimes"]);
     let granted = list(diff["requests"].clone());
     let granted: Vec<&Value> = granted
         .iter()
@@ -260,24 +260,24 @@ async fn a_wider_sidecar_lets_in_what_waits(place: Place) {
     assert_eq!(granted, [true, false]);
     host.terminate();
     assert!(host.wait_exit().success());
-    let host = tower.serve();
-    tower.stands("pending_approval", &first());
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
+    let host = site.serve();
+    site.stands("pending_approval", &first());
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
 
     let both = "grants.env = ['TOKEN=abc']\n[[grants.http]]\nhost = '*.example.com'\n";
-    tower.sidecar("chimes", both);
+    site.sidecar("chimes", both);
     host.wait_for_line("updated chimes");
-    tower.stands("active", &second());
-    tower.schedules_are(&["daily", "hourly"]);
-    assert_eq!(tower.struck()["status"], "succeeded");
+    site.stands("active", &second());
+    site.schedules_are(&["daily", "hourly"]);
+    assert_eq!(site.struck()["status"], "succeeded");
 }
 
 async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: Place) {
-    let (tower, mut host) = chiming(place);
-    tower.drop_in(&third());
+    let (site, mut host) = chiming(place);
+    site.drop_in(&third());
     host.wait_for_line("updated chimes");
-    tower.schedules_are(&["yearly"]);
-    tower.ok([
+    site.schedules_are(&["yearly"]);
+    site.ok([
         "schedule",
         "add",
         "hourly-mine",
@@ -287,67 +287,67 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "1h",
     ]);
 
-    let back = tower.json(["package", "rollback", "chimes", "--note", "it hums"]);
+    let back = site.json(["package", "rollback", "chimes", "--note", "it hums"]);
     assert_eq!(
         (&back["digest"], &back["before"]),
         (&json!(digest_of(&first())), &json!(digest_of(&third())))
     );
-    let launch = tower.trigger("hourly-mine", &json!({}));
-    let launch = tower.ended("hourly-mine", &launch);
+    let launch = site.trigger("hourly-mine", &json!({}));
+    let launch = site.ended("hourly-mine", &launch);
     assert_eq!(launch["digest"], digest_of(&first()).as_str(), "at once");
     assert_eq!(launch["status"], "succeeded");
     host.wait_for_line("the version in force goes on, from the record");
-    tower.schedules_are(&["hourly", "hourly-mine"]);
-    let shown = tower.stands("rolled_back", &first());
+    site.schedules_are(&["hourly", "hourly-mine"]);
+    let shown = site.stands("rolled_back", &first());
     assert_eq!(shown["pending_digest"], digest_of(&third()).as_str());
 
     // Another host, whose folder has the file too: at the same time where that can be, and else after the other.
-    let elsewhere = tower.folder().join("elsewhere");
+    let elsewhere = site.folder().join("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a folder");
     put(&elsewhere, &third());
-    if tower.place().backend == Backend::Sqlite {
+    if site.place().backend == Backend::Sqlite {
         host.terminate();
         assert!(host.wait_exit().success());
     }
-    let mut other = tower.serve_with(&["--name", "other", "--plugins", "elsewhere"]);
+    let mut other = site.serve_with(&["--name", "other", "--plugins", "elsewhere"]);
     assert!(
         other
             .stderr_lines()
             .join("\n")
             .contains("goes on, from the record")
     );
-    tower.stands("rolled_back", &first());
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
+    site.stands("rolled_back", &first());
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
     other.terminate();
     assert!(other.wait_exit().success());
-    if tower.place().backend == Backend::Postgres {
+    if site.place().backend == Backend::Postgres {
         host.terminate();
         assert!(host.wait_exit().success());
     }
-    let host = tower.serve();
-    tower.stands("rolled_back", &first());
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
-    tower.schedules_are(&["hourly", "hourly-mine"]);
+    let host = site.serve();
+    site.stands("rolled_back", &first());
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
+    site.schedules_are(&["hourly", "hourly-mine"]);
 
     // The bytes of both are on the record, so a diff needs no folder.
-    let diff = tower.json(["package", "diff", "chimes"]);
+    let diff = site.json(["package", "diff", "chimes"]);
     assert_eq!(
         (&diff["from"], &diff["to"]),
         (&json!(digest_of(&first())), &json!(digest_of(&third())))
     );
     let digest = digest_of(&third());
-    let other_way = tower.json(["package", "diff", "chimes", &digest[..8]]);
+    let other_way = site.json(["package", "diff", "chimes", &digest[..8]]);
     assert_eq!(
         (&other_way["from"], &other_way["to"]),
         (&diff["to"], &diff["from"])
     );
 
-    tower.ok(["package", "approve", "chimes"]);
+    site.ok(["package", "approve", "chimes"]);
     host.wait_for_line("updated chimes");
-    tower.stands("active", &third());
-    tower.schedules_are(&["hourly-mine", "yearly"]);
+    site.stands("active", &third());
+    site.schedules_are(&["hourly-mine", "yearly"]);
     // What was rolled back to is a former version like any other.
-    let warned = tower.run([
+    let warned = site.run([
         "schedule",
         "add",
         "echoes",
@@ -359,8 +359,8 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "1h",
     ]);
     warned.refused(&["has no task `echo`"]);
-    tower.ok(["package", "rollback", "chimes"]);
-    tower.ok([
+    site.ok(["package", "rollback", "chimes"]);
+    site.ok([
         "schedule",
         "add",
         "echoes",
@@ -371,7 +371,7 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "--every",
         "1h",
     ]);
-    let said = tower.run(["package", "approve", "chimes"]);
+    let said = site.run(["package", "approve", "chimes"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(
         said.stderr
@@ -381,73 +381,72 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
 }
 
 async fn a_rollback_is_followed_while_the_newest_file_is_broken(place: Place) {
-    let (tower, mut host) = chiming(place);
-    tower.drop_in(&third());
+    let (site, mut host) = chiming(place);
+    site.drop_in(&third());
     host.wait_for_line("updated chimes");
-    std::fs::write(tower.plugin("chimes.wasm"), "a broken build").expect("a file");
+    std::fs::write(site.plugin("chimes.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected chimes");
-    tower.ok(["package", "rollback", "chimes"]);
+    site.ok(["package", "rollback", "chimes"]);
     host.wait_for_line("goes on, from the record");
-    tower.schedules_are(&["hourly"]);
-    tower.stands("rejected", &first());
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
+    site.schedules_are(&["hourly"]);
+    site.stands("rejected", &first());
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
     host.terminate();
     assert!(host.wait_exit().success());
-    let _host = tower.serve();
-    tower.stands("rejected", &first());
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
+    let _host = site.serve();
+    site.stands("rejected", &first());
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
 }
 
 async fn what_waits_is_forgotten_when_the_file_is_put_back(place: Place) {
-    let (tower, host) = chiming(place);
-    tower.drop_in(&second());
+    let (site, host) = chiming(place);
+    site.drop_in(&second());
     host.wait_for_line("waits for approval");
-    tower.drop_in(&first());
+    site.drop_in(&first());
     host.wait_for_line("restored chimes");
-    let shown = tower.stands("active", &first());
+    let shown = site.stands("active", &first());
     assert_eq!(shown["pending_digest"], Value::Null);
     assert_eq!(shown["versions"][1]["state"], "replaced");
     // The same with a file that cannot be used.
-    std::fs::write(tower.plugin("chimes.wasm"), "a broken build").expect("a file");
+    std::fs::write(site.plugin("chimes.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected chimes");
-    tower.stands("rejected", &first());
-    tower.drop_in(&first());
-    assert_eq!(tower.stands("active", &first())["rejection"], Value::Null);
+    site.stands("rejected", &first());
+    site.drop_in(&first());
+    assert_eq!(site.stands("active", &first())["rejection"], Value::Null);
 }
 
 async fn a_file_that_is_not_the_pinned_one_changes_nothing(place: Place) {
-    let (tower, host) = chiming(place);
+    let (site, host) = chiming(place);
     let pin = digest_of(&first());
-    tower.sidecar("chimes", &format!("sha256 = '{pin}'\n"));
+    site.sidecar("chimes", &format!("sha256 = '{pin}'\n"));
     host.wait_for_line("applied the new settings");
-    tower.drop_in(&third());
+    site.drop_in(&third());
     host.wait_for_line("rejected chimes");
-    let shown = tower.stands("rejected", &first());
+    let shown = site.stands("rejected", &first());
     let rejection = text(&shown["rejection"]);
     for part in [&pin, &digest_of(&third()), "chimes.toml", "change `sha256`"] {
         assert!(rejection.contains(part), "{rejection}");
     }
-    assert_eq!(tower.struck()["digest"], pin.as_str());
+    assert_eq!(site.struck()["digest"], pin.as_str());
 
     // The pin is the operator's word too: an order against it is refused, and does nothing.
-    tower.sidecar("chimes", &format!("sha256 = '{}'\n", digest_of(&third())));
+    site.sidecar("chimes", &format!("sha256 = '{}'\n", digest_of(&third())));
     host.wait_for_line("updated chimes");
-    tower.run(["package", "rollback", "chimes"]).refused(&[
+    site.run(["package", "rollback", "chimes"]).refused(&[
         "lets in no version of `chimes` but",
         &digest_of(&third()),
         "hint: change or remove",
     ]);
-    tower.stands("active", &third());
+    site.stands("active", &third());
 }
 
 async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
-    let (tower, host) = chiming(place);
-    std::fs::write(tower.plugin("bad.wasm"), "a broken build").expect("a file");
+    let (site, host) = chiming(place);
+    std::fs::write(site.plugin("bad.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected bad");
-    let before = tower.json(["event", "list"]);
+    let before = site.json(["event", "list"]);
     let other = "0".repeat(64);
-    let run =
-        |args: &[&'static str]| -> Said { tower.run(["package"].iter().chain(args).copied()) };
+    let run = |args: &[&'static str]| -> Said { site.run(["package"].iter().chain(args).copied()) };
     for (args, expected) in [
         (&["show", "chime"][..], "did you mean `chimes`?"),
         (&["diff", "chime"], "did you mean `chimes`?"),
@@ -479,32 +478,31 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
     }
     let in_force = digest_of(&first());
     let to = ["package", "rollback", "chimes", "--to", &in_force];
-    tower.run(to).refused(&["is in force already"]);
-    tower.drop_in(&second());
+    site.run(to).refused(&["is in force already"]);
+    site.drop_in(&second());
     host.wait_for_line("waits for approval");
     let approve = ["package", "approve", "chimes", "--digest", &other];
-    tower
-        .run(approve)
+    site.run(approve)
         .refused(&["what `chimes` keeps out is", "hint: look at it with"]);
     let waits = digest_of(&second());
     let to = ["package", "rollback", "chimes", "--to", &waits];
-    tower.run(to).refused(&["was never in force"]);
-    let json = tower.run(["package", "approve", "nothing", "--json"]);
+    site.run(to).refused(&["was never in force"]);
+    let json = site.run(["package", "approve", "nothing", "--json"]);
     assert_eq!(json.code, 2, "{json:?}");
     assert!(
         text(&json.json()["error"]).contains("no package named"),
         "{json:?}"
     );
-    tower.stands("pending_approval", &first());
-    let after = list(tower.json(["event", "list"]));
+    site.stands("pending_approval", &first());
+    let after = list(site.json(["event", "list"]));
     assert_eq!(after.len(), list(before).len() + 1, "{after:#?}");
 }
 
 async fn a_run_records_what_it_goes_by(place: Place) {
-    let (tower, host) = chiming(place);
+    let (site, host) = chiming(place);
     let run = |context: &Value| {
-        let launch = tower.trigger("hourly", context);
-        tower.run_of(&tower.ended("hourly", &launch))
+        let launch = site.trigger("hourly", context);
+        site.run_of(&site.ended("hourly", &launch))
     };
     let plain = run(&json!({"b": 1, "a": {"d": 1, "c": 2}}));
     for key in [
@@ -530,11 +528,11 @@ async fn a_run_records_what_it_goes_by(place: Place) {
     assert_eq!(same["context_hash"], plain["context_hash"], "in any order");
     assert_ne!(run(&json!({"b": 2}))["context_hash"], plain["context_hash"]);
 
-    tower.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
+    site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
     let granted = run(&json!({}));
     assert_ne!(granted["grants_hash"], nothing);
-    tower.sidecar("chimes", "grants.env = ['TOKEN=other']\n# a remark\n");
+    site.sidecar("chimes", "grants.env = ['TOKEN=other']\n# a remark\n");
     eventually(|| {
         let said = host.stderr_lines();
         let times = said
@@ -551,61 +549,60 @@ async fn a_run_records_what_it_goes_by(place: Place) {
     );
 
     let launch = text(&granted["launch_id"]);
-    let shown = tower.json(["launch", "show", &launch]);
+    let shown = site.json(["launch", "show", &launch]);
     assert_eq!(
         (&shown["id"], &shown["schedule_revision"]),
         (&granted["launch_id"], &json!(1))
     );
     assert_eq!(shown["runs"][0]["grants_hash"], granted["grants_hash"]);
-    let printed = tower.ok(["launch", "show", &launch]);
+    let printed = site.ok(["launch", "show", &launch]);
     let short = &text(&granted["grants_hash"])[..12];
     assert!(
         printed.contains(short) && printed.contains("wasmtime"),
         "{printed}"
     );
-    let printed = tower.ok(["run", "show", &text(&granted["id"])]);
+    let printed = site.ok(["run", "show", &text(&granted["id"])]);
     assert!(
-        printed.contains("made by") && printed.contains(short),
+        printed.contains("wasmtime version") && printed.contains(short),
         "{printed}"
     );
     let unknown = "00000000-0000-0000-0000-000000000000";
-    tower
-        .run(["launch", "show", unknown])
+    site.run(["launch", "show", unknown])
         .refused(&["there is no launch", "launch list"]);
 }
 
 /// A host that dies while it puts a version on the record, or keeps one out, leaves all of it or nothing.
 async fn a_host_that_dies_with_a_version_in_its_hands_leaves_nothing_half_done(place: Place) {
-    let (tower, mut host) = chiming(place);
+    let (site, mut host) = chiming(place);
     host.terminate();
     assert!(host.wait_exit().success());
     let crash = |point: &str| {
-        let mut crashing = tower.command(["serve"]);
+        let mut crashing = site.command(["serve"]);
         let mut host = HostProcess::spawn(crashing.env("CAMPANILE_CRASH_AT", point));
         assert!(!host.wait_exit().success(), "{point}");
     };
     let [before, after] = PACKAGE_POINTS;
     // Kept out: while it was down the file became one that asks for more.
-    tower.drop_in(&second());
+    site.drop_in(&second());
     crash(before);
-    assert_eq!(list(tower.chimes()["versions"].clone()).len(), 1);
-    tower.stands("active", &first());
+    assert_eq!(list(site.chimes()["versions"].clone()).len(), 1);
+    site.stands("active", &first());
     crash(after);
-    tower.stands("pending_approval", &first());
+    site.stands("pending_approval", &first());
     // Taken: one that asks for nothing.
-    tower.drop_in(&third());
+    site.drop_in(&third());
     crash(before);
-    tower.stands("pending_approval", &first());
-    assert_eq!(tower.schedule_names(), ["hourly"]);
+    site.stands("pending_approval", &first());
+    assert_eq!(site.schedule_names(), ["hourly"]);
     crash(after);
-    tower.stands("active", &third());
-    assert_eq!(tower.schedule_names(), ["yearly"], "with its schedules");
+    site.stands("active", &third());
+    assert_eq!(site.schedule_names(), ["yearly"], "with its schedules");
     // Rolled back while nobody serves, and followed by a host that dies of it first.
-    tower.ok(["package", "rollback", "chimes"]);
+    site.ok(["package", "rollback", "chimes"]);
     crash(before);
     crash(after);
-    let _host = tower.serve();
-    tower.stands("rolled_back", &first());
-    tower.schedules_are(&["hourly"]);
-    assert_eq!(tower.struck()["digest"], digest_of(&first()).as_str());
+    let _host = site.serve();
+    site.stands("rolled_back", &first());
+    site.schedules_are(&["hourly"]);
+    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
 }

@@ -3,26 +3,26 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::json;
 
-use crate::tower::{Said, Tower, keys, list, text};
+use crate::site::{Said, Site, keys, list, text};
 
 on_both_empty!(a_chain_is_told_to_people_and_to_programs);
 
 /// `schedule why` with these arguments, and what it said.
-fn why(tower: &Tower, args: &[&str]) -> Said {
-    tower.run(["schedule", "why"].into_iter().chain(args.iter().copied()))
+fn why(site: &Site, args: &[&str]) -> Said {
+    site.run(["schedule", "why"].into_iter().chain(args.iter().copied()))
 }
 
 async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
-    let tower = Tower::new(place);
-    tower.bring("guests");
-    let mut host = tower.serve();
-    tower.add("tick", "ok", &["--every", "1s"]);
-    let launch = tower.launch_where("tick", |row| row["status"] == "succeeded");
+    let site = Site::new(place);
+    site.bring("guests");
+    let mut host = site.serve();
+    site.add("tick", "ok", &["--every", "1s"]);
+    let launch = site.launch_where("tick", |row| row["status"] == "succeeded");
     let slot = text(&launch["scheduled_time"]);
     host.terminate();
     host.wait_exit();
 
-    let answer = tower.json(["schedule", "why", "tick", "--at", &slot]);
+    let answer = site.json(["schedule", "why", "tick", "--at", &slot]);
     assert_eq!(
         keys(&answer),
         ["findings", "schedule", "schedule_id", "timezone"]
@@ -41,7 +41,7 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
     assert_eq!(findings[0]["at"], json!(slot));
     assert_eq!(findings[0]["local"], launch["scheduled_local"]);
 
-    let said = why(&tower, &["tick", "--at", &slot]);
+    let said = why(&site, &["tick", "--at", &slot]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines[0], "tick (UTC)");
@@ -54,7 +54,7 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
     assert!(lines[lines.len() - 1].ends_with("  succeeded"), "{said:?}");
 
     // What is decided last, and why nothing follows.
-    let said = why(&tower, &["tick"]);
+    let said = why(&site, &["tick"]);
     assert!(said.stdout.contains("no host serves"), "{said:?}");
 
     for (args, parts) in [
@@ -75,15 +75,15 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
             &["there is no schedule named `tock`", "did you mean `tick`?"],
         ),
     ] {
-        why(&tower, args).refused(parts);
+        why(&site, args).refused(parts);
     }
-    let said = why(&tower, &["tick", "--at", "noon", "--json"]);
+    let said = why(&site, &["tick", "--at", "noon", "--json"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert_eq!(said.json()["error"], json!("--at: `noon` is not a time"));
 
     // A removed schedule is still known.
-    tower.json(["schedule", "remove", "tick"]);
-    let said = why(&tower, &["tick"]);
+    site.json(["schedule", "remove", "tick"]);
+    let said = why(&site, &["tick"]);
     assert!(
         said.stdout
             .contains("it was removed; nothing after that is launched"),

@@ -3,7 +3,7 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::tower::{Tower, millis, text};
+use crate::site::{Site, millis, text};
 
 on_both_empty!(
     tasks_run_in_their_order_and_the_independent_ones_together,
@@ -12,15 +12,15 @@ on_both_empty!(
     what_a_task_says_cannot_pass_for_lines_of_the_record,
 );
 
-/// A tower with a host and a schedule `dag` of the whole package, which rings only when it is triggered.
-fn serving(place: Place, package: &str, task: &[&str]) -> (Tower, campanile_tests::HostProcess) {
-    let tower = Tower::new(place);
-    tower.bring(package);
-    let host = tower.serve();
+/// A site with a host and a schedule `dag` of the whole package, which rings only when it is triggered.
+fn serving(place: Place, package: &str, task: &[&str]) -> (Site, campanile_tests::HostProcess) {
+    let site = Site::new(place);
+    site.bring(package);
+    let host = site.serve();
     let fixed = ["schedule", "add", "dag", "--package", package];
     let never = ["--at", "2099-01-01T00:00:00Z"];
-    tower.ok(fixed.into_iter().chain(task.iter().copied()).chain(never));
-    (tower, host)
+    site.ok(fixed.into_iter().chain(task.iter().copied()).chain(never));
+    (site, host)
 }
 
 fn tasks(run: &Value) -> Vec<&Value> {
@@ -43,12 +43,12 @@ fn call<'r>(run: &'r Value, task: &str, attempt: i64) -> &'r Value {
 }
 
 async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place) {
-    let (tower, _host) = serving(place, "diamond", &[]);
-    let launch = tower.trigger("dag", &json!({"ms": 700}));
-    let conflict = tower.trigger("dag", &json!({"conflict": true}));
-    let launch = tower.ended("dag", &launch);
+    let (site, _host) = serving(place, "diamond", &[]);
+    let launch = site.trigger("dag", &json!({"ms": 700}));
+    let conflict = site.trigger("dag", &json!({"conflict": true}));
+    let launch = site.ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
-    let run = tower.run_of(&launch);
+    let run = site.run_of(&launch);
     let mut called = names(&run);
     called.sort_unstable();
     assert_eq!(called, ["a", "b", "c", "d"]);
@@ -74,7 +74,7 @@ async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place
     );
     assert_eq!(call(&run, "c", 1)["context"], json!({"from_c": 3}));
 
-    let launch = tower.ended("dag", &conflict);
+    let launch = site.ended("dag", &conflict);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("invalid_output"))
@@ -86,12 +86,12 @@ async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place
 }
 
 async fn a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_record(place: Place) {
-    let (tower, _host) = serving(place, "diamond", &[]);
-    let launch = tower.trigger("dag", &json!({"c": "fail_until_attempt", "succeed_on": 2}));
-    let launch = tower.ended("dag", &launch);
+    let (site, _host) = serving(place, "diamond", &[]);
+    let launch = site.trigger("dag", &json!({"c": "fail_until_attempt", "succeed_on": 2}));
+    let launch = site.ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
     assert_eq!(launch["recoveries"], 0, "a retry is no recovery");
-    let run = tower.run_of(&launch);
+    let run = site.run_of(&launch);
     let mut called = names(&run);
     called.sort_unstable();
     assert_eq!(called, ["a", "b", "c", "c", "d"], "only c is called twice");
@@ -117,22 +117,22 @@ async fn a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_reco
 }
 
 async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
-    let (tower, _host) = serving(place, "diamond", &[]);
-    let permanent = tower.trigger("dag", &json!({"c": "fail_permanent"}));
-    let panicking = tower.trigger("dag", &json!({"c": "panic"}));
-    let launch = tower.ended("dag", &permanent);
+    let (site, _host) = serving(place, "diamond", &[]);
+    let permanent = site.trigger("dag", &json!({"c": "fail_permanent"}));
+    let panicking = site.trigger("dag", &json!({"c": "panic"}));
+    let launch = site.ended("dag", &permanent);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("failed"))
     );
     assert_eq!(launch["message"], "task `c`: c was told to fail for good");
-    let run = tower.run_of(&launch);
+    let run = site.run_of(&launch);
     assert_eq!(run["status"], "failed");
     assert!(!names(&run).contains(&"d"), "{run:#}");
     assert_eq!(call(&run, "c", 1)["retry_at"], Value::Null);
 
     // Three attempts, and then it is over.
-    let launch = tower.ended("dag", &panicking);
+    let launch = site.ended("dag", &panicking);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("trapped"))
@@ -141,10 +141,10 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
         text(&launch["message"]).contains("c was told to panic"),
         "{launch:#}"
     );
-    let run = tower.run_of(&launch);
+    let run = site.run_of(&launch);
     assert_eq!(names(&run).iter().filter(|name| **name == "c").count(), 3);
     assert_eq!(call(&run, "c", 3)["retry_at"], Value::Null);
-    let stats = tower.json(["stats"]);
+    let stats = site.json(["stats"]);
     assert_eq!(
         (&stats["launches"], &stats["failed"]),
         (&json!(2), &json!(2)),
@@ -153,11 +153,11 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
 }
 
 async fn what_a_task_says_cannot_pass_for_lines_of_the_record(place: Place) {
-    let (tower, _host) = serving(place, "guests", &["--task", "log_escapes"]);
-    let launch = tower.trigger("dag", &json!({}));
-    let launch = tower.ended("dag", &launch);
+    let (site, _host) = serving(place, "guests", &["--task", "log_escapes"]);
+    let launch = site.trigger("dag", &json!({}));
+    let launch = site.ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
-    let logs = tower.ok(["run", "logs", &text(&launch["run_id"])]);
+    let logs = site.ok(["run", "logs", &text(&launch["run_id"])]);
     assert!(
         !logs.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
         "{logs}"

@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return output::fail(
+            return output::print_failure(
                 &Failure::failed(format!("threads cannot be started: {error}")),
                 json,
             );
@@ -150,7 +150,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(code) => code,
-        Err(failure) => output::fail(&failure, json),
+        Err(failure) => output::print_failure(&failure, json),
     }
 }
 

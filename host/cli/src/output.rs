@@ -28,46 +28,44 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Make the error of a command that was tried and failed: exit code 1.
-    pub fn failed(message: impl Into<String>) -> Failure {
+    pub fn failed(message: impl ToString) -> Failure {
         Failure {
-            message: message.into(),
+            message: message.to_string(),
             hint: None,
             code: 1,
         }
     }
 
     /// Make the error of a command that was refused before it changed anything: exit code 2.
-    pub fn refused(message: impl Into<String>) -> Failure {
+    pub fn refused(message: impl ToString) -> Failure {
         Failure {
             code: 2,
             ..Failure::failed(message)
         }
     }
 
-    /// Add what the operator can do next.
+    /// Add what the operator can do next, unless `hint` is empty.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
-        Failure {
-            hint: Some(hint.into()),
-            ..self
-        }
+        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        Failure { hint, ..self }
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
-        Failure::refused(error.to_string())
+        Failure::refused(error)
     }
 }
 
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {
         match error {
-            DbError::Unexpected(_) => Failure::failed(error.to_string()),
-            DbError::Unavailable(_) => Failure::refused(error.to_string()).hint(
+            DbError::Unexpected(_) => Failure::failed(error),
+            DbError::Unavailable(_) => Failure::refused(error).hint(
                 "check that the server runs, that the address is right, and that no firewall blocks it",
             ),
             // Nothing was changed, and the operator must act first.
-            _ => Failure::refused(error.to_string()),
+            _ => Failure::refused(error),
         }
     }
 }
@@ -82,39 +80,31 @@ impl From<ScheduleError> for Failure {
                 let hint = format!(
                     "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
                 );
-                Failure::refused(error.to_string()).hint(hint)
+                Failure::refused(error).hint(hint)
             }
-            error => Failure::refused(error.to_string()),
+            error => Failure::refused(error),
         }
     }
 }
 
 impl From<PackageError> for Failure {
     fn from(error: PackageError) -> Failure {
-        if let PackageError::Db(error) = error {
-            return error.into();
-        }
-        let failure = Failure::refused(error.to_string());
-        match error.hint() {
-            hint if hint.is_empty() => failure,
-            hint => failure.hint(hint),
+        match error {
+            PackageError::Db(error) => error.into(),
+            error => Failure::refused(&error).hint(error.hint()),
         }
     }
 }
 
 impl From<PolicyError> for Failure {
     fn from(error: PolicyError) -> Failure {
-        Failure::refused(error.to_string()).hint(error.hint())
+        Failure::refused(&error).hint(error.hint())
     }
 }
 
 impl From<RuleError> for Failure {
     fn from(error: RuleError) -> Failure {
-        let failure = Failure::refused(error.to_string());
-        match error.hint() {
-            "" => failure,
-            hint => failure.hint(hint),
-        }
+        Failure::refused(&error).hint(error.hint())
     }
 }
 
@@ -122,7 +112,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         match error {
             StartError::Db(error) => error.into(),
-            error => Failure::refused(error.to_string()),
+            error => Failure::refused(error),
         }
     }
 }
@@ -136,10 +126,10 @@ pub(crate) struct ErrorReport<'a> {
 }
 
 /// Print `failure` on stderr, and on stdout when a program reads JSON there; return the exit code.
-pub(crate) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
-    talk(&format!("error: {}", failure.message));
+pub(crate) fn print_failure(failure: &Failure, as_json: bool) -> ExitCode {
+    print_message(&format!("error: {}", failure.message));
     if let Some(hint) = &failure.hint {
-        talk(&format!("\nhint: {hint}"));
+        print_message(&format!("\nhint: {hint}"));
     }
     if as_json {
         let report = ErrorReport {
@@ -147,7 +137,7 @@ pub(crate) fn fail(failure: &Failure, as_json: bool) -> ExitCode {
             hint: failure.hint.as_deref(),
         };
         // If stdout is closed too, there is no place left to report to.
-        let _ = json_out(&report);
+        let _ = print_json(&report);
     }
     ExitCode::from(failure.code)
 }
@@ -202,38 +192,42 @@ fn not_json(error: serde_json::Error) -> Failure {
 }
 
 /// Print records as a table, or as a JSON array.
-pub(crate) fn list<R: Record>(records: &[R], as_json: bool) -> Result<(), Failure> {
+pub(crate) fn print_list<R: Record>(records: &[R], as_json: bool) -> Result<(), Failure> {
     match as_json {
-        true => json_out(records),
-        false => table(records),
+        true => print_json(records),
+        false => print_table(records),
     }
 }
 
 /// Print one record with its details, or as a JSON object.
-pub(crate) fn show<R: Record>(record: &R, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn print_record<R: Record>(record: &R, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        return json_out(record);
+        return print_json(record);
     }
-    detail(record)?;
+    print_detail(record)?;
     record.print_details()
 }
 
 /// Print `value` as JSON, or `text` for people.
-pub(crate) fn report(value: &impl Serialize, text: &str, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn print_report(
+    value: &impl Serialize,
+    text: &str,
+    as_json: bool,
+) -> Result<(), Failure> {
     match as_json {
-        true => json_out(value),
-        false => line(text),
+        true => print_json(value),
+        false => print_line(text),
     }
 }
 
 /// Print `value` as JSON on stdout.
-pub(crate) fn json_out(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(not_json)?;
     write_line(&text)
 }
 
 /// Print text on stdout; control characters, which a guest may have written, are escaped.
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
+pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
     write_line(&printable(text))
 }
 
@@ -247,7 +241,7 @@ fn write_line(text: &str) -> Result<(), Failure> {
 }
 
 /// Print the lines to add to the sidecar of `package` that grant all of `missing`.
-pub(crate) fn lines_to_add<'r>(
+pub(crate) fn print_sidecar_lines<'r>(
     package: &str,
     missing: impl IntoIterator<Item = &'r Request>,
 ) -> Result<(), Failure> {
@@ -255,13 +249,13 @@ pub(crate) fn lines_to_add<'r>(
     if lines.is_empty() {
         return Ok(());
     }
-    line(&format!(
+    print_line(&format!(
         "\nto grant what is missing, add to {package}.toml:\n{lines}"
     ))
 }
 
 /// Print one message on stderr. A closed stderr does not change the exit code.
-pub(crate) fn talk(text: &str) {
+pub(crate) fn print_message(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
@@ -273,7 +267,7 @@ pub(crate) fn redraw(text: &str) {
 }
 
 /// Print the keys of a record, one on a line. Those without a value are left out.
-pub(crate) fn detail<R: Record>(record: &R) -> Result<(), Failure> {
+pub(crate) fn print_detail<R: Record>(record: &R) -> Result<(), Failure> {
     let texts = texts(record, R::DETAIL)?;
     let lines: Vec<(String, String)> = headings(R::DETAIL)
         .zip(texts)
@@ -284,13 +278,13 @@ pub(crate) fn detail<R: Record>(record: &R) -> Result<(), Failure> {
     for (heading, text) in lines {
         // Text of a guest must not begin a line that looks like a key.
         let text = text.trim_end().replace('\n', &format!("\n{:width$} ", ""));
-        line(&format!("{heading:width$} {text}"))?;
+        print_line(&format!("{heading:width$} {text}"))?;
     }
     Ok(())
 }
 
 /// Print records under a header, each column as wide as its widest cell.
-pub(crate) fn table<'r, R: Record + 'r>(
+pub(crate) fn print_table<'r, R: Record + 'r>(
     records: impl IntoIterator<Item = &'r R>,
 ) -> Result<(), Failure> {
     let header = headings(R::LIST).map(|heading| heading.to_uppercase());
@@ -300,7 +294,7 @@ pub(crate) fn table<'r, R: Record + 'r>(
         rows.push(texts.iter().map(|text| cell(text)).collect());
     }
     for row in columns(&rows) {
-        line(row.trim_end())?;
+        print_line(row.trim_end())?;
     }
     Ok(())
 }
@@ -338,4 +332,62 @@ pub(crate) fn exit_code(is_success: bool) -> ExitCode {
 /// Return the text of a value that may be absent; empty when it is.
 pub(crate) fn optional(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_shown_without_json_syntax() {
+        for (value, text) in [
+            (json!(null), ""),
+            (json!("a b"), "a b"),
+            (json!(true), "yes"),
+            (json!(false), "no"),
+            (json!(7), "7"),
+            (json!(0.5), "0.50"),
+            (json!(["a", "b"]), "a, b"),
+            (json!({"a": 1}), "{\"a\":1}"),
+        ] {
+            assert_eq!(plain(&value), text);
+        }
+    }
+
+    #[test]
+    fn a_cell_is_one_line_without_control_characters() {
+        assert_eq!(cell(""), "-");
+        assert_eq!(cell("a\nb\tc\u{1b}"), "a b c\\u{1b}");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["A", "B"], ["long", "é"]].map(|row| row.map(str::to_owned).to_vec());
+        let lines: Vec<String> = columns(&rows).collect();
+        assert_eq!(lines, ["A     B", "long  é"]);
+    }
+
+    #[test]
+    fn a_key_without_its_own_text_shows_its_json() {
+        #[derive(Serialize)]
+        struct Sample {
+            first_name: &'static str,
+            size: u32,
+        }
+        impl Record for Sample {
+            fn text(&self, key: &str) -> Option<String> {
+                (key == "size").then(|| format!("{} bytes", self.size))
+            }
+        }
+        let sample = Sample {
+            first_name: "Ada",
+            size: 3,
+        };
+        let shown = texts(&sample, "size first_name missing").unwrap();
+        assert_eq!(shown, ["3 bytes", "Ada", ""]);
+        let shown: Vec<String> = headings("size first_name").collect();
+        assert_eq!(shown, ["size", "first name"]);
+    }
 }

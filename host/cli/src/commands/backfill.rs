@@ -58,7 +58,7 @@ impl BackfillCommand {
             BackfillCommand::Show { id, follow: false } => {
                 let db = common.open().await?;
                 let record = BackfillRecord::read(&mut db.read().await?, id).await?;
-                output::show(&record, common.json)?;
+                output::print_record(&record, common.json)?;
             }
             BackfillCommand::Show { id, follow: true } => {
                 let (db, clock) = common.open_with_clock().await?;
@@ -141,9 +141,9 @@ impl BackfillRecord {
 pub(crate) async fn print_started(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let record = BackfillRecord::read(&mut db.read().await?, id).await?;
-        return output::json_out(&record);
+        return output::print_json(&record);
     }
-    output::talk(&next_commands(id));
+    output::print_message(&next_commands(id));
     Ok(())
 }
 
@@ -174,7 +174,7 @@ pub(crate) async fn follow(
             Failure::failed("the backfill continues without this command").hint(next_commands(id)),
         );
     };
-    output::report(&record, &record.progress(), as_json)?;
+    output::print_report(&record, &record.progress(), as_json)?;
     Ok(output::exit_code(record.has_succeeded()))
 }
 
@@ -198,7 +198,7 @@ async fn until_finished(
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
             progress.interrupt();
-            output::talk(why);
+            output::print_message(why);
         }
         last_obstacle = obstacle;
         tokio::time::sleep(READ_INTERVAL.max(started.elapsed() * READ_SHARE)).await;
@@ -241,7 +241,7 @@ async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
     for backfill in backfills::list(&mut tx, limit).await? {
         records.push(BackfillRecord::count(&mut tx, backfill).await?);
     }
-    output::list(&records, common.json)
+    output::print_list(&records, common.json)
 }
 
 async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure> {
@@ -251,5 +251,5 @@ async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure
         schedule_admin::change(&db, async |tx| backfill::cancel(tx, id, by, now).await).await?;
     let record = BackfillRecord::read(&mut db.read().await?, id).await?;
     let text = format!("cancelled backfill {id}: {skipped} launches had not started");
-    output::report(&record, &text, common.json)
+    output::print_report(&record, &text, common.json)
 }

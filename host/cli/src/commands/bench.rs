@@ -179,7 +179,7 @@ impl Launches {
             sandbox_calls_per_s: sandbox.per_s,
             database_launches_per_s: database,
         };
-        output::show(&report, common.json)?;
+        output::print_record(&report, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -206,8 +206,7 @@ impl Burst {
         };
         host.stop().await?;
 
-        let rule = Rule::parse(&rule, HashKey::NONE)
-            .map_err(|error| Failure::refused(error.to_string()).hint(error.hint()))?;
+        let rule = Rule::parse(&rule, HashKey::NONE)?;
         let slots = rule.slots(from, until).count() * self.schedules as usize;
         let succeeded = |row: &&LaunchRow| row.status == LaunchStatus::Succeeded;
         let distinct: std::collections::HashSet<(&str, Timestamp)> = rows
@@ -236,7 +235,7 @@ impl Burst {
             lag_ms: Lag::of(starts),
             cpu_us_per_launch: micros(cpu) / rows.len().max(1) as f64,
         };
-        output::show(&report, common.json)?;
+        output::print_record(&report, common.json)?;
         Ok(output::exit_code(report.missed + report.doubled == 0))
     }
 }
@@ -321,7 +320,7 @@ impl BenchHost {
         self.db.discard().await?;
         match stopped {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::failed(error.to_string())),
+            Ok(Err(error)) => Err(Failure::failed(error)),
             Err(panic) => Err(Failure::failed(format!("the host panicked: {panic}"))),
         }
     }
@@ -346,9 +345,8 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
     let clock = Clock::system();
     let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
     let db = Db::open_scratch(&config.database, &name).await?;
-    let dir = tempfile::tempdir().map_err(|error| Failure::failed(error.to_string()))?;
-    std::fs::write(dir.path().join("noop.wasm"), NOOP)
-        .map_err(|error| Failure::failed(error.to_string()))?;
+    let dir = tempfile::tempdir().map_err(Failure::failed)?;
+    std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
     let sandbox = sandbox(config, &clock)?;
     let rules = HostRules {
         limits: config.limits.clone(),
@@ -357,8 +355,8 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
         own_paths: config.own_paths(),
         secrets: BTreeSet::new(),
     };
-    let folder = PluginsFolder::open(dir.path(), Arc::clone(&sandbox), rules)
-        .map_err(|error| Failure::failed(error.to_string()))?;
+    let folder =
+        PluginsFolder::open(dir.path(), Arc::clone(&sandbox), rules).map_err(Failure::failed)?;
     let mut settings: Settings = serve::settings(config);
     // The slots of the backlog must count as late, not as missed.
     settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
@@ -377,7 +375,7 @@ async fn engine(config: &Config) -> Result<Parts, Failure> {
 fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>, Failure> {
     Sandbox::new(config.sandbox_settings(), clock.clone())
         .map(Arc::new)
-        .map_err(|error| Failure::failed(error.to_string()))
+        .map_err(Failure::failed)
 }
 
 /// Add hourly schedules with `n` undecided slots in total at `now`.
@@ -474,7 +472,7 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
 /// Measure the three transactions of `n` launches without calls; return launches per second.
 async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
     let (engine, lock, mut folder, dir) = engine(config).await?;
-    let failed = |error: EngineError| Failure::failed(error.to_string());
+    let failed = |error: EngineError| Failure::failed(error);
     engine.scan(&mut folder).await.map_err(failed)?;
     let now = engine.clock().now();
     add_backlog(engine.db(), n, now).await?;

@@ -56,18 +56,18 @@ impl Months {
     ) -> Result<(), Failure> {
         let calendar = Calendar::of(rule, slots, after, self.number)?;
         if as_json {
-            return output::json_out(&calendar.days());
+            return output::print_json(&calendar.days());
         }
-        output::line(&format!(
+        output::print_line(&format!(
             "Slots in {} after {}",
             rule.timezone(),
             rule.local(after).format("%Y-%m-%d %H:%M:%S")
         ))?;
         for line in calendar.lines() {
-            output::line(&line)?;
+            output::print_line(&line)?;
         }
-        output::line("")?;
-        output::line(calendar.legend())
+        output::print_line("")?;
+        output::print_line(calendar.legend())
     }
 }
 

@@ -42,7 +42,7 @@ impl ConfigCommand {
             Failure::failed(format!("the printed configuration is not TOML: {error}"))
         })?;
         let report = ConfigReport { file, config };
-        output::report(&report, text.trim_end(), common.json)?;
+        output::print_report(&report, text.trim_end(), common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

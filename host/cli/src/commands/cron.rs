@@ -48,7 +48,7 @@ impl Cron {
             Cron::Calendar { rule, months } => {
                 let ParsedRule { rule, from, .. } = rule.parse()?;
                 if let Some(when) = slots::without_slots(&rule) {
-                    output::talk(&when);
+                    output::print_message(&when);
                 }
                 months.print(&rule, slots::all(&rule, from), from, common.json)?;
             }
@@ -61,15 +61,15 @@ fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result<(), F
     let ParsedRule { rule, from, .. } = parsed;
     let next = count.take(slots::all(rule, *from));
     for note in rule.notes() {
-        output::talk(&format!("note: {note}"));
+        output::print_message(&format!("note: {note}"));
     }
     match slots::without_slots(rule) {
-        Some(when) => output::talk(&when),
-        None if next.is_empty() => output::talk(&format!("there is no slot after {from}")),
+        Some(when) => output::print_message(&when),
+        None if next.is_empty() => output::print_message(&format!("there is no slot after {from}")),
         None => {}
     }
     match common.json {
-        true => output::json_out(&next),
+        true => output::print_json(&next),
         false => slots::print(rule, &next, &BTreeSet::new()),
     }
 }

@@ -31,7 +31,7 @@ impl Record for DbStatus {
     const DETAIL: &'static str = "database current";
 
     fn print_details(&self) -> Result<(), Failure> {
-        output::table(&self.migrations)
+        output::print_table(&self.migrations)
     }
 }
 
@@ -53,7 +53,7 @@ impl DbCommand {
             current: migrations.iter().all(|migration| migration.applied),
             migrations,
         };
-        output::show(&status, common.json)?;
+        output::print_record(&status, common.json)?;
         Ok(output::exit_code(status.current))
     }
 }

@@ -26,7 +26,7 @@ impl Event {
         let Event::List { limit } = self;
         let db = common.open().await?;
         let mut tx = db.read().await?;
-        output::list(&events::list(&mut tx, limit.limit).await?, common.json)?;
+        output::print_list(&events::list(&mut tx, limit.limit).await?, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn print(parsed: &ParsedRule, count: &SlotCount, as_json: bool) -> Re
         warnings: rule.warnings(*from),
     };
     match as_json {
-        true => output::json_out(&explanation),
+        true => output::print_json(&explanation),
         false => print_text(&explanation, parsed, &next, until),
     }
 }
@@ -96,56 +96,56 @@ fn print_text(
     until: Timestamp,
 ) -> Result<(), Failure> {
     let ParsedRule { rule, from, .. } = parsed;
-    output::line(&explained.explanation)?;
-    output::line("")?;
-    output::line(&format!("normal form  {}", explained.normal_form))?;
+    output::print_line(&explained.explanation)?;
+    output::print_line("")?;
+    output::print_line(&format!("normal form  {}", explained.normal_form))?;
     if is_hashed(rule) {
-        output::line(&format!("resolved     {}", explained.resolved))?;
+        output::print_line(&format!("resolved     {}", explained.resolved))?;
     }
-    output::line(&format!(
+    output::print_line(&format!(
         "zone         {} (tzdata {})",
         explained.timezone, explained.tzdata_version
     ))?;
     for note in &explained.notes {
-        output::line(&format!("note         {note}"))?;
+        output::print_line(&format!("note         {note}"))?;
     }
-    output::line("")?;
+    output::print_line("")?;
     print_next(rule, *from, next)?;
     if !next.is_empty() {
         print_touched(rule, until, &explained.touched)?;
     }
     for warning in &explained.warnings {
-        output::line("")?;
-        output::line(&format!("warning: {}", warning.message))?;
-        output::line(&format!("   hint: {}", warning.hint))?;
+        output::print_line("")?;
+        output::print_line(&format!("warning: {}", warning.message))?;
+        output::print_line(&format!("   hint: {}", warning.hint))?;
     }
     Ok(())
 }
 
 fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Failure> {
     if let Some(when) = slots::without_slots(rule) {
-        return output::line(&when);
+        return output::print_line(&when);
     }
     if next.is_empty() {
-        return output::line(&format!("no slot after {from}"));
+        return output::print_line(&format!("no slot after {from}"));
     }
-    output::line(&format!("slots after {from}:"))?;
+    output::print_line(&format!("slots after {from}:"))?;
     slots::print(rule, next, &BTreeSet::new())
 }
 
 fn print_touched(rule: &Rule, until: Timestamp, touched: &[TouchedTime]) -> Result<(), Failure> {
-    output::line("")?;
+    output::print_line("")?;
     let until = rule.local(until).date();
     if touched.is_empty() {
-        return output::line(&format!("no clock change affects a slot until {until}"));
+        return output::print_line(&format!("no clock change affects a slot until {until}"));
     }
-    output::line(&format!("slots affected by clock changes until {until}:"))?;
+    output::print_line(&format!("slots affected by clock changes until {until}:"))?;
     for touched in touched.iter().take(TOUCHED_SHOWN) {
-        output::line(&touched.message)?;
+        output::print_line(&touched.message)?;
     }
     match touched.len().saturating_sub(TOUCHED_SHOWN) {
         0 => Ok(()),
-        more => output::line(&format!("and {more} more; --json shows all")),
+        more => output::print_line(&format!("and {more} more; --json shows all")),
     }
 }
 

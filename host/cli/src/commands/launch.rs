@@ -67,8 +67,8 @@ impl Record for LaunchDetail {
 
     fn print_details(&self) -> Result<(), Failure> {
         for run in &self.runs {
-            output::line("")?;
-            output::detail(run)?;
+            output::print_line("")?;
+            output::print_detail(run)?;
         }
         Ok(())
     }
@@ -94,9 +94,9 @@ impl Launch {
                 if rows.is_empty() {
                     refuse_unknown(&mut tx, schedule.as_deref()).await?;
                 }
-                output::list(&rows, common.json)?;
+                output::print_list(&rows, common.json)?;
             }
-            Launch::Show { id } => output::show(&detail(&mut tx, id).await?, common.json)?,
+            Launch::Show { id } => output::print_record(&detail(&mut tx, id).await?, common.json)?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -64,16 +64,16 @@ impl New {
             next,
         };
         if common.json {
-            output::json_out(&report)?;
+            output::print_json(&report)?;
         } else {
             let count = report.files.len();
-            output::line(&format!("{}: {count} files", report.folder.display()))?;
+            output::print_line(&format!("{}: {count} files", report.folder.display()))?;
             if self.lang == Language::Go {
-                output::line("for Go there is only a README.md with the steps")?;
+                output::print_line("for Go there is only a README.md with the steps")?;
             }
-            output::line("\nnext:")?;
+            output::print_line("\nnext:")?;
             for step in &report.next {
-                output::line(&format!("  {step}"))?;
+                output::print_line(&format!("  {step}"))?;
             }
         }
         Ok(ExitCode::SUCCESS)

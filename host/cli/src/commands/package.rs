@@ -163,7 +163,7 @@ async fn decide_version(
         denied: decided.denied,
     };
     match common.json {
-        true => output::json_out(&report),
+        true => output::print_json(&report),
         false => report.print(),
     }
 }
@@ -172,20 +172,20 @@ impl DecisionReport {
     fn print(&self) -> Result<(), Failure> {
         let name = &self.package;
         let (digest, before) = (self.digest.short(), self.before.short());
-        output::line(&match self.done {
+        output::print_line(&match self.done {
             "approved" => format!("approved {name} {digest}, which replaces {before}"),
             "rejected" => format!("rejected {name} {digest}, {before} stays active"),
             _ => format!("rolled {name} back to {digest}, {before} is not active any more"),
         })?;
         if !self.denied.is_empty() {
-            output::line(&format!("not granted: {}", list_requests(&self.denied)))?;
-            output::lines_to_add(name, &self.denied)?;
+            output::print_line(&format!("not granted: {}", list_requests(&self.denied)))?;
+            output::print_sidecar_lines(name, &self.denied)?;
         }
         for warning in &self.warnings {
-            output::talk(&format!("warning: {warning}"));
+            output::print_message(&format!("warning: {warning}"));
         }
         if self.missing {
-            output::talk(&format!(
+            output::print_message(&format!(
                 "note: no live host has `{name}`; the decision applies when its file is back"
             ));
         }

@@ -140,7 +140,7 @@ impl Plan {
             before,
         });
         match common.json {
-            true => output::json_out(&report)?,
+            true => output::print_json(&report)?,
             false => report.print(self.rows)?,
         }
         Ok(output::exit_code(report.refused.is_empty()))

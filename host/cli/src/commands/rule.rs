@@ -147,7 +147,9 @@ impl StandaloneRule {
         let text = self.options.rule(self.expression)?;
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
-            output::talk("hashed values differ for each schedule; `schedule next NAME` shows them");
+            output::print_message(
+                "hashed values differ for each schedule; `schedule next NAME` shows them",
+            );
         }
         // Slots are on whole seconds, so none is between this second and now.
         let this_second = || {

@@ -12,8 +12,8 @@ use super::launch::refuse_unknown;
 use crate::output::{self, Failure, Record};
 use crate::{Common, Limit};
 use campanile_model::ids::RunId;
-use campanile_model::text::{printable_line, printable_lines};
-use campanile_sandbox::{LogLine, Resource, Share};
+use campanile_model::text::{duration_text, printable_line, printable_lines};
+use campanile_sandbox::{LogLine, Resource, Share, Unit};
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
 
@@ -89,12 +89,12 @@ impl Record for RunDetail {
 
     fn print_details(&self) -> Result<(), Failure> {
         for call in &self.tasks {
-            output::line("")?;
-            output::detail(call)?;
+            output::print_line("")?;
+            output::print_detail(call)?;
             for share in call.usage.iter().filter(|share| share.is_close()) {
                 let TaskRun { task, attempt, .. } = &call.row;
                 let advice = close_to_limit(share);
-                output::talk(&format!("warning: {task} (attempt {attempt}): {advice}"));
+                output::print_message(&format!("warning: {task} (attempt {attempt}): {advice}"));
             }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Run {
                 if rows.is_empty() {
                     refuse_unknown(&mut tx, schedule.as_deref()).await?;
                 }
-                output::list(&rows, common.json)?;
+                output::print_list(&rows, common.json)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Run::Show { id } | Run::Logs { id } => id,
@@ -143,10 +143,10 @@ impl Run {
         let tasks = task_runs::of_run(&mut tx, id).await?;
         let tasks = tasks.into_iter().map(TaskCall::from);
         match self {
-            Run::Logs { .. } => logs(common, tasks)?,
+            Run::Logs { .. } => print_logs(common, tasks)?,
             _ => {
                 let tasks = tasks.collect();
-                output::show(&RunDetail { run, tasks }, common.json)?;
+                output::print_record(&RunDetail { run, tasks }, common.json)?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -188,27 +188,14 @@ fn used_of_limit(share: &Share) -> String {
 }
 
 fn amount(resource: Resource, amount: u64) -> String {
-    match resource {
-        Resource::Timeout | Resource::Cpu | Resource::HttpWait => {
-            humantime::format_duration(Duration::from_millis(amount)).to_string()
-        }
-        Resource::TableElements
-        | Resource::OpenFiles
-        | Resource::HttpRequests
-        | Resource::Handles => amount.to_string(),
-        Resource::Memory
-        | Resource::Output
-        | Resource::Log
-        | Resource::Stdio
-        | Resource::Random
-        | Resource::HttpResponse
-        | Resource::Keyvalue
-        | Resource::KeyvalueValue
-        | Resource::HostCall => ByteSize::b(amount).display().iec().to_string(),
+    match resource.spec().unit {
+        Unit::Time => duration_text(Duration::from_millis(amount)),
+        Unit::Count => amount.to_string(),
+        Unit::Bytes => ByteSize::b(amount).display().iec().to_string(),
     }
 }
 
-fn logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Failure> {
+fn print_logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Failure> {
     let tasks: Vec<TaskLogs> = tasks
         .map(|TaskCall { row, .. }| TaskLogs {
             logs: serde_json::from_str(&row.logs).unwrap_or_default(),
@@ -219,17 +206,17 @@ fn logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Fa
         })
         .collect();
     if common.json {
-        return output::json_out(&tasks);
+        return output::print_json(&tasks);
     }
     for task in tasks {
-        output::line(&format!("== {} (attempt {})", task.task, task.attempt))?;
+        output::print_line(&format!("== {} (attempt {})", task.task, task.attempt))?;
         for entry in &task.logs {
             let message = printable_lines(&entry.message);
-            output::line(&format!("{} {:5} {message}", entry.at, entry.level))?;
+            output::print_line(&format!("{} {:5} {message}", entry.at, entry.level))?;
         }
         for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
             for text in text.lines() {
-                output::line(&format!("{stream}: {}", printable_line(text)))?;
+                output::print_line(&format!("{stream}: {}", printable_line(text)))?;
             }
         }
     }

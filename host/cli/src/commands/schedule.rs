@@ -288,22 +288,22 @@ async fn add(common: &Common, add: Add) -> Result<(), Failure> {
         warnings,
     };
     if common.json {
-        return output::json_out(&added);
+        return output::print_json(&added);
     }
-    output::line(&format!(
+    output::print_line(&format!(
         "added {}: {}, {}",
         wanted.name,
         added.schedule.rule_text,
         added.schedule.next_text()
     ))?;
     if let Some(when) = slots::without_slots(&rule) {
-        output::talk(&when);
+        output::print_message(&when);
     }
     for note in added.notes {
-        output::talk(&format!("note: {note}"));
+        output::print_message(&format!("note: {note}"));
     }
     for Warning { message, hint, .. } in added.warnings {
-        output::talk(&format!("warning: {message}; {hint}"));
+        output::print_message(&format!("warning: {message}; {hint}"));
     }
     Ok(())
 }
@@ -321,7 +321,7 @@ async fn change(
         schedule: name,
         done,
     };
-    output::report(&report, &format!("{done} {name}"), common.json)
+    output::print_report(&report, &format!("{done} {name}"), common.json)
 }
 
 async fn trigger(
@@ -365,9 +365,9 @@ async fn trigger(
         decision,
         overlaps,
     };
-    output::report(&report, &text, common.json)?;
+    output::print_report(&report, &text, common.json)?;
     if overlaps.is_some() {
-        output::talk(
+        output::print_message(
             "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
         );
     }
@@ -379,7 +379,7 @@ async fn list(common: &Common) -> Result<(), Failure> {
     let mut tx = db.read().await?;
     let rows = schedules::list(&mut tx, None, None).await?;
     let records: Vec<ScheduleRecord> = rows.into_iter().map(ScheduleRecord::new).collect();
-    output::list(&records, common.json)
+    output::print_list(&records, common.json)
 }
 
 async fn show(common: &Common, name: &str) -> Result<(), Failure> {
@@ -401,7 +401,7 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
         launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
         schedule: ScheduleRecord::new(row),
     };
-    output::show(&detail, common.json)
+    output::print_record(&detail, common.json)
 }
 
 async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
@@ -418,7 +418,7 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
         let kept = slots.filter(is_kept);
         command.months.print(&rule, kept, after, common.json)?;
     } else if common.json {
-        output::json_out(&count.take(slots.filter(is_kept)))?;
+        output::print_json(&count.take(slots.filter(is_kept)))?;
     } else {
         slots::print(&rule, &count.take(slots), &skips)?;
     }
@@ -426,13 +426,13 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(when) = slots::without_slots(&rule) {
-        output::talk(&match row.state.next_slot {
+        output::print_message(&match row.state.next_slot {
             Some(slot) => format!("{when}; its next slot is {slot}"),
             None => when,
         });
     }
     if !row.state.enabled {
-        output::talk(&format!(
+        output::print_message(&format!(
             "`{name}` is paused: it does not launch until it is resumed"
         ));
     }

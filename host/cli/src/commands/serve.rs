@@ -43,7 +43,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        telemetry::init(self.log_format).map_err(|error| Failure::refused(error.to_string()))?;
+        telemetry::init(self.log_format).map_err(Failure::refused)?;
         let config = crate::load(&Flags {
             plugins: self.plugins,
             name: self.name,
@@ -53,11 +53,11 @@ impl Serve {
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
-        let sandbox = Sandbox::new(config.sandbox_settings(), clock.clone())
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        let sandbox =
+            Sandbox::new(config.sandbox_settings(), clock.clone()).map_err(Failure::failed)?;
         let sandbox = Arc::new(sandbox);
         let folder = PluginsFolder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
-            .map_err(|error| Failure::refused(error.to_string()))?;
+            .map_err(Failure::refused)?;
         let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
         let orders = Following::new(
             config.schedules.clone(),
@@ -84,7 +84,7 @@ impl Serve {
             .serve(lock, folder, watch, Some(orders), stopping)
             .await;
         crate::close(&db).await;
-        served.map_err(|error| Failure::failed(error.to_string()))?;
+        served.map_err(Failure::failed)?;
         Ok(ExitCode::SUCCESS)
     }
 }

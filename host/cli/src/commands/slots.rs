@@ -41,7 +41,7 @@ pub(crate) fn print(
             true => "  skipped",
             false => "",
         };
-        output::line(&format!("{slot}  {}{mark}", rule.local_text(*slot)))?;
+        output::print_line(&format!("{slot}  {}{mark}", rule.local_text(*slot)))?;
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ impl Stats {
         let (db, clock) = common.open_with_clock().await?;
         let mut tx = db.read().await?;
         let statistics = audit::statistics(&mut tx, clock.now().minus(self.since)).await?;
-        output::show(&statistics, common.json)?;
+        output::print_record(&statistics, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -56,7 +56,7 @@ impl HealthCommand {
         let (db, clock) = common.open_with_clock().await?;
         let mut tx = db.read().await?;
         let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
-        output::report(&health, &text(&health), common.json)?;
+        output::print_report(&health, &text(&health), common.json)?;
         Ok(output::exit_code(health.healthy))
     }
 }

@@ -157,8 +157,7 @@ impl TaskArgs {
         let clock = Clock::system();
         let mut settings = config.sandbox_settings();
         settings.calls_max = 1;
-        let sandbox = Sandbox::new(settings, clock.clone())
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        let sandbox = Sandbox::new(settings, clock.clone()).map_err(Failure::failed)?;
         let sandbox = Arc::new(sandbox);
         let package = campanile_package::open(&sandbox, &self.file, &serve::rules(config)).await;
         Ok(package.map(|package| Opened {
@@ -323,7 +322,7 @@ fn print_refused(common: &Common, file: &Path, refused: OpenError) -> Result<Exi
 fn print_unanswered(unanswered: &[String]) {
     for request in unanswered {
         let request = printable_line(request);
-        output::talk(&format!(
+        output::print_message(&format!(
             "no reply is given for `{request}`: the connection was refused"
         ));
     }
@@ -332,30 +331,30 @@ fn print_unanswered(unanswered: &[String]) {
 impl TaskReport {
     fn print(&self, as_json: bool) -> Result<(), Failure> {
         if as_json {
-            return output::json_out(self);
+            return output::print_json(self);
         }
         let TaskReport {
             report, unanswered, ..
         } = self;
         for entry in &report.logs {
             let message = printable_lines(&entry.message);
-            output::talk(&format!("{} {:5} {message}", entry.at, entry.level));
+            output::print_message(&format!("{} {:5} {message}", entry.at, entry.level));
         }
         for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
             for text in text.lines() {
-                output::talk(&format!("{stream}: {}", printable_line(text)));
+                output::print_message(&format!("{stream}: {}", printable_line(text)));
             }
         }
         print_unanswered(unanswered);
         if let Some(failure) = &report.failure {
             let message = printable_lines(&failure.text());
-            output::talk(&format!("{}: {message}", failure.kind));
+            output::print_message(&format!("{}: {message}", failure.kind));
         }
         let usage = &report.usage;
         for share in usage.shares.iter().filter(|share| share.is_close()) {
-            output::talk(&format!("warning: {}", close_to_limit(share)));
+            output::print_message(&format!("warning: {}", close_to_limit(share)));
         }
-        output::talk(&format!(
+        output::print_message(&format!(
             "{} in {:.1} ms ({:.1} ms of CPU time), {} of memory",
             report.outcome,
             usage.wall_ms,
@@ -363,7 +362,7 @@ impl TaskReport {
             bytesize::ByteSize::b(usage.memory_peak_bytes)
         ));
         match &report.output {
-            Some(value) => output::line(&format!("{value:#}")),
+            Some(value) => output::print_line(&format!("{value:#}")),
             None => Ok(()),
         }
     }

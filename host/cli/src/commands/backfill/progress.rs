@@ -45,7 +45,7 @@ impl Progress {
                     printed_at.elapsed() >= LINE_INTERVAL && *printed != text
                 });
                 if is_due {
-                    output::talk(&text);
+                    output::print_message(&text);
                     *last = Some((Instant::now(), text));
                 }
             }
@@ -57,7 +57,7 @@ impl Progress {
         if let Progress::Bar { drawn } = self
             && std::mem::take(drawn)
         {
-            output::talk("");
+            output::print_message("");
         }
     }
 }

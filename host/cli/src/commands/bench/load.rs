@@ -126,7 +126,7 @@ impl Load {
             lag_compiling_ms: lag_compiling,
             launches_compiling,
         };
-        output::show(&report, common.json)?;
+        output::print_record(&report, common.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -321,5 +321,5 @@ fn millis(span: Duration) -> f64 {
 }
 
 fn failed(error: impl ToString) -> Failure {
-    Failure::failed(error.to_string())
+    Failure::failed(error)
 }

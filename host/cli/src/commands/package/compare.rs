@@ -55,7 +55,7 @@ impl Compare {
             package: row.name.clone(),
         };
         match common.json {
-            true => output::json_out(&report),
+            true => output::print_json(&report),
             false => print(&row, &report.diff),
         }
     }
@@ -131,11 +131,11 @@ fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
     }
     for line in &lines {
         // Text of an author must not look like a line of Campanile.
-        output::line(&printable_line(line))?;
+        output::print_line(&printable_line(line))?;
     }
-    output::lines_to_add(&row.name, missing)?;
+    output::print_sidecar_lines(&row.name, missing)?;
     if row.pending_digest.as_ref() == Some(&diff.to) {
-        output::talk(&format!(
+        output::print_message(&format!(
             "hint: `{}` activates it with the grants that it has",
             approve_command(&row.name, &diff.to)
         ));

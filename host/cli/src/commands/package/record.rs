@@ -95,10 +95,10 @@ impl Record for PackageDetail {
     }
 
     fn print_details(&self) -> Result<(), Failure> {
-        output::line("")?;
-        output::table(&self.versions)?;
-        output::line("\nmanifest")?;
-        output::line(&format!("{:#}", self.manifest))
+        output::print_line("")?;
+        output::print_table(&self.versions)?;
+        output::print_line("\nmanifest")?;
+        output::print_line(&format!("{:#}", self.manifest))
     }
 }
 
@@ -148,7 +148,7 @@ fn state(row: &PackageRow, version: &Version) -> &'static str {
 
 pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure> {
     let records: Vec<PackageRecord> = rows.into_iter().map(PackageRecord::from).collect();
-    output::list(&records, common.json)?;
+    output::print_list(&records, common.json)?;
     if common.json {
         return Ok(());
     }
@@ -156,7 +156,7 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
         if let (PackageState::PendingApproval, Some(digest)) =
             (package.state, &package.row.pending_digest)
         {
-            output::talk(&format!(
+            output::print_message(&format!(
                 "hint: `campanile package diff {0}` shows the pending version; `{1}` approves it, \
                  `campanile package reject {0}` rejects it",
                 package.row.name,
@@ -188,5 +188,5 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Resul
             .collect(),
         package: PackageRecord::from(row),
     };
-    output::show(&detail, common.json)
+    output::print_record(&detail, common.json)
 }

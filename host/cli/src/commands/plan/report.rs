@@ -272,23 +272,23 @@ impl PlanReport {
     /// Print the report for people, with all decisions if `with_rows`.
     pub fn print(&self, with_rows: bool) -> Result<(), Failure> {
         if let Some(changes) = &self.changes {
-            output::table(changes)?;
-            output::line("")?;
+            output::print_table(changes)?;
+            output::print_line("")?;
             if with_rows {
-                output::table(changes.iter().flat_map(|changes| &changes.launches))?;
-                output::line("")?;
+                output::print_table(changes.iter().flat_map(|changes| &changes.launches))?;
+                output::print_line("")?;
             }
         }
         for back_at in self.outages.iter().map(|outage| outage.to) {
-            output::line(&format!("decisions when a host starts at {back_at}:"))?;
-            output::table(self.rows.iter().filter(|row| row.row.decided_at == back_at))?;
-            output::line("")?;
+            output::print_line(&format!("decisions when a host starts at {back_at}:"))?;
+            output::print_table(self.rows.iter().filter(|row| row.row.decided_at == back_at))?;
+            output::print_line("")?;
         }
         if with_rows && self.outages.is_empty() && self.changes.is_none() {
-            output::table(&self.rows)?;
-            output::line("")?;
+            output::print_table(&self.rows)?;
+            output::print_line("")?;
         }
-        output::table(&self.schedules)?;
+        output::print_table(&self.schedules)?;
         self.print_skips()?;
         self.print_starts()?;
         self.print_notes();
@@ -315,27 +315,27 @@ impl PlanReport {
         if skips.is_empty() {
             return Ok(());
         }
-        output::line("")?;
-        output::table(skips.values())
+        output::print_line("")?;
+        output::print_table(skips.values())
     }
 
     /// Print the chart of starts, the peak and the longest wait.
     fn print_starts(&self) -> Result<(), Failure> {
         let to = self.cut_at.unwrap_or(self.to);
-        output::line("")?;
+        output::print_line("")?;
         let starts = self.starts.iter().map(|starts| (starts.at, starts.count));
         for line in chart::lines(starts, self.from, to) {
-            output::line(line.trim_end())?;
+            output::print_line(line.trim_end())?;
         }
         let first = self.peak.at;
         let first = first.map_or_else(String::new, |at| format!(", first at {at}"));
-        output::line(&format!(
+        output::print_line(&format!(
             "\nat most {} of {} possible runs at one time{first}",
             self.peak.running, self.places
         ))?;
         let slot = self.lag_of;
         let slot = slot.map_or_else(String::new, |slot| format!(", the slot {slot}"));
-        output::line(&format!(
+        output::print_line(&format!(
             "a launch waits at most {}{slot}",
             span_text(self.lag_ms_max)
         ))
@@ -343,26 +343,26 @@ impl PlanReport {
 
     fn print_notes(&self) {
         for LeftOutSchedule { schedule, reason } in &self.left_out {
-            output::talk(&format!("`{schedule}` is left out: {reason}"));
+            output::print_message(&format!("`{schedule}` is left out: {reason}"));
         }
         for RefusedSchedule { schedule, error } in &self.refused {
-            output::talk(&format!("`{schedule}` would be refused: {error}"));
+            output::print_message(&format!("`{schedule}` would be refused: {error}"));
         }
         let is_guess =
             |forecast: &ScheduleForecast| forecast.duration_from == 0 && forecast.launches > 0;
         if self.schedules.iter().any(is_guess) {
-            output::talk(
+            output::print_message(
                 "~ marks a guessed duration: no launch of that schedule has succeeded yet",
             );
         }
         if self.recovered > 0 {
-            output::talk(&format!(
+            output::print_message(&format!(
                 "an outage interrupts {} launches, which run again after it",
                 self.recovered
             ));
         }
         if let Some(cut_at) = self.cut_at {
-            output::talk(&format!(
+            output::print_message(&format!(
                 "the forecast stops at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
             ));
         }

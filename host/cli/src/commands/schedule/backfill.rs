@@ -88,7 +88,7 @@ impl Request {
         let backfill = match before {
             Some(before) => {
                 drop(tx);
-                output::talk(&format!(
+                output::print_message(&format!(
                     "backfill {} was requested before, and is {}",
                     before.id, before.status
                 ));
@@ -112,13 +112,15 @@ impl Request {
                     .await?;
                 if !common.json {
                     let id = started.id;
-                    output::line(&format!("backfill {id}: {}", summary(&survey)))?;
+                    output::print_line(&format!("backfill {id}: {}", summary(&survey)))?;
                 }
                 started
             }
         };
         if self.to > now {
-            output::talk("the backfill has no slots after now: the schedule launches those");
+            output::print_message(
+                "the backfill has no slots after now: the schedule launches those",
+            );
         }
         if self.detach {
             print_started(&db, backfill.id, common.json).await?;
@@ -162,9 +164,9 @@ impl Request {
             first: survey.first,
             last: survey.last,
         };
-        output::report(&report, &summary(survey), as_json)?;
+        output::print_report(&report, &summary(survey), as_json)?;
         if !as_json && survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes {
-            output::talk(&format!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`"));
+            output::print_message(&format!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`"));
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Check {
         let (diff, refusals) = rehearse(&mut tx, &wanted, clock.now()).await?;
         drop(tx);
         match common.json {
-            true => output::json_out(&report(&diff, &refusals))?,
+            true => output::print_json(&report(&diff, &refusals))?,
             false => print(&diff, &refusals)?,
         }
         Ok(output::exit_code(refusals.is_empty()))
@@ -77,7 +77,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
         Err(why) => return Err(Failure::refused(format!("{path}: {why}"))),
     };
     let read = schedule_reader::read_file(&path, &text);
-    let schedules = read.map_err(|error| Failure::refused(error.to_string()))?;
+    let schedules = read.map_err(Failure::refused)?;
     Ok(schedules.into_iter().map(Wanted::from).collect())
 }
 
@@ -123,13 +123,13 @@ fn print(diff: &Diff, refusals: &[Refusal]) -> Result<(), Failure> {
         lines.push(format!("refused {name}: {why}"));
     }
     for line in &lines {
-        output::line(line)?;
+        output::print_line(line)?;
     }
     if lines.is_empty() {
-        output::talk("the file would change nothing");
+        output::print_message("the file would change nothing");
     }
     if !refusals.is_empty() {
-        output::talk(
+        output::print_message(
             "while one schedule is refused, the others are added and changed, and none is removed",
         );
     }

@@ -36,8 +36,8 @@ pub(crate) struct Edit {
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
     /// Clear a policy by its key, such as jitter, or task, anchor, exclude or context
-    #[arg(long, value_name = "KEY", value_parser = Clearable::read)]
-    clear: Vec<Clearable>,
+    #[arg(long, value_name = "KEY", value_parser = read_clearable)]
+    clear: Vec<&'static str>,
     /// Refuse if the schedule is at another revision
     #[arg(long, value_name = "N")]
     revision: Option<i64>,
@@ -66,48 +66,23 @@ pub(crate) struct Skip {
     by: By,
 }
 
-/// A part of a schedule that can be cleared, besides policies.
-#[derive(Clone, Copy, PartialEq)]
-enum Part {
-    Task,
-    Anchor,
-    Exclude,
-    Context,
+/// Return the keys of `--clear`: the policies, and some parts of a schedule.
+fn clearable() -> impl Iterator<Item = &'static str> {
+    let policies = Policy::ALL.iter().map(|policy| policy.as_str());
+    policies.chain(["task", "anchor", "exclude", "context"])
 }
 
-const PARTS: [(&str, Part); 4] = [
-    ("task", Part::Task),
-    ("anchor", Part::Anchor),
-    ("exclude", Part::Exclude),
-    ("context", Part::Context),
-];
-
-/// A key of `--clear`.
-#[derive(Clone, Copy, PartialEq)]
-enum Clearable {
-    Policy(Policy),
-    Part(Part),
-}
-
-impl Clearable {
-    fn all() -> impl Iterator<Item = (&'static str, Clearable)> {
-        let policies = Policy::ALL.iter();
-        let policies = policies.map(|&policy| (policy.as_str(), Clearable::Policy(policy)));
-        policies.chain(PARTS.map(|(key, part)| (key, Clearable::Part(part))))
-    }
-
-    /// Parse a key; `-` is accepted for `_`, as in the flag of that name.
-    fn read(text: &str) -> Result<Clearable, String> {
-        let key = text.replace('-', "_");
-        if let Some((_, cleared)) = Clearable::all().find(|(known, _)| *known == key) {
-            return Ok(cleared);
-        }
-        let keys: Vec<&str> = Clearable::all().map(|(key, _)| key).collect();
-        Err(match nearest(&key, keys.iter().copied()) {
-            Some(near) => format!("unknown key; did you mean `{near}`?"),
-            None => format!("unknown key; choose one of {}", keys.join(", ")),
-        })
-    }
+/// Parse a key of `--clear`; `-` is accepted for `_`, as in the flag of that name.
+fn read_clearable(text: &str) -> Result<&'static str, String> {
+    let key = text.replace('-', "_");
+    let found = clearable().find(|known| *known == key);
+    found.ok_or_else(|| match nearest(&key, clearable()) {
+        Some(near) => format!("unknown key; did you mean `{near}`?"),
+        None => format!(
+            "unknown key; choose one of {}",
+            Vec::from_iter(clearable()).join(", ")
+        ),
+    })
 }
 
 /// The result of `schedule rename`.
@@ -146,8 +121,8 @@ impl Edit {
             context: read_context(self.context.as_deref())?,
             edit: self,
         };
-        for (key, part) in Clearable::all() {
-            if changes.edit.clear.contains(&part) && changes.sets(part) {
+        for key in &changes.edit.clear {
+            if changes.sets(key) {
                 let flag = key.replace('_', "-");
                 let both = format!("--clear {key} and --{flag} contradict each other");
                 return Err(Failure::refused(both).hint("keep one of them"));
@@ -158,14 +133,18 @@ impl Edit {
 }
 
 impl Changes {
-    /// Return whether the edit sets `part`.
-    fn sets(&self, part: Clearable) -> bool {
-        match part {
-            Clearable::Policy(policy) => self.policies.given.contains(&policy),
-            Clearable::Part(Part::Task) => self.edit.task.is_some(),
-            Clearable::Part(Part::Anchor) => self.edit.rule.has_anchor(),
-            Clearable::Part(Part::Exclude) => self.edit.rule.has_exclusions(),
-            Clearable::Part(Part::Context) => self.context.is_some(),
+    /// Return whether the edit sets the part of that key.
+    fn sets(&self, key: &str) -> bool {
+        match key {
+            "task" => self.edit.task.is_some(),
+            "anchor" => self.edit.rule.has_anchor(),
+            "exclude" => self.edit.rule.has_exclusions(),
+            "context" => self.context.is_some(),
+            policy => self
+                .policies
+                .given
+                .iter()
+                .any(|given| given.as_str() == policy),
         }
     }
 
@@ -176,13 +155,17 @@ impl Changes {
         if self.edit.task.is_some() {
             wanted.task.clone_from(&self.edit.task);
         }
-        for part in &self.edit.clear {
-            match *part {
-                Clearable::Policy(policy) => wanted.policies.clear(policy),
-                Clearable::Part(Part::Task) => wanted.task = None,
-                Clearable::Part(Part::Anchor) => wanted.rule.anchor = None,
-                Clearable::Part(Part::Exclude) => wanted.rule.exclude.clear(),
-                Clearable::Part(Part::Context) => wanted.context.clear(),
+        for key in &self.edit.clear {
+            match *key {
+                "task" => wanted.task = None,
+                "anchor" => wanted.rule.anchor = None,
+                "exclude" => wanted.rule.exclude.clear(),
+                "context" => wanted.context.clear(),
+                policy => {
+                    if let Ok(policy) = policy.parse() {
+                        wanted.policies.clear(policy);
+                    }
+                }
             }
         }
         if let Some((kind, expression)) = &self.expression {
@@ -205,7 +188,7 @@ impl Changes {
             && self.edit.clear.is_empty()
             && self.expression.is_none()
             && !self.edit.rule.has_choices()
-            && !Clearable::all().any(|(_, part)| self.sets(part))
+            && !clearable().any(|key| self.sets(key))
     }
 }
 
@@ -231,7 +214,7 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
         schedule.rule_text,
         schedule.next_text()
     );
-    output::report(&schedule, &text, common.json)
+    output::print_report(&schedule, &text, common.json)
 }
 
 pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result<(), Failure> {
@@ -248,7 +231,7 @@ pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Res
         done: "renamed",
     };
     let text = format!("renamed {old} to {new}, at revision {revision}");
-    output::report(&report, &text, common.json)
+    output::print_report(&report, &text, common.json)
 }
 
 pub(crate) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
@@ -275,5 +258,5 @@ pub(crate) async fn skip(common: &Common, skip: &Skip) -> Result<(), Failure> {
         done: if *undo { "restored" } else { "skipped" },
     };
     let text = format!("{} the slot {slot} of {name}", report.done);
-    output::report(&report, &text, common.json)
+    output::print_report(&report, &text, common.json)
 }

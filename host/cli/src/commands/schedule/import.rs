@@ -76,7 +76,7 @@ impl Crontab {
         let (db, clock) = common.open_with_clock().await?;
         let report = self.import(&db, &lines, clock.now()).await?;
         match common.json {
-            true => output::json_out(&report)?,
+            true => output::print_json(&report)?,
             false => self.print(&report)?,
         }
         Ok(output::exit_code(report.refused == 0))
@@ -250,7 +250,7 @@ impl Crontab {
     fn print(&self, report: &ImportReport) -> Result<(), Failure> {
         for line in &report.lines {
             let text = printable_line(&line.text(self.dry_run));
-            output::line(&format!("line {}: {text}", line.line))?;
+            output::print_line(&format!("line {}: {text}", line.line))?;
         }
         let ImportReport {
             added,
@@ -259,7 +259,7 @@ impl Crontab {
             ..
         } = report;
         let would = if self.dry_run { "would be " } else { "" };
-        output::talk(&format!(
+        output::print_message(&format!(
             "{added} {would}added, {exist} exist already, {refused} not imported"
         ));
         let has_default_zone = report
@@ -268,7 +268,7 @@ impl Crontab {
             .take_while(|line| line.result != LineResult::Zone)
             .any(|line| matches!(line.result, LineResult::Added | LineResult::Exists));
         if self.tz.is_none() && has_default_zone {
-            output::talk(
+            output::print_message(
                 "times without a CRON_TZ line are read in UTC; cron reads them in its machine's zone; choose with --tz",
             );
         }

@@ -98,8 +98,8 @@ impl Record for ScheduleDetail {
     }
 
     fn print_details(&self) -> Result<(), Failure> {
-        output::line("")?;
-        output::table(&self.launches)
+        output::print_line("")?;
+        output::print_table(&self.launches)
     }
 }
 

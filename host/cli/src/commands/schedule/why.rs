@@ -26,7 +26,7 @@ impl Why {
         let mut tx = db.read().await?;
         let answer = why::why(&mut tx, &self.name, when, clock.now()).await?;
         if common.json {
-            return output::json_out(&answer);
+            return output::print_json(&answer);
         }
         print(&answer)
     }
@@ -34,11 +34,11 @@ impl Why {
 
 /// Print one line for each finding, with its time in UTC and in the schedule's zone.
 fn print(answer: &Answer) -> Result<(), Failure> {
-    output::line(&format!("{} ({})", answer.schedule, answer.timezone))?;
+    output::print_line(&format!("{} ({})", answer.schedule, answer.timezone))?;
     let cells: Vec<Vec<String>> = answer.findings.iter().map(cells).collect();
     for (finding, cells) in answer.findings.iter().zip(output::columns(&cells)) {
         let text = printable(&finding.text).replace(['\n', '\t'], " ");
-        output::line(&format!("  {cells}  {text}"))?;
+        output::print_line(&format!("  {cells}  {text}"))?;
     }
     Ok(())
 }

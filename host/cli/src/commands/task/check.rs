@@ -135,7 +135,7 @@ impl Check {
                 replies: Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>),
                 ..stage
             },
-            Err(error) => return Err(Failure::failed(error.to_string())),
+            Err(error) => return Err(Failure::failed(error)),
         };
         let subject = opened.subject();
         let missing = subject.missing(&stage);
@@ -163,7 +163,7 @@ impl Check {
             is_called: !self.no_call,
         };
         match (common.json, self.idempotent) {
-            (true, _) => output::json_out(&report)?,
+            (true, _) => output::print_json(&report)?,
             (false, true) => report.print_idempotence()?,
             (false, false) => {
                 report.print_grants()?;
@@ -197,12 +197,12 @@ impl CheckReport {
     fn print_grants(&self) -> Result<(), Failure> {
         let PackageInfo { name, form, .. } = &self.package;
         let digest = self.package.short_digest();
-        output::line(&format!("package   {name} {digest} ({})", optional(form)))?;
+        output::print_line(&format!("package   {name} {digest} ({})", optional(form)))?;
         print_section("imports", &self.imports)?;
         print_section("granted", &self.granted)?;
         let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
         print_section("missing", &needs)?;
-        output::lines_to_add(name, &self.missing)
+        output::print_sidecar_lines(name, &self.missing)
     }
 
     fn print_idempotence(&self) -> Result<(), Failure> {
@@ -211,16 +211,18 @@ impl CheckReport {
             Some(found) => {
                 let all = found.effects.len();
                 if (1..all).contains(&found.tried) {
-                    output::talk(&format!(
+                    output::print_message(&format!(
                         "the task was not crashed at {} effects; `--effects {all}` crashes it at all of them",
                         all - found.tried
                     ));
                 }
-                output::line(&found.text)
+                output::print_line(&found.text)
             }
             None if !self.is_called => Ok(()),
             None => {
-                output::talk("the task was not called: it would be denied what is missing");
+                output::print_message(
+                    "the task was not called: it would be denied what is missing",
+                );
                 Ok(())
             }
         }
@@ -229,12 +231,12 @@ impl CheckReport {
 
 fn print_section(name: &str, lines: &[String]) -> Result<(), Failure> {
     if lines.is_empty() {
-        return output::line(&format!("{name:9} nothing"));
+        return output::print_line(&format!("{name:9} nothing"));
     }
     for (place, line) in lines.iter().enumerate() {
         let name = if place == 0 { name } else { "" };
         let line = line.replace('\n', "\n          ");
-        output::line(&format!("{name:9} {line}"))?;
+        output::print_line(&format!("{name:9} {line}"))?;
     }
     Ok(())
 }

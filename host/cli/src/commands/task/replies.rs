@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::{Map, Value};
+use hyper::header::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
 
 use crate::output::Failure;
-use campanile_model::text;
+use campanile_package::toml_reader::{Document, Error, Section};
 use campanile_sandbox::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
 
 /// The size limit of a file of replies.
@@ -14,7 +15,9 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// The most requests without a reply that are reported.
 const UNANSWERED_MAX: usize = 100;
 
-const KEYS: [&str; 4] = ["request", "status", "headers", "body"];
+/// What a request is.
+const REQUEST: &str =
+    "must be a method and the start of a URL, such as \"GET https://api.example.com/v1\"";
 
 /// The replies, and the requests without one.
 #[derive(Default)]
@@ -108,122 +111,101 @@ impl Replies for Script {
 
 /// Parse the entries of a file; the error names the wrong entry and its key.
 fn routes(text: &str) -> Result<Vec<Route>, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
-    let Value::Array(entries) = value else {
+    let list: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    let Value::Array(entries) = &list else {
         return Err(
             "the file must be a list, such as [{\"request\": \"GET https://api.example.com/\", \"status\": 200}]"
                 .to_owned(),
         );
     };
-    let entries = entries.iter().enumerate();
-    entries
-        .map(|(place, entry)| route(entry).map_err(|why| format!("[{place}]{why}")))
-        .collect()
+    if let Some(place) = entries.iter().position(|entry| !entry.is_object()) {
+        return Err(format!(
+            "`replies[{place}]` must be an object, not {}",
+            entries[place]
+        ));
+    }
+    read_routes(&json!({ "replies": list })).map_err(|error| error.message)
 }
 
-/// Parse one entry; the error is the text that follows the entry's place in the list.
-fn route(entry: &Value) -> Result<Route, String> {
-    let Value::Object(entry) = entry else {
-        return Err(format!(" must be an object, not {entry}"));
+fn read_routes(value: &Value) -> Result<Vec<Route>, Error> {
+    let document = Document::from_json(value)?;
+    let entries = document.section().tables("replies")?;
+    entries.into_iter().flatten().map(read_route).collect()
+}
+
+fn read_route(mut entry: Section<'_>) -> Result<Route, Error> {
+    let Some(request) = entry.parsed("request", request)? else {
+        return Err(entry.error("request", format_args!("is missing: it {REQUEST}")));
     };
-    if let Some(unknown) = entry.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let hint = match text::nearest(unknown, KEYS) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the known keys are {}", KEYS.join(", ")),
-        };
-        return Err(format!(".{unknown} is not a key of a reply: {hint}"));
-    }
-    Ok(Route {
-        request: request(entry)?,
-        status: status(entry)?,
-        headers: headers(entry)?,
-        body: match entry.get("body") {
-            None | Some(Value::Null) => Vec::new(),
+    let status = entry.number("status", 100, 999)?;
+    let route = Route {
+        request,
+        status: status.map_or(Ok(200), u16::try_from).unwrap_or_default(),
+        headers: headers(&mut entry)?,
+        body: match entry.any("body") {
+            None => Vec::new(),
             Some(Value::String(text)) => text.clone().into_bytes(),
             Some(other) => other.to_string().into_bytes(),
         },
-    })
+    };
+    entry.finish()?;
+    Ok(route)
 }
 
-fn request(entry: &Map<String, Value>) -> Result<String, String> {
-    let wrong = |why: &str| {
-        Err(format!(
-            ".request must be a method and the start of a URL, such as \"GET https://api.example.com/v1\"{why}"
-        ))
-    };
-    let given = match entry.get("request") {
-        None => return wrong(", and is missing"),
-        Some(given) => given,
-    };
-    let Some((method, url)) = given.as_str().and_then(|text| text.split_once(' ')) else {
-        return wrong(&format!(", not {given}"));
+/// Check a request; the error is a clause about the key.
+fn request(text: &str) -> Result<String, String> {
+    let Some((method, url)) = text.split_once(' ') else {
+        return Err(format!("{REQUEST}, not {text:?}"));
     };
     if let Some(fault) = method_fault(method) {
-        return Err(format!(".request starts with {method:?}, {fault}"));
+        return Err(format!("starts with {method:?}, {fault}"));
     }
-    if !url.starts_with("http://") && !url.starts_with("https://") {
-        return wrong(&format!(", not {given}"));
-    }
-    Ok(format!("{method} {url}"))
-}
-
-fn status(entry: &Map<String, Value>) -> Result<u16, String> {
-    let Some(given) = entry.get("status") else {
-        return Ok(200);
-    };
-    let status = given.as_u64().and_then(|status| u16::try_from(status).ok());
-    match status {
-        Some(status @ 100..=999) => Ok(status),
-        _ => Err(format!(
-            ".status must be a number from 100 to 999, not {given}"
-        )),
+    match url.starts_with("http://") || url.starts_with("https://") {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{REQUEST}, not {text:?}")),
     }
 }
 
-fn headers(entry: &Map<String, Value>) -> Result<Vec<(String, String)>, String> {
-    let headers = match entry.get("headers") {
-        None => return Ok(Vec::new()),
-        Some(Value::Object(headers)) => headers,
-        Some(other) => return Err(format!(".headers must be an object, not {other}")),
-    };
-    let one = |(name, value): (&String, &Value)| {
-        let wrong = |what: &str| Err(format!(".headers.{name} {what}"));
-        if hyper::header::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            return wrong("is not the name of an HTTP header");
+fn headers(entry: &mut Section<'_>) -> Result<Vec<(String, String)>, Error> {
+    let headers = entry.json("headers")?;
+    let one = |(name, value): (String, Value)| {
+        let wrong = |what: String| entry.error("headers", format_args!("has {name:?}, {what}"));
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            return Err(wrong("which is not the name of an HTTP header".to_owned()));
         }
         let text = match value {
-            Value::String(text) => text.clone(),
+            Value::String(text) => text,
             Value::Number(number) => number.to_string(),
-            other => return wrong(&format!("must be a text or a number, not {other}")),
+            other => {
+                return Err(wrong(format!(
+                    "which must be a text or a number, not {other}"
+                )));
+            }
         };
-        match hyper::header::HeaderValue::from_str(&text) {
-            Ok(_) => Ok((name.clone(), text)),
-            Err(_) => wrong(&format!(
-                "is {text:?}, which is not valid in an HTTP header"
-            )),
+        match HeaderValue::from_str(&text) {
+            Ok(_) => Ok((name, text)),
+            Err(_) => Err(wrong(format!("which no HTTP header can have as {text:?}"))),
         }
     };
-    headers.iter().map(one).collect()
+    headers.into_iter().map(one).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn an_error_names_the_entry_and_the_key() {
         let fine = json!({"request": "GET https://a.example/"});
         for (entry, expected) in [
-            (json!(7), "[1] must be an object, not 7"),
+            (json!(7), "`replies[1]` must be an object, not 7"),
             (
                 json!({"request": "GET https://a.example/", "stauts": 200}),
-                "[1].stauts is not a key of a reply: did you mean `status`?",
+                "unknown key `replies[1].stauts`: did you mean `status`?",
             ),
             (
                 json!({"status": 200}),
-                "[1].request must be a method and the start",
+                "`replies[1].request` is missing: it must be a method and the start",
             ),
             (
                 json!({"request": "https://a.example/"}),
@@ -232,23 +214,23 @@ mod tests {
             (json!({"request": "GET a.example"}), "not \"GET a.example\""),
             (
                 json!({"request": "get https://a.example/"}),
-                "[1].request starts with \"get\", but the case of a method counts: write \"GET\"",
+                "`replies[1].request` starts with \"get\", but the case of a method counts: write \"GET\"",
             ),
             (
                 json!({"request": "GET https://a.example/", "status": "ok"}),
-                "[1].status must be a number from 100 to 999, not \"ok\"",
+                "`replies[1].status` must be a whole number, not a text",
             ),
             (
                 json!({"request": "GET https://a.example/", "headers": []}),
-                "[1].headers must be an object, not []",
+                "`replies[1].headers` must be an object, not a list",
             ),
             (
                 json!({"request": "GET https://a.example/", "headers": {"a b": "c"}}),
-                "[1].headers.a b is not the name of an HTTP header",
+                "`replies[1].headers` has \"a b\", which is not the name of an HTTP header",
             ),
             (
                 json!({"request": "GET https://a.example/", "headers": {"a": "b\n"}}),
-                "[1].headers.a is \"b\\n\", which is not valid in an HTTP header",
+                "`replies[1].headers` has \"a\", which no HTTP header can have as \"b\\n\"",
             ),
         ] {
             let error = routes(&json!([fine, entry]).to_string()).unwrap_err();

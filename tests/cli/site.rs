@@ -90,25 +90,25 @@ pub fn package(name: &str) -> PathBuf {
 }
 
 /// A place to serve from.
-pub struct Tower {
+pub struct Site {
     place: Place,
 }
 
-impl Tower {
-    /// A tower without tables and without packages.
-    pub fn new(place: Place) -> Tower {
+impl Site {
+    /// A site without tables and without packages.
+    pub fn new(place: Place) -> Site {
         std::fs::create_dir(place.folder.path().join("plugins")).expect("a plugins folder");
-        Tower { place }
+        Site { place }
     }
 
-    /// A tower that knows the package `guests` and is not served.
-    pub fn known(place: Place) -> Tower {
-        let tower = Tower::new(place);
-        tower.bring("guests");
-        let mut host = tower.serve();
+    /// A site that knows the package `guests` and is not served.
+    pub fn known(place: Place) -> Site {
+        let site = Site::new(place);
+        site.bring("guests");
+        let mut host = site.serve();
         host.terminate();
         assert!(host.wait_exit().success());
-        tower
+        site
     }
 
     pub fn place(&self) -> &Place {
