@@ -109,7 +109,7 @@ fn output() {
     exceeds(
         &within(output(1_001), limit),
         Outcome::InvalidOutput,
-        "1001 bytes and its limit is 1000; put large results in a file or a database and give back where they are, \
+        "1001 bytes and its limit is 1000; put large results in a file or a database and return where they are, \
          or raise `limits.output`",
     );
 }
