@@ -23,7 +23,6 @@ mod schedules;
 mod serving;
 mod sidecars;
 mod sim;
-mod statement_counts;
 mod statements;
 mod texts;
 mod values;

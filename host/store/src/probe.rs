@@ -1,12 +1,6 @@
 //! Access for tests that goes past the other functions: raw SQL, statements and query plans.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
 
 use super::sql::on;
 use super::{
@@ -91,52 +85,4 @@ pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>, DbError> {
         .iter()
         .map(|row| row.try_get::<String, _>(row.len() - 1))
         .collect::<Result<Vec<String>, sqlx::Error>>())?)
-}
-
-/// Counts the statements that this thread runs on Postgres, by the driver's log.
-pub struct StatementCounter {
-    count: Arc<AtomicUsize>,
-    _logging: DefaultGuard,
-}
-
-impl StatementCounter {
-    /// Start to count, until the counter is dropped.
-    pub fn start() -> StatementCounter {
-        let count = Arc::new(AtomicUsize::new(0));
-        let log = StatementLog(Arc::clone(&count));
-        StatementCounter {
-            count,
-            _logging: tracing::subscriber::set_default(log),
-        }
-    }
-
-    /// Return the number of statements since the start or the last call.
-    pub fn take(&self) -> usize {
-        self.count.swap(0, Ordering::Relaxed)
-    }
-}
-
-/// Receives the driver's log.
-struct StatementLog(Arc<AtomicUsize>);
-
-impl Subscriber for StatementLog {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "sqlx::query"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
