@@ -308,7 +308,7 @@ async fn what_is_under_way_is_left_alone_unless_forced(test: TestDb) {
     // The schedule's own launch of the slot is open.
     let slot = at(60);
     system.clock.advance_to(slot);
-    assert_eq!(system.engine().intend(slot).await.unwrap().decisions, 1);
+    assert_eq!(system.engine().decide(slot).await.unwrap().decisions, 1);
     for (number, forced, launched, slots_skipped) in [(1, false, 0, 1), (2, true, 1, 0)] {
         let here = BackfillRequest {
             from: slot,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use campanile_engine::buckets::{RunBuckets, Turns};
+use campanile_engine::buckets::{BucketPermits, RunBuckets};
 use campanile_model::ids::RunId;
 use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
 use campanile_store::{buckets as db_buckets, runs};
@@ -49,7 +49,7 @@ async fn running(test: &TestDb) -> RunBuckets {
         db: test.db.clone(),
         run: held.run_id,
         fence: held.fence,
-        turns: Turns::default(),
+        permits: BucketPermits::default(),
     }
 }
 
@@ -201,7 +201,7 @@ async fn a_run_that_lost_its_claim_writes_nothing(test: TestDb) {
         db: test.db.clone(),
         run,
         fence,
-        turns: Turns::default(),
+        permits: BucketPermits::default(),
     };
     for stale in [
         another(buckets.run, buckets.fence - 1),

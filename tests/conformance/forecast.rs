@@ -124,7 +124,7 @@ async fn an_outage_ends_as_the_forecast_says(test: TestDb) {
     let (engine, _lock) = serving::start(&test, &clock, settings(), NOOP).await;
     host.engine = engine;
     host.engine.recover(clock.now()).await.unwrap();
-    while host.engine.intend(clock.now()).await.unwrap().more {}
+    while host.engine.decide(clock.now()).await.unwrap().more {}
     for &id in &ids {
         let recorded = recorded(&test, id).await;
         let recorded = recorded.iter().filter(|row| row.claimed_at == outage.to);
@@ -231,9 +231,9 @@ impl Host<'_> {
         // A displaced run is not this host's any more.
         runs::finish(&mut tx, &ends).await.unwrap();
         tx.commit().await.unwrap();
-        while self.engine.intend(now).await.unwrap().more {}
+        while self.engine.decide(now).await.unwrap().more {}
         self.engine.release(now).await.unwrap();
-        for work in self.engine.take(now).await.unwrap() {
+        for work in self.engine.claim(now).await.unwrap() {
             let held = Held {
                 run_id: work.run_id,
                 fence: work.fence,

@@ -20,6 +20,7 @@ mod recovery;
 mod refusals;
 mod runs;
 mod schedules;
+mod services;
 mod serving;
 mod sidecars;
 mod sim;

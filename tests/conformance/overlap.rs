@@ -59,15 +59,15 @@ impl Stage {
     async fn decide(&self, now: Timestamp) {
         self.clock.advance_to(now);
         self.host.engine.renew(now).await.unwrap();
-        while self.host.engine.intend(now).await.unwrap().more {}
+        while self.host.engine.decide(now).await.unwrap().more {}
         self.host.engine.release(now).await.unwrap();
     }
 
     /// Decide and start what is due by then.
     async fn pass_to(&mut self, now: Timestamp) {
         self.decide(now).await;
-        for work in self.host.engine.take(now).await.unwrap() {
-            let stop = self.host.engine.hold(&work);
+        for work in self.host.engine.claim(now).await.unwrap() {
+            let stop = self.host.engine.track(&work);
             self.host.held.push((work, stop));
         }
     }
@@ -78,7 +78,7 @@ impl Stage {
         let end = RunEnd::Succeeded { output: None };
         let end = finish(&work, end, self.clock.now());
         assert_eq!(self.host.engine.finish(&[end]).await.unwrap(), 1);
-        self.host.engine.let_go(work.run_id, work.fence);
+        self.host.engine.untrack(work.run_id, work.fence);
     }
 
     async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {

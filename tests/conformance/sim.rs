@@ -215,7 +215,7 @@ impl Tower {
                 let end = finish(&work, RunEnd::Cancelled { message }, now);
                 engine.finish(&[end]).await.unwrap();
             }
-            engine.let_go(work.run_id, work.fence);
+            engine.untrack(work.run_id, work.fence);
             self.ghosts.push(work);
         }
     }
@@ -234,13 +234,13 @@ impl Tower {
         let now = self.now();
         let host = &mut self.hosts[place];
         host.engine.recover(now).await.unwrap();
-        while host.engine.intend(now).await.unwrap().more {}
+        while host.engine.decide(now).await.unwrap().more {}
         while host.engine.run_backfills(now).await.unwrap().has_more {}
         host.engine.release(now).await.unwrap();
         let mut begun = 0;
         if host.held.len() < settings().runs_max {
-            for work in host.engine.take(now).await.unwrap() {
-                let stop = host.engine.hold(&work);
+            for work in host.engine.claim(now).await.unwrap() {
+                let stop = host.engine.track(&work);
                 host.held.push((work, stop));
                 begun += 1;
             }
@@ -525,7 +525,7 @@ impl Tower {
         };
         let engine = Arc::clone(&self.hosts[place].engine);
         engine.finish(&[finish(&work, end, now)]).await.unwrap();
-        engine.let_go(work.run_id, work.fence);
+        engine.untrack(work.run_id, work.fence);
         "a task ended"
     }
 
@@ -547,7 +547,7 @@ impl Tower {
                     .finish(&[finish(&work, end, self.now())])
                     .await
                     .unwrap();
-                engine.let_go(work.run_id, work.fence);
+                engine.untrack(work.run_id, work.fence);
             }
             if self.turn(0).await > 0 {
                 continue;

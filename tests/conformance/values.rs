@@ -221,6 +221,7 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
     let of_run = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
     assert!(of_run == calls);
     let of_launch = task_runs::of_launch(&mut tx, held.launch_id).await.unwrap();
+    let of_launch: Vec<_> = of_launch.into_iter().map(|call| call.call).collect();
     assert!(of_launch == calls);
 }
 

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! the host dies              runs  recoveries  effects  the last run knows
-//! before_intend_commit          1           0        1  nothing: nothing had happened
-//! after_intend_commit           1           1        1  is_recovery
-//! after_take_commit             2           1        1  is_recovery
+//! before_decide_commit          1           0        1  nothing: nothing had happened
+//! after_decide_commit           1           1        1  is_recovery
+//! after_claim_commit             2           1        1  is_recovery
 //! before_call                   2           1        1  is_recovery
 //! after_call                    2           1        2  is_recovery
 //! before_finish_commit          2           1        2  is_recovery
@@ -41,9 +41,9 @@ struct Left {
 
 fn expected(point: &str) -> Left {
     let (runs, recoveries, effects, is_recovery) = match point {
-        "before_intend_commit" | "after_finish_commit" => (1, 0, 1, false),
-        "after_intend_commit" => (1, 1, 1, true),
-        "after_take_commit" | "before_call" | "before_recover_commit" => (2, 1, 1, true),
+        "before_decide_commit" | "after_finish_commit" => (1, 0, 1, false),
+        "after_decide_commit" => (1, 1, 1, true),
+        "after_claim_commit" | "before_call" | "before_recover_commit" => (2, 1, 1, true),
         "after_call" | "before_finish_commit" => (2, 1, 2, true),
         "after_recover_commit" => (2, 2, 1, true),
         other => panic!("nothing is promised for {other}"),
@@ -112,7 +112,7 @@ fn die_at(point: &str, backend: Backend) -> Left {
         );
     };
     if point.contains("recover") {
-        crash("after_take_commit");
+        crash("after_claim_commit");
     }
     crash(point);
 

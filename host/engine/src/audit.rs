@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::schedule_admin;
-use super::{Engine, EngineError};
+use crate::clock_keeper::SKEW_REPORTED_US;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use crate::schedule_admin;
+use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::tzdata_version;
@@ -23,8 +26,6 @@ const MISSED_MAX: i64 = 10;
 const STALLED_MAX: i64 = 5;
 /// A cursor this far ahead of the clock was written under a clock that was wrong.
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
-/// Offset between this host's clock and the database's that is reported, in microseconds.
-pub(super) const SKEW_REPORTED_US: i64 = 1_000_000;
 /// Launches looked at for the lag.
 const LAGS_MAX: i64 = 10_000;
 
@@ -149,14 +150,39 @@ pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Healt
     })
 }
 
-impl Engine {
-    /// Look everything over once: correct next slots, compute statistics, watch health.
-    pub async fn audit(&self, now: Timestamp) -> Result<Health, EngineError> {
-        let corrected = self.reconcile(now).await?;
-        let mut tx = self.db.read().await?;
-        let since = now.minus(self.settings.audit_interval);
+/// The service that corrects next slots, computes statistics and reports changes of health.
+pub(crate) struct Auditor {
+    ctx: SharedCtx,
+    was_healthy: bool,
+}
+
+impl Auditor {
+    pub(crate) fn new(ctx: SharedCtx) -> Auditor {
+        Auditor {
+            ctx,
+            was_healthy: true,
+        }
+    }
+}
+
+impl Service for Auditor {
+    const STEP: &'static str = "auditing";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::After(self.ctx.settings.audit_interval)
+    }
+
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        let ctx = &self.ctx;
+        let corrected = reconcile(ctx, now).await?;
+        let mut tx = ctx.db.read().await?;
+        let since = now.minus(ctx.settings.audit_interval);
         let statistics = statistics(&mut tx, since).await?;
-        let health = health(&mut tx, now, self.clock.offset_us()).await?;
+        let health = health(&mut tx, now, ctx.clock.offset_us()).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,
@@ -170,98 +196,81 @@ impl Engine {
             healthy = health.healthy,
             "audit"
         );
-        let said = self
-            .last_health
-            .swap(health.healthy, std::sync::atomic::Ordering::Relaxed);
-        if said != health.healthy {
-            let detail = if health.healthy {
-                "healthy again".to_owned()
-            } else {
-                health.issues.join("; ")
+        if self.was_healthy != health.healthy {
+            self.was_healthy = health.healthy;
+            let detail = match health.healthy {
+                true => "healthy again".to_owned(),
+                false => health.issues.join("; "),
             };
             tracing::warn!(healthy = health.healthy, "health changed: {detail}");
-            let mut tx = self.db.write().await?;
-            events::record(&mut tx, now, EventKind::HealthChanged, &self.name, &detail).await?;
+            let mut tx = ctx.db.write().await?;
+            events::record(&mut tx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
             tx.commit().await?;
         }
-        Ok(health)
+        Ok(self.first())
     }
+}
 
-    /// Give every enabled schedule the one next slot that follows from its cursor; gives how many were wrong.
-    ///
-    /// Never decides a slot and never looks back.
-    pub(super) async fn reconcile(&self, now: Timestamp) -> Result<usize, EngineError> {
-        let mut tx = self.db.write().await?;
-        // Two hosts that know different changes of the clocks would correct each other for ever.
-        let newer = |host: &Host| host.tzdata_version.as_str() > tzdata_version();
-        if hosts::live(&mut tx).await?.iter().any(newer) {
-            return Ok(0);
-        }
-        let mut corrected = 0;
-        let mut all = schedules::list(&mut tx, None, None).await?;
-        // In one order with whoever else changes these rows.
-        all.sort_unstable_by_key(|schedule| schedule.state.id);
-        for schedule in all {
-            let state = &schedule.state;
-            let spec = self.specs.get(&mut tx, state.id, state.revision).await?;
-            let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
-                continue;
-            };
-            let next = match rule.delay_after_completion() {
-                // Made once, when a launch ended: wrong is only one that is missing, or that a wrong clock made.
-                Some(delay) if state.next_slot.is_some() => {
-                    let latest = now.plus(delay).plus(CURSOR_AHEAD);
-                    state.next_slot.map(|next| match next > latest {
-                        // After the cursor in any case: that never goes back.
-                        true => now
-                            .plus(delay)
-                            .max(state.cursor_at.plus(Duration::from_micros(1))),
-                        false => next,
-                    })
-                }
-                _ => {
-                    let launches = state.history.launches;
-                    let (id, policies) = (state.id, &spec.policies);
-                    schedule_admin::next_slot(
-                        &mut tx,
-                        id,
-                        rule,
-                        policies,
-                        launches,
-                        state.cursor_at,
-                    )
-                    .await?
-                }
-            };
-            if next == state.next_slot {
-                continue;
-            }
-            let slot = NextSlot {
-                id: state.id,
-                cursor_at: state.cursor_at,
-                next_slot: next,
-                now,
-            };
-            if !schedules::set_next(&mut tx, &[slot]).await?.is_empty() {
-                corrected += 1;
-                let shown = |slot: Option<Timestamp>| {
-                    slot.map_or("none".to_owned(), |slot| slot.to_string())
-                };
-                let detail = format!(
-                    "next slot corrected from {} to {}",
-                    shown(state.next_slot),
-                    shown(next)
-                );
-                let kind = EventKind::ScheduleReconciled;
-                events::record(&mut tx, now, kind, &schedule.definition.name, &detail).await?;
-            }
-        }
-        tx.commit().await?;
-        if corrected > 0 {
-            self.wake.schedules();
-        }
-        Ok(corrected)
+/// Give every enabled schedule the next slot that follows from its cursor. Return how many were wrong.
+///
+/// This decides no slot and moves no cursor.
+pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineError> {
+    let mut tx = ctx.db.write().await?;
+    // Two hosts with different time zone databases would correct each other for ever.
+    let is_newer = |host: &Host| host.tzdata_version.as_str() > tzdata_version();
+    if hosts::live(&mut tx).await?.iter().any(is_newer) {
+        return Ok(0);
     }
+    let mut corrected = 0;
+    let mut all = schedules::list(&mut tx, None, None).await?;
+    // Every transaction changes these rows in the order of their ids.
+    all.sort_unstable_by_key(|schedule| schedule.state.id);
+    for schedule in all {
+        let state = &schedule.state;
+        let spec = ctx.specs.get(&mut tx, state.id, state.revision).await?;
+        let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
+            continue;
+        };
+        let next = match (rule.delay_after_completion(), state.next_slot) {
+            // The end of a launch made this slot once. It is wrong only when a wrong clock made it.
+            (Some(delay), Some(next)) => {
+                let soonest = state.cursor_at.plus(Duration::from_micros(1));
+                Some(match next > now.plus(delay).plus(CURSOR_AHEAD) {
+                    true => now.plus(delay).max(soonest),
+                    false => next,
+                })
+            }
+            _ => {
+                let launches = state.history.launches;
+                let (id, policies) = (state.id, &spec.policies);
+                schedule_admin::next_slot(&mut tx, id, rule, policies, launches, state.cursor_at)
+                    .await?
+            }
+        };
+        if next == state.next_slot {
+            continue;
+        }
+        let slot = NextSlot {
+            id: state.id,
+            cursor_at: state.cursor_at,
+            next_slot: next,
+            now,
+        };
+        if !schedules::set_next(&mut tx, &[slot]).await?.is_empty() {
+            corrected += 1;
+            let shown =
+                |slot: Option<Timestamp>| slot.map_or("none".to_owned(), |slot| slot.to_string());
+            let (old, new) = (shown(state.next_slot), shown(next));
+            let detail = format!("next slot corrected from {old} to {new}");
+            let kind = EventKind::ScheduleReconciled;
+            events::record(&mut tx, now, kind, &schedule.definition.name, &detail).await?;
+        }
+    }
+    tx.commit().await?;
+    if corrected > 0 {
+        ctx.wake.scheduler.notify_one();
+    }
+    Ok(corrected)
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ pub use request::{
 
 use super::schedule_admin;
 use super::spec::Spec;
-use super::{Engine, EngineError};
 use crate::crash;
+use crate::ctx::Ctx;
+use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
@@ -86,122 +87,123 @@ async fn end_cancelled(
     events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
 }
 
-impl Engine {
-    /// Launch what has its turn of every backfill that runs, and end those that are done.
-    pub async fn run_backfills(&self, now: Timestamp) -> Result<BackfillProgress, EngineError> {
-        let mut tx = self.db.read().await?;
-        let running = backfills::running(&mut tx).await?;
-        drop(tx);
-        self.fills_back
-            .store(!running.is_empty(), Ordering::Relaxed);
-        let mut done = BackfillProgress::default();
-        for backfill in running {
-            let step = self.fill_one(&backfill, now).await?;
-            done.launched += step.launched;
-            done.is_running |= step.is_running;
-            done.has_more |= step.has_more;
-        }
-        Ok(done)
+/// Launch what has its turn of every backfill that runs, and end those that are done.
+pub(crate) async fn run_backfills(
+    ctx: &Ctx,
+    now: Timestamp,
+) -> Result<BackfillProgress, EngineError> {
+    let mut tx = ctx.db.read().await?;
+    let running = backfills::running(&mut tx).await?;
+    drop(tx);
+    ctx.backfill_running
+        .store(!running.is_empty(), Ordering::Relaxed);
+    let mut done = BackfillProgress::default();
+    for backfill in running {
+        let step = fill_one(ctx, &backfill, now).await?;
+        done.launched += step.launched;
+        done.is_running |= step.is_running;
+        done.has_more |= step.has_more;
     }
+    Ok(done)
+}
 
-    async fn fill_one(
-        &self,
-        backfill: &Backfill,
-        now: Timestamp,
-    ) -> Result<BackfillProgress, EngineError> {
-        let mut tx = self.db.write().await?;
-        // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
-        let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
-        if held.is_empty() {
-            return Ok(WAITS);
-        }
-        let filled = self.fill_held(&mut tx, backfill, now).await?;
-        if filled.launched > 0 {
-            crash::point("before_backfill_commit");
-        }
-        // Also when nothing was written: a transaction that is merely dropped holds the row a little longer.
-        tx.commit().await?;
-        if filled.launched > 0 {
-            crash::point("after_backfill_commit");
-        }
-        Ok(filled)
+async fn fill_one(
+    ctx: &Ctx,
+    backfill: &Backfill,
+    now: Timestamp,
+) -> Result<BackfillProgress, EngineError> {
+    let mut tx = ctx.db.write().await?;
+    // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
+    let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
+    if held.is_empty() {
+        return Ok(WAITS);
     }
+    let filled = fill_held(ctx, &mut tx, backfill, now).await?;
+    if filled.launched > 0 {
+        crash::point("before_backfill_commit");
+    }
+    // Also when nothing was written: a transaction that is merely dropped holds the row a little longer.
+    tx.commit().await?;
+    if filled.launched > 0 {
+        crash::point("after_backfill_commit");
+    }
+    Ok(filled)
+}
 
-    /// One step of a backfill whose schedule's row is held.
-    async fn fill_held(
-        &self,
-        tx: &mut Tx,
-        backfill: &Backfill,
-        now: Timestamp,
-    ) -> Result<BackfillProgress, EngineError> {
-        let found = backfills::find(tx, backfill.id).await?;
-        let found = found.filter(|found| found.status == BackfillStatus::Running);
-        let state = schedules::state(tx, backfill.schedule_id).await?;
-        let Some((backfill, state)) = found.zip(state) else {
-            return Ok(BackfillProgress::default());
-        };
-        let spec = self.specs.get(tx, state.id, backfill.schedule_revision);
-        let spec = spec.await?;
-        // One that this version cannot read waits for another one.
-        let Some(rule) = &spec.rule else {
-            return Ok(WAITS);
-        };
-        let unfinished = backfills::unfinished(tx, &backfill).await?;
-        let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
-        let (_, until) = span(
-            &spec.policies,
-            backfill.from,
-            backfill.to,
-            backfill.created_at,
-        );
-        // What the schedule has yet to decide is its own until then: it may launch it.
-        let decided = state
-            .next_slot
-            .map_or(until, |next| until.min(next.minus(MICROSECOND)));
-        let slots = rule.slots(backfill.cursor_at, decided);
-        let slots: Vec<Timestamp> = slots.take((room * SLOTS_PER_LAUNCH).max(1)).collect();
-        let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
-            let next = rule.next(backfill.cursor_at);
-            if unfinished > 0 || next.is_some_and(|next| next <= until) {
-                return Ok(WAITS);
-            }
-            end_done(tx, &backfill, now).await?;
-            return Ok(BackfillProgress::default());
-        };
-        let package = packages::find(tx, &spec.definition.package).await?;
-        let present = package.filter(|package| package.missing_since.is_none());
-        // One that is missing is waited for.
-        let Some(digest) = present.and_then(|package| package.digest) else {
-            return Ok(WAITS);
-        };
-        let slots_skipped = SkippedSlots::read(tx, &state, backfill.forced, first, last).await?;
-        let batch = batch(&backfill, &slots, &slots_skipped, room, now);
-        if !backfills::advance(tx, &batch.step).await? {
+/// One step of a backfill whose schedule's row is held.
+async fn fill_held(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    backfill: &Backfill,
+    now: Timestamp,
+) -> Result<BackfillProgress, EngineError> {
+    let found = backfills::find(tx, backfill.id).await?;
+    let found = found.filter(|found| found.status == BackfillStatus::Running);
+    let state = schedules::state(tx, backfill.schedule_id).await?;
+    let Some((backfill, state)) = found.zip(state) else {
+        return Ok(BackfillProgress::default());
+    };
+    let spec = ctx.specs.get(tx, state.id, backfill.schedule_revision);
+    let spec = spec.await?;
+    // One that this version cannot read waits for another one.
+    let Some(rule) = &spec.rule else {
+        return Ok(WAITS);
+    };
+    let unfinished = backfills::unfinished(tx, &backfill).await?;
+    let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
+    let (_, until) = span(
+        &spec.policies,
+        backfill.from,
+        backfill.to,
+        backfill.created_at,
+    );
+    // What the schedule has yet to decide is its own until then: it may launch it.
+    let decided = state
+        .next_slot
+        .map_or(until, |next| until.min(next.minus(MICROSECOND)));
+    let slots = rule.slots(backfill.cursor_at, decided);
+    let slots: Vec<Timestamp> = slots.take((room * SLOTS_PER_LAUNCH).max(1)).collect();
+    let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
+        let next = rule.next(backfill.cursor_at);
+        if unfinished > 0 || next.is_some_and(|next| next <= until) {
             return Ok(WAITS);
         }
-        let template = LaunchTemplate {
-            backfill: &backfill,
-            spec: &spec,
-            rule,
-            digest,
-            host: self.host,
-            now,
-        };
-        let launches: Vec<NewLaunch> = batch
-            .fire_times
-            .iter()
-            .map(|&(slot, fire_time)| template.launch(slot, fire_time))
-            .collect();
-        let launched = launches.len();
-        // What goes on beside it is limited by what the schedule says now.
-        let now_says = self.specs.get(tx, state.id, state.revision).await?;
-        schedule_admin::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
-        Ok(BackfillProgress {
-            launched,
-            is_running: true,
-            has_more: launched < room,
-        })
+        end_done(tx, &backfill, now).await?;
+        return Ok(BackfillProgress::default());
+    };
+    let package = packages::find(tx, &spec.definition.package).await?;
+    let present = package.filter(|package| package.missing_since.is_none());
+    // One that is missing is waited for.
+    let Some(digest) = present.and_then(|package| package.digest) else {
+        return Ok(WAITS);
+    };
+    let slots_skipped = SkippedSlots::read(tx, &state, backfill.forced, first, last).await?;
+    let batch = batch(&backfill, &slots, &slots_skipped, room, now);
+    if !backfills::advance(tx, &batch.step).await? {
+        return Ok(WAITS);
     }
+    let template = LaunchTemplate {
+        backfill: &backfill,
+        spec: &spec,
+        rule,
+        digest,
+        host: ctx.host,
+        now,
+    };
+    let launches: Vec<NewLaunch> = batch
+        .fire_times
+        .iter()
+        .map(|&(slot, fire_time)| template.launch(slot, fire_time))
+        .collect();
+    let launched = launches.len();
+    // What goes on beside it is limited by what the schedule says now.
+    let now_says = ctx.specs.get(tx, state.id, state.revision).await?;
+    schedule_admin::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
+    Ok(BackfillProgress {
+        launched,
+        is_running: true,
+        has_more: launched < room,
+    })
 }
 
 /// The slots that a backfill does not launch.

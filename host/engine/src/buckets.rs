@@ -17,11 +17,11 @@ const AT_ONCE: usize = 3;
 
 /// Whose turn it is among the guests of a host.
 #[derive(Clone, Debug)]
-pub struct Turns(Arc<Semaphore>);
+pub struct BucketPermits(Arc<Semaphore>);
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns(Arc::new(Semaphore::new(AT_ONCE)))
+impl Default for BucketPermits {
+    fn default() -> BucketPermits {
+        BucketPermits(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
@@ -32,7 +32,7 @@ pub struct RunBuckets {
     pub run: RunId,
     /// The fence under which the run was taken.
     pub fence: i64,
-    pub turns: Turns,
+    pub permits: BucketPermits,
 }
 
 /// Why an operation failed.
@@ -68,7 +68,7 @@ impl RunBuckets {
         F: Future<Output = Result<T, Fault>>,
     {
         // The semaphore is never closed.
-        let _permit = self.turns.0.acquire().await;
+        let _permit = self.permits.0.acquire().await;
         let done = campanile_store::retry(Fault::is_busy, operation).await;
         done.map_err(|fault| match fault {
             Fault::Refused(refusal) => refusal,

@@ -7,9 +7,9 @@
 
 /// The points of the path of a launch and of recovery, in order. What [`point`] is called with.
 pub const POINTS: [&str; 9] = [
-    "before_intend_commit",
-    "after_intend_commit",
-    "after_take_commit",
+    "before_decide_commit",
+    "after_decide_commit",
+    "after_claim_commit",
     "before_call",
     "after_call",
     "before_finish_commit",

@@ -1,159 +1,103 @@
-//! Transaction 3, the finish: what became of runs goes on the record, if this host still holds them.
+//! Transaction 3, the finish: the ends of runs are recorded, if this host still has the runs.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use super::schedule_admin;
-use super::{Engine, EngineError};
+use tokio::sync::mpsc;
+
+use crate::capacity::Permit;
+use crate::claim::Ended;
 use crate::crash;
-use campanile_model::clock::Timestamp;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::decide::set_next_slots;
+use crate::error::EngineError;
+use crate::failing;
+use crate::service::RETRY_PAUSE;
 use campanile_model::ids::{RunId, ScheduleId};
-use campanile_store::events::{self, EventKind};
 use campanile_store::runs::{self, Finish, RunEnd};
-use campanile_store::schedules::{self, NextSlot, Pause};
-use campanile_store::{LaunchStatus, Tx, changes, launches};
 
-/// Who pauses a schedule that fails and fails.
-const PAUSER: &str = "pause_on_failure";
+/// Ends of runs recorded in one commit at most.
+const FINISH_BATCH_MAX: usize = 256;
 
-impl Engine {
-    /// Record ends of runs, hundreds in one commit; gives how many were still this host's.
-    ///
-    /// Of a run that was lost meanwhile nothing is applied: its launch belongs to another run now.
-    pub async fn finish(&self, ends: &[Finish]) -> Result<usize, EngineError> {
-        if ends.is_empty() {
-            return Ok(0);
-        }
-        let mut tx = self.db.write().await?;
-        let won = runs::finish(&mut tx, ends).await?;
-        let ended = ends.iter().map(|end| end.schedule_id);
-        let going_on = self.specs.counting_from_ends(ended);
-        self.set_next_slots(&mut tx, &going_on, self.clock.now())
-            .await?;
-        crash::point("before_finish_commit");
-        tx.commit().await?;
-        crash::point("after_finish_commit");
-        let failed = ends
-            .iter()
-            .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
-        let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
-        self.pause_failing(&failed, self.clock.now()).await?;
-        if !going_on.is_empty() || self.fills_back.load(Ordering::Relaxed) {
-            self.wake.schedules();
-        }
-        if won.len() < ends.len() {
-            let won: HashSet<RunId> = won.iter().copied().collect();
-            for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
-                tracing::warn!(run = %late.run_id, launch = %late.launch_id, "this end of the run is not applied: it was recorded already, or the run had been lost meanwhile");
+/// The service that records ends, as many in one commit as have come meanwhile. It works until the host has drained.
+pub(crate) struct Finisher {
+    pub(crate) ctx: SharedCtx,
+    pub(crate) ends: mpsc::UnboundedReceiver<Ended>,
+}
+
+impl Finisher {
+    /// Run until every sender is gone.
+    pub(crate) async fn run(mut self) {
+        let ctx = &self.ctx;
+        let mut batch: Vec<Ended> = Vec::new();
+        while self.ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+            // Every transaction changes these rows in the order of their ids.
+            batch.sort_unstable_by_key(|(end, _)| end.run_id);
+            let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
+            finish_until_recorded(ctx, &finishes).await;
+            for finish in &finishes {
+                ctx.leases.untrack(finish.run_id, finish.fence);
             }
+            ctx.capacity.release(permits, ctx.clock.now());
+            ctx.wake.dispatcher.notify_one();
         }
-        Ok(won.len())
     }
+}
 
-    /// Pause those of the schedules that say so after as many failures in a row as they have now.
-    ///
-    /// Not in the transaction of the finish: what has failed at two hosts at once is counted by whoever holds the
-    /// schedule's row second, and nobody who holds that row waits for a run.
-    pub(super) async fn pause_failing(
-        &self,
-        failed: &BTreeSet<ScheduleId>,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let mut to_count = Vec::new();
-        if !failed.is_empty() {
-            let mut tx = self.db.read().await?;
-            let failed: Vec<ScheduleId> = failed.iter().copied().collect();
-            let states = schedules::states(&mut tx, &failed).await?;
-            let revisions = states.iter().map(|state| (state.id, state.revision));
-            let specs = self.specs.get_all(&mut tx, revisions).await?;
-            for (state, spec) in states.iter().zip(specs) {
-                if spec.policies.pause_on_failure.is_some() && state.enabled {
-                    to_count.push((state.id, spec.definition.name.clone()));
+/// Record ends, however long the database is away.
+async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
+    loop {
+        match finish(ctx, finishes).await {
+            Ok(_) => return ctx.trouble.end(),
+            Err(error) if error.may_pass() => {
+                ctx.trouble.report("recording ends of runs", &error);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            Err(error) => match finishes {
+                // To try it again would fail again. The lease expires, and recovery takes the run.
+                [one] => {
+                    tracing::error!(run = %one.run_id, "the end of a run could not be recorded: {error}");
+                    return;
                 }
-            }
+                // One of them is the cause: the others are recorded without it.
+                all => {
+                    let (first, second) = all.split_at(all.len() / 2);
+                    Box::pin(finish_until_recorded(ctx, first)).await;
+                    return Box::pin(finish_until_recorded(ctx, second)).await;
+                }
+            },
         }
-        for (id, name) in to_count {
-            let mut tx = self.db.write().await?;
-            schedules::lock(&mut tx, Some(&name), None).await?;
-            self.pause_if_failing(&mut tx, id, now).await?;
-            tx.commit().await?;
-        }
-        Ok(())
     }
+}
 
-    /// Pause a schedule, whose row is held, if it has failed too often.
-    async fn pause_if_failing(
-        &self,
-        tx: &mut Tx,
-        id: ScheduleId,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let Some(state) = schedules::state(tx, id).await? else {
-            return Ok(());
-        };
-        let spec = self.specs.get(tx, id, state.revision).await?;
-        let Some(most) = spec.policies.pause_on_failure else {
-            return Ok(());
-        };
-        // Those before a person looked are not held against it again.
-        let since = state
-            .resumed_at
-            .max(Some(spec.definition.since))
-            .unwrap_or(now);
-        let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
-        let in_a_row = ends.iter().take_while(|(status, claimed_at)| {
-            *status != LaunchStatus::Succeeded && *claimed_at >= since
-        });
-        let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
-        if !spec.policies.pauses_after(in_a_row) {
-            return Ok(());
-        }
-        let note = format!("{in_a_row} launches in a row have failed");
-        let pause = Pause {
-            by: PAUSER,
-            note: Some(&note),
-            until: None,
-        };
-        if schedules::pause(tx, id, pause, now).await? {
-            let name = &spec.definition.name;
-            tracing::error!(schedule = %name, "paused: {note}");
-            let detail = format!("by {PAUSER}: {note}");
-            events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-            changes::bump(tx).await?;
-        }
-        Ok(())
+/// Record ends in one commit. Return how many of the runs were still this host's.
+///
+/// The end of a run that was lost meanwhile is not applied: its launch belongs to another run.
+pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize, EngineError> {
+    if ends.is_empty() {
+        return Ok(0);
     }
-
-    /// Set the next slots of schedules that have none, by their current definitions.
-    pub(super) async fn set_next_slots(
-        &self,
-        tx: &mut Tx,
-        ids: &BTreeSet<ScheduleId>,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let ids: Vec<ScheduleId> = ids.iter().copied().collect();
-        let mut states = schedules::states(tx, &ids).await?;
-        states.retain(|state| state.next_slot.is_none());
-        let revisions = states.iter().map(|state| (state.id, state.revision));
-        let specs = self.specs.get_all(tx, revisions).await?;
-        let ids: Vec<ScheduleId> = states.iter().map(|state| state.id).collect();
-        let finished = launches::newest_finished_at(tx, &ids).await?;
-        let slots = states.iter().zip(&specs).filter_map(|(state, spec)| {
-            let (launches, cursor_at) = (state.history.launches, state.cursor_at);
-            let newest = finished.get(&state.id).copied();
-            let rule = spec.rule.as_ref()?;
-            let next_slot =
-                schedule_admin::next_slot_after(rule, &spec.policies, launches, cursor_at, newest);
-            // A schedule that was paused, removed or decided meanwhile keeps its state.
-            next_slot.is_some().then_some(NextSlot {
-                id: state.id,
-                cursor_at,
-                next_slot,
-                now,
-            })
-        });
-        let slots: Vec<NextSlot> = slots.collect();
-        schedules::set_next(tx, &slots).await?;
-        Ok(())
+    let mut tx = ctx.db.write().await?;
+    let won = runs::finish(&mut tx, ends).await?;
+    let ended = ends.iter().map(|end| end.schedule_id);
+    let counting = ctx.specs.counting_from_ends(ended);
+    set_next_slots(ctx, &mut tx, &counting, ctx.clock.now()).await?;
+    crash::point("before_finish_commit");
+    tx.commit().await?;
+    crash::point("after_finish_commit");
+    let failed = ends
+        .iter()
+        .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
+    let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
+    failing::pause_failing(ctx, failed, ctx.clock.now()).await;
+    if !counting.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
+        ctx.wake.scheduler.notify_one();
     }
+    if won.len() < ends.len() {
+        let won: HashSet<RunId> = won.iter().copied().collect();
+        for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
+            tracing::warn!(run = %late.run_id, launch = %late.launch_id, "this end of the run is not applied: it was recorded already, or the run had been lost meanwhile");
+        }
+    }
+    Ok(won.len())
 }

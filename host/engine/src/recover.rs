@@ -1,10 +1,14 @@
-//! Recovery: launches that nobody carries out any more are run again, or given up for a reason.
+//! Recovery: dead hosts are marked, and orphaned launches are run again or ended with a reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use super::{Engine, EngineError};
 use crate::crash;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::decide::set_next_slots;
+use crate::error::EngineError;
+use crate::failing::pause_failing;
+use crate::service::{Next, Service};
+use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{RunId, ScheduleId};
 use campanile_schedule::policy::Delivery;
@@ -13,265 +17,262 @@ use campanile_store::hosts::{self, DeadHost};
 use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 use campanile_store::{Tx, packages, schedules};
 
-/// Strays taken up in one transaction at most; the rest follows in the next.
-const STRAYS_MAX: i64 = 512;
+/// Orphaned launches recovered in one transaction at most. The rest follows in the next.
+const ORPHANS_MAX: i64 = 512;
 
-/// When to take a launch up again, and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecoveryLimits {
-    /// A launch without a run is taken for lost after this long although there was capacity.
-    pub lost_threshold: Duration,
-    /// A launch older than this is given up.
-    pub age_max: Duration,
-    /// How often a launch is taken up again.
-    pub attempts_max: i64,
-}
-
-/// What one sweep did.
+/// What one recovery did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
+    /// Launches that are open again.
     pub again: usize,
-    /// Given up, unknown, or ended as they had been asked to.
+    /// Launches that ended: abandoned, unknown or cancelled.
     pub ended: usize,
-    /// Whether there are more strays than one transaction takes up.
+    /// Whether there are more orphaned launches than one transaction recovers.
     pub more: bool,
 }
 
-/// Pure: what becomes of a stray launch at `now`. `None` leaves it alone until something changes.
-pub fn verdict(
-    stray: &OrphanedLaunch,
+/// The service that recovers what dead hosts have left.
+pub(crate) struct Recovery {
+    pub(crate) ctx: SharedCtx,
+}
+
+impl Service for Recovery {
+    const STEP: &'static str = "recovering";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::After(self.ctx.settings.recovery_interval)
+    }
+
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        let recovered = recover(&self.ctx, now).await?;
+        if recovered.again > 0 {
+            self.ctx.wake.dispatcher.notify_one();
+        }
+        Ok(match recovered.more {
+            true => Next::AtOnce,
+            false => self.first(),
+        })
+    }
+}
+
+/// Pure: return what becomes of an orphaned launch at `now`. `None` leaves it as it is until something changes.
+pub fn recovery_action(
+    orphan: &OrphanedLaunch,
     delivery: Delivery,
     limits: &RecoveryLimits,
     now: Timestamp,
 ) -> Option<RecoveryDecision> {
-    let too_old = now.since(stray.claimed_at) > limits.age_max;
-    // It may have done its work already, all of it or a part.
-    let was_begun = stray.run_id.is_some();
+    let is_too_old = now.since(orphan.claimed_at) > limits.age_max;
+    // The task may have done its work, all of it or a part.
+    let was_begun = orphan.run_id.is_some();
     let action = if was_begun && delivery == Delivery::AtMostOnce {
         RecoveryAction::MarkUnknown
-    } else if stray.cancel_deadline.is_some() {
+    } else if orphan.cancel_deadline.is_some() {
         RecoveryAction::Cancel
-    } else if stray.deleted_at.is_some() {
+    } else if orphan.deleted_at.is_some() {
         RecoveryAction::Abandon("schedule_deleted")
-    } else if !stray.enabled && !stray.kind.is_by_hand() {
-        // What a person asked for goes on while the schedule is paused.
+    } else if !orphan.enabled && !orphan.kind.is_by_hand() {
+        // A launch that a person asked for runs while the schedule is paused.
         RecoveryAction::Abandon("schedule_disabled")
-    } else if stray.missing_since.is_some() {
-        // It is recovered when its package comes back within the age limit.
-        match too_old {
+    } else if orphan.missing_since.is_some() {
+        // The launch is recovered when its package is back within the age limit.
+        match is_too_old {
             true => RecoveryAction::Abandon("package_missing"),
             false => RecoveryAction::RunAgain,
         }
-    } else if too_old {
+    } else if is_too_old {
         RecoveryAction::Abandon("recovery_age")
-    } else if stray.recoveries >= limits.attempts_max {
+    } else if orphan.recoveries >= limits.attempts_max {
         RecoveryAction::Abandon("recovery_attempts")
     } else {
         RecoveryAction::RunAgain
     };
-    // A run is lost in any case. Its launch opens again, and then waits for the package as others do.
-    let waits = action == RecoveryAction::RunAgain && stray.missing_since.is_some() && !was_begun;
+    // A run is lost in any case: its launch opens again. A launch without a run stays open and waits for its package.
+    let waits = action == RecoveryAction::RunAgain && orphan.missing_since.is_some() && !was_begun;
     (!waits).then_some(RecoveryDecision {
-        launch_id: stray.launch_id,
-        run_id: stray.run_id,
+        launch_id: orphan.launch_id,
+        run_id: orphan.run_id,
         action,
     })
 }
 
-impl Engine {
-    /// Bury hosts that are gone and take up what they, or anybody, left behind.
-    pub async fn recover(&self, now: Timestamp) -> Result<Recovered, EngineError> {
-        let limits = &self.settings.recovery;
-        let mut tx = self.db.write().await?;
-        let lease = self.settings.lease;
-        if self.pulse.is_witness(now, lease) {
-            let buried = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
-            record_deaths(&mut tx, &buried, now).await?;
-        }
-
-        let retry_before = now.minus(limits.age_max);
-        let runs = recovery::orphaned_runs(&mut tx, now, retry_before, STRAYS_MAX).await?;
-        // A launch that waits behind others is late, not lost: only room that lasted the whole threshold counts.
-        let untouched_since = if self.room.has_lasted(limits.lost_threshold, now) {
-            now.minus(limits.lost_threshold)
-        } else {
-            Timestamp::EPOCH
-        };
-        let launches =
-            recovery::orphaned_launches(&mut tx, self.host, untouched_since, STRAYS_MAX).await?;
-        let more = runs.len().max(launches.len()) as i64 == STRAYS_MAX;
-
-        let mut done = Recovered::default();
-        let strays = runs.iter().chain(&launches);
-        let schedules: BTreeSet<ScheduleId> = strays.map(|stray| stray.schedule_id).collect();
-        for strays in [runs, launches] {
-            let taken_up = self.take_up(&mut tx, &strays, now).await?;
-            done.again += taken_up.again;
-            done.ended += taken_up.ended;
-        }
-        let found = done.again + done.ended > 0;
-        if found {
-            crash::point("before_recover_commit");
-        }
-        tx.commit().await?;
-        if found {
-            crash::point("after_recover_commit");
-            tracing::warn!(again = done.again, ended = done.ended, "recovery");
-        }
-        if done.ended > 0 {
-            self.pause_failing(&schedules, now).await?;
-        }
-        done.more = more && found;
-        Ok(done)
+/// Mark silent hosts as dead, and recover orphaned launches.
+pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered, EngineError> {
+    let limits = &ctx.settings.recovery;
+    let lease = ctx.settings.lease;
+    let mut tx = ctx.db.write().await?;
+    if ctx.heartbeats.may_declare_dead(now, lease) {
+        let dead = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
+        record_deaths(&mut tx, &dead, now).await?;
     }
+    let retry_before = now.minus(limits.age_max);
+    let runs = recovery::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
+    // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
+    let unclaimed_since = match ctx.capacity.is_free_for(limits.lost_threshold, now) {
+        true => now.minus(limits.lost_threshold),
+        false => Timestamp::EPOCH,
+    };
+    let launches =
+        recovery::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?;
+    let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
 
-    /// Run strays again or give them up, and record which.
-    async fn take_up(
-        &self,
-        tx: &mut Tx,
-        strays: &[OrphanedLaunch],
-        now: Timestamp,
-    ) -> Result<Recovered, EngineError> {
-        let limits = &self.settings.recovery;
-        let mut done = Recovered::default();
-        let mut verdicts: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
-        let mut news = Vec::new();
-        let revisions = strays
-            .iter()
-            .map(|stray| (stray.schedule_id, stray.schedule_revision));
-        let specs = self.specs.get_all(tx, revisions).await?;
-        for (stray, spec) in strays.iter().zip(&specs) {
-            let Some(verdict) = verdict(stray, spec.policies.delivery, limits, now) else {
-                continue;
-            };
-            let slot = stray.scheduled_time;
-            let (kind, detail) = match verdict.action {
-                RecoveryAction::Abandon(reason) => (
-                    EventKind::LaunchAbandoned,
-                    format!("slot {slot} was given up: {reason}"),
-                ),
-                RecoveryAction::MarkUnknown => (
-                    EventKind::LaunchUnknown,
-                    format!(
-                        "slot {slot} was to be run at most once and its run was lost: {}; look whether it did its work",
-                        stray.cause.clause()
-                    ),
-                ),
-                RecoveryAction::Cancel => (
-                    EventKind::LaunchCancelled,
-                    format!(
-                        "slot {slot} was asked to end, and then its run was lost: {}",
-                        stray.cause.clause()
-                    ),
-                ),
-                RecoveryAction::RunAgain => (
-                    EventKind::LaunchRecovered,
-                    format!(
-                        "slot {slot} is run again, recovery {} of {}: {}",
-                        stray.recoveries + 1,
-                        limits.attempts_max,
-                        stray.cause.clause()
-                    ),
-                ),
-            };
-            if verdict.action == RecoveryAction::MarkUnknown {
-                tracing::error!(schedule = %stray.schedule, "{detail}");
-            }
-            news.push(NewEvent {
-                kind,
-                subject: stray.schedule.clone(),
-                detail,
-            });
-            match verdict.action {
-                RecoveryAction::RunAgain => done.again += 1,
-                _ => done.ended += 1,
-            }
-            verdicts
-                .entry(stray.cause.clause())
-                .or_default()
-                .push(verdict);
-        }
-        events::record_all(tx, now, &news).await?;
-        for (why, verdicts) in verdicts {
-            recovery::apply(tx, self.host, &verdicts, why, now).await?;
-        }
-        if done.ended > 0 {
-            // A schedule that counts from ends goes on after this end too.
-            let schedules = schedules::after_completion(tx).await?;
-            self.set_next_slots(tx, &schedules.into_iter().collect(), now)
-                .await?;
-        }
-        Ok(done)
+    let orphans = runs.iter().chain(&launches);
+    let schedules: BTreeSet<ScheduleId> = orphans.map(|orphan| orphan.schedule_id).collect();
+    let mut done = Recovered::default();
+    for orphans in [runs, launches] {
+        let recovered = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+        done.again += recovered.again;
+        done.ended += recovered.ended;
     }
-
-    /// Hand back what this host still held when it dropped its runs, for whoever comes next. For an orderly stop.
-    pub(super) async fn hand_back(
-        &self,
-        left: &[RunId],
-        now: Timestamp,
-    ) -> Result<usize, EngineError> {
-        let mut tx = self.db.write().await?;
-        // The life ends first: that makes its runs strays.
-        hosts::end(&mut tx, self.host, now).await?;
-        let retry_before = now.minus(self.settings.recovery.age_max);
-        let mut strays = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
-        strays.retain(|stray| stray.run_id.is_some_and(|run| left.contains(&run)));
-        let done = self.take_up(&mut tx, &strays, now).await?;
-        if hosts::live(&mut tx).await?.is_empty() {
-            // Nobody decides while nobody lives; the next host looks into its folder before it judges what is missing.
-            packages::withdraw_ended(&mut tx).await?;
-        } else {
-            forget_packages(&mut tx, now).await?;
-        }
-        tx.commit().await?;
-        Ok(done.again)
+    let found = done.again + done.ended > 0;
+    if found {
+        crash::point("before_recover_commit");
     }
+    tx.commit().await?;
+    if found {
+        crash::point("after_recover_commit");
+        tracing::warn!(again = done.again, ended = done.ended, "recovery");
+    }
+    let failed = match done.ended > 0 {
+        true => schedules,
+        false => BTreeSet::new(),
+    };
+    pause_failing(ctx, failed, now).await;
+    done.more = more && found;
+    Ok(done)
 }
 
-/// Record that hosts were found gone.
-pub(super) async fn record_deaths(
+/// Open orphaned launches again or end them, with an event for each.
+async fn recover_orphans(
+    ctx: &Ctx,
     tx: &mut Tx,
-    buried: &[DeadHost],
+    orphans: &[OrphanedLaunch],
     now: Timestamp,
-) -> Result<(), EngineError> {
-    if buried.is_empty() {
+) -> Result<Recovered, EngineError> {
+    let limits = &ctx.settings.recovery;
+    let mut done = Recovered::default();
+    let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
+    let mut news = Vec::new();
+    let revisions = orphans
+        .iter()
+        .map(|orphan| (orphan.schedule_id, orphan.schedule_revision));
+    let specs = ctx.specs.get_all(tx, revisions).await?;
+    for (orphan, spec) in orphans.iter().zip(&specs) {
+        let Some(verdict) = recovery_action(orphan, spec.policies.delivery, limits, now) else {
+            continue;
+        };
+        let (slot, why) = (orphan.scheduled_time, orphan.cause.clause());
+        let (kind, detail) = match verdict.action {
+            RecoveryAction::Abandon(reason) => (
+                EventKind::LaunchAbandoned,
+                format!("slot {slot} was abandoned: {reason}"),
+            ),
+            RecoveryAction::MarkUnknown => (
+                EventKind::LaunchUnknown,
+                format!(
+                    "slot {slot} was to be run at most once and its run was lost: {why}; look whether it did its work"
+                ),
+            ),
+            RecoveryAction::Cancel => (
+                EventKind::LaunchCancelled,
+                format!("slot {slot} was asked to end, and then its run was lost: {why}"),
+            ),
+            RecoveryAction::RunAgain => (
+                EventKind::LaunchRecovered,
+                format!(
+                    "slot {slot} is run again, recovery {} of {}: {why}",
+                    orphan.recoveries + 1,
+                    limits.attempts_max
+                ),
+            ),
+        };
+        if verdict.action == RecoveryAction::MarkUnknown {
+            tracing::error!(schedule = %orphan.schedule, "{detail}");
+        }
+        news.push(NewEvent {
+            kind,
+            subject: orphan.schedule.clone(),
+            detail,
+        });
+        match verdict.action {
+            RecoveryAction::RunAgain => done.again += 1,
+            _ => done.ended += 1,
+        }
+        by_cause.entry(why).or_default().push(verdict);
+    }
+    events::record_all(tx, now, &news).await?;
+    for (why, verdicts) in by_cause {
+        recovery::apply(tx, ctx.host, &verdicts, why, now).await?;
+    }
+    if done.ended > 0 {
+        // A schedule whose next slot counts from the end of a launch has one after this end too.
+        let schedules = schedules::after_completion(tx).await?;
+        set_next_slots(ctx, tx, &schedules.into_iter().collect(), now).await?;
+    }
+    Ok(done)
+}
+
+/// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
+pub(crate) async fn hand_back(
+    ctx: &Ctx,
+    left: &[RunId],
+    now: Timestamp,
+) -> Result<usize, EngineError> {
+    let mut tx = ctx.db.write().await?;
+    // The host ends first: that makes its runs orphans.
+    hosts::end(&mut tx, ctx.host, now).await?;
+    let retry_before = now.minus(ctx.settings.recovery.age_max);
+    let mut orphans = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
+    orphans.retain(|orphan| orphan.run_id.is_some_and(|run| left.contains(&run)));
+    let done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    if hosts::live(&mut tx).await?.is_empty() {
+        // No host decides slots now. The next host scans its folder before it marks packages as missing.
+        packages::withdraw_ended(&mut tx).await?;
+    } else {
+        forget_packages(&mut tx, now).await?;
+    }
+    tx.commit().await?;
+    Ok(done.again)
+}
+
+/// Record that hosts were found dead.
+async fn record_deaths(tx: &mut Tx, dead: &[DeadHost], now: Timestamp) -> Result<(), EngineError> {
+    if dead.is_empty() {
         return Ok(());
     }
-    let died = buried.iter().map(|host| {
-        tracing::warn!(host = %host.name, "a host died; its runs are taken over");
-        NewEvent {
-            kind: EventKind::HostDied,
-            subject: host.name.clone(),
-            detail: format!("incarnation {} gave no sign of life", host.id),
-        }
-    });
-    events::record_all(tx, now, &died.collect::<Vec<_>>()).await?;
+    for host in dead {
+        tracing::warn!(host = %host.name, "a host died; its runs are recovered");
+        let detail = format!("incarnation {} gave no sign of life", host.id);
+        events::record(tx, now, EventKind::HostDied, &host.name, &detail).await?;
+    }
     forget_packages(tx, now).await
 }
 
-/// Forget what ended hosts had in their folders; a package that no live host has is missing.
-pub(super) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+/// Forget which packages ended hosts had in their folders. A package that no live host has is missing.
+pub(crate) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
     packages::withdraw_ended(tx).await?;
     packages::forget_rejections_of_ended(tx).await?;
     mark_missing(tx, now).await
 }
 
-/// Put on the record which packages no live host has any more.
-pub(super) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
-    let missing = packages::mark_missing(tx, now).await?;
-    let missing = missing.into_iter().map(|package| {
+/// Record which packages no live host has any more.
+pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+    for package in packages::mark_missing(tx, now).await? {
         tracing::warn!(%package, "no host has the package any more: its schedules stay, their slots are skipped");
-        NewEvent {
-            kind: EventKind::PackageMissing,
-            subject: package,
-            detail: "no live host has it any more".to_owned(),
-        }
-    });
-    Ok(events::record_all(tx, now, &missing.collect::<Vec<_>>()).await?)
+        let detail = "no live host has it any more";
+        events::record(tx, now, EventKind::PackageMissing, &package, detail).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use campanile_model::ids::{LaunchId, LaunchKind};
     use campanile_store::recovery::OrphanCause;
@@ -282,7 +283,7 @@ mod tests {
         attempts_max: 3,
     };
 
-    fn stray() -> OrphanedLaunch {
+    fn orphan() -> OrphanedLaunch {
         OrphanedLaunch {
             launch_id: LaunchId(uuid::Uuid::nil()),
             run_id: None,
@@ -301,93 +302,93 @@ mod tests {
         }
     }
 
-    fn taken() -> OrphanedLaunch {
+    fn claimed() -> OrphanedLaunch {
         OrphanedLaunch {
             run_id: Some(RunId::new(Timestamp::EPOCH)),
-            ..stray()
+            ..orphan()
         }
     }
 
-    fn after(stray: OrphanedLaunch, seconds: u64) -> Option<RecoveryAction> {
-        delivered(Delivery::AtLeastOnce, &stray, seconds)
+    fn after(orphan: OrphanedLaunch, seconds: u64) -> Option<RecoveryAction> {
+        delivered(Delivery::AtLeastOnce, &orphan, seconds)
     }
 
     fn delivered(
         delivery: Delivery,
-        stray: &OrphanedLaunch,
+        orphan: &OrphanedLaunch,
         seconds: u64,
     ) -> Option<RecoveryAction> {
         let now = Timestamp::EPOCH.plus(Duration::from_secs(seconds));
-        verdict(stray, delivery, &LIMITS, now).map(|verdict| verdict.action)
+        recovery_action(orphan, delivery, &LIMITS, now).map(|action| action.action)
     }
 
     #[test]
-    fn what_was_to_be_run_at_most_once_is_not_run_again_once_it_was_begun() {
-        let delivered = |stray: &OrphanedLaunch| delivered(Delivery::AtMostOnce, stray, 10);
-        assert_eq!(delivered(&stray()), Some(RecoveryAction::RunAgain));
-        assert_eq!(delivered(&taken()), Some(RecoveryAction::MarkUnknown));
-        // Unknown also where it would be given up: nobody knows what it did.
-        for stray in [
+    fn an_at_most_once_launch_is_not_run_again_after_a_run_began() {
+        let delivered = |orphan: &OrphanedLaunch| delivered(Delivery::AtMostOnce, orphan, 10);
+        assert_eq!(delivered(&orphan()), Some(RecoveryAction::RunAgain));
+        assert_eq!(delivered(&claimed()), Some(RecoveryAction::MarkUnknown));
+        // Unknown also where the launch would be abandoned: its task may have done its work.
+        for orphan in [
             OrphanedLaunch {
                 enabled: false,
-                ..taken()
+                ..claimed()
             },
             OrphanedLaunch {
                 recoveries: 3,
-                ..taken()
+                ..claimed()
             },
         ] {
-            assert_eq!(delivered(&stray), Some(RecoveryAction::MarkUnknown));
+            assert_eq!(delivered(&orphan), Some(RecoveryAction::MarkUnknown));
         }
     }
 
     #[test]
-    fn what_was_asked_to_end_is_not_run_again() {
+    fn a_launch_that_was_asked_to_end_is_not_run_again() {
         let asked = OrphanedLaunch {
             cancel_deadline: Some(Timestamp::EPOCH),
-            ..taken()
+            ..claimed()
         };
         assert_eq!(after(asked.clone(), 10), Some(RecoveryAction::Cancel));
         let once = delivered(Delivery::AtMostOnce, &asked, 10);
         assert_eq!(
             once,
             Some(RecoveryAction::MarkUnknown),
-            "nobody knows what it did"
+            "its task may have done its work"
         );
     }
 
     #[test]
-    fn a_young_stray_of_a_live_schedule_is_run_again() {
-        assert_eq!(after(stray(), 10), Some(RecoveryAction::RunAgain));
+    fn a_young_orphan_of_an_enabled_schedule_is_run_again() {
+        assert_eq!(after(orphan(), 10), Some(RecoveryAction::RunAgain));
         let tried = OrphanedLaunch {
             recoveries: 2,
-            ..stray()
+            ..orphan()
         };
         assert_eq!(after(tried, 10), Some(RecoveryAction::RunAgain));
     }
 
     #[test]
-    fn limits_give_it_up_with_their_name() {
+    fn each_limit_abandons_with_its_reason() {
         let tried = OrphanedLaunch {
             recoveries: 3,
-            ..stray()
+            ..orphan()
         };
         assert_eq!(
             after(tried, 10),
             Some(RecoveryAction::Abandon("recovery_attempts"))
         );
         assert_eq!(
-            after(stray(), 86_401),
+            after(orphan(), 86_401),
             Some(RecoveryAction::Abandon("recovery_age"))
         );
-        assert_eq!(after(stray(), 86_400), Some(RecoveryAction::RunAgain));
+        assert_eq!(after(orphan(), 86_400), Some(RecoveryAction::RunAgain));
     }
 
     #[test]
     fn a_paused_or_deleted_schedule_is_not_recovered() {
         let paused = OrphanedLaunch {
             enabled: false,
-            ..stray()
+            ..orphan()
         };
         assert_eq!(
             after(paused.clone(), 10),
@@ -402,7 +403,7 @@ mod tests {
         }
         let deleted = OrphanedLaunch {
             deleted_at: Some(Timestamp::EPOCH),
-            ..stray()
+            ..orphan()
         };
         assert_eq!(
             after(deleted, 10),
@@ -411,17 +412,17 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_package_is_waited_for_up_to_the_age_limit() {
+    fn a_launch_waits_for_its_missing_package_up_to_the_age_limit() {
         let missing = OrphanedLaunch {
             missing_since: Some(Timestamp::EPOCH),
-            ..stray()
+            ..orphan()
         };
         assert_eq!(after(missing.clone(), 10), None);
-        let taken = OrphanedLaunch {
+        let begun = OrphanedLaunch {
             missing_since: missing.missing_since,
-            ..taken()
+            ..claimed()
         };
-        assert_eq!(after(taken, 10), Some(RecoveryAction::RunAgain));
+        assert_eq!(after(begun, 10), Some(RecoveryAction::RunAgain));
         assert_eq!(
             after(missing, 86_401),
             Some(RecoveryAction::Abandon("package_missing"))

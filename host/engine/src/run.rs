@@ -1,4 +1,4 @@
-//! Carrying a run out: the workflow's tasks in order, each a call into the sandbox.
+//! The execution of a run: the workflow's tasks in order, each a call into the sandbox.
 
 use std::sync::Arc;
 
@@ -6,75 +6,93 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::buckets::RunBuckets;
-use super::outcome::{self, FailedCall, Next, RetryPolicy};
-use super::take::Work;
-use super::versions::{CannotBegin, Version};
-use super::workflow::{self, CallResult, RecordedCall, Step, Workflow};
-use super::{Engine, EngineError, context, run_context};
+use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
+use crate::ctx::SharedCtx;
+use crate::run_context;
+use crate::secrets::Vault;
+use crate::service::until_dropped;
+use crate::versions::{CannotBegin, Version, Versions};
+use crate::work::Work;
 use campanile_model::clock::Timestamp;
-use campanile_sandbox::{Call, Outcome, Report, StopSignal, Usage, World};
+use campanile_sandbox::{Call, Outcome, Report, Sandbox, StopSignal, Usage, World};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::task_runs::{self, TaskRun};
+use campanile_workflow::context;
+use campanile_workflow::outcome::{self, FailedCall, Next, RetryPolicy};
+use campanile_workflow::workflow::{self, CallResult, RecordedCall, Step, Workflow};
 
-impl Engine {
-    /// Carry `work` out as far as it goes; gives what is to be recorded about its end.
+/// What executes the runs of a host.
+pub(crate) struct Executor {
+    ctx: SharedCtx,
+    sandbox: Arc<Sandbox>,
+    vault: Vault,
+    versions: Versions,
+    bucket_permits: BucketPermits,
+}
+
+impl Executor {
+    pub(crate) fn new(ctx: SharedCtx, sandbox: Arc<Sandbox>) -> Executor {
+        Executor {
+            vault: Vault::new(ctx.settings.secrets.clone()),
+            versions: Versions::new(Arc::clone(&sandbox)),
+            bucket_permits: BucketPermits::default(),
+            ctx,
+            sandbox,
+        }
+    }
+
+    /// Execute `work` as far as it goes. Return the end to record.
     ///
-    /// None when the run was stopped because it is no longer this host's. One that was asked to end before its time
-    /// has ended for that, unless it succeeded.
-    pub(super) async fn carry_out(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
-        let finish = self.go_on(work, stop).await;
+    /// Return `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
+    /// unless it succeeded.
+    pub(crate) async fn execute(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+        let finish = self.run_tasks(work, stop).await;
         if !stop.is_cancelled() {
             return finish;
         }
-        let (how, tasks) = match finish {
-            Some(finish)
-                if matches!(
-                    finish.end,
-                    RunEnd::Succeeded { .. } | RunEnd::Cancelled { .. }
-                ) =>
-            {
-                return Some(finish);
-            }
-            Some(finish) => ("it ended when it was asked to", finish.tasks),
-            None => ("it was asked to end and did not in its time", Vec::new()),
+        let (message, tasks) = match finish {
+            Some(finish) => match finish.end {
+                RunEnd::Succeeded { .. } | RunEnd::Cancelled { .. } => return Some(finish),
+                _ => ("it ended when it was asked to", finish.tasks),
+            },
+            None => (
+                "it was asked to end and did not within its grace",
+                Vec::new(),
+            ),
         };
-        let message = how.to_owned();
+        let message = message.to_owned();
         Some(self.finished(work, RunEnd::Cancelled { message }, tasks))
     }
 
-    async fn go_on(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+    /// Call the tasks that are ready until none is, recording each call when it ends.
+    async fn run_tasks(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
         let version = match self.version(work, stop).await {
             Ok(version) => version,
             Err(CannotBegin::Failed { kind, message }) => {
-                let end = RunEnd::Failed { kind, message };
-                return Some(self.finished(work, end, Vec::new()));
+                return Some(self.finished(work, RunEnd::Failed { kind, message }, Vec::new()));
             }
             Err(CannotBegin::Stopped) => return None,
         };
         let mut flow = Workflow::new(version.steps.clone());
         let mut failed = None;
         if work.launch.attempts > 0 {
-            // A launch can be lost before it is taken; then no run was lost with it.
-            let lost_runs = work.launch.recoveries.min(work.launch.attempts);
-            let calls = self.earlier_calls(work, stop).await?;
+            let (calls, lost_runs) = self.earlier_calls(work, stop).await?;
             failed = flow.replay(calls, lost_runs);
         }
-        let base = &work.user;
         let delivery = work.spec.policies.delivery;
         let mut calls = FuturesUnordered::new();
         let mut unrecorded = Vec::new();
         loop {
-            // Asked to end, it begins nothing more.
+            // A run that was asked to end calls nothing more.
             let ready = match stop.is_cancelled() {
                 true => Vec::new(),
-                false => flow.ready(self.clock.now()),
+                false => flow.ready(self.ctx.clock.now()),
             };
             for place in ready {
-                match flow.context_for(place, base.clone()) {
+                match flow.context_for(place, work.user.clone()) {
                     Ok(user) => {
                         let number = flow.start(place);
                         let step = flow.step(place).clone();
@@ -92,10 +110,10 @@ impl Engine {
                 .next_retry()
                 .filter(|_| !calls.is_empty() && !flow.has_failed() && !stop.is_cancelled());
             let ended = match retry {
-                // A retry does not wait for the tasks beside it.
+                // A retry does not wait for the tasks that run beside it.
                 Some(at) => tokio::select! {
                     ended = calls.next() => ended,
-                    () = self.clock.sleep_until(at) => continue,
+                    () = self.ctx.clock.sleep_until(at) => continue,
                 },
                 None => calls.next().await,
             };
@@ -105,7 +123,7 @@ impl Engine {
             if stop.is_dropped() {
                 return None;
             }
-            let now = self.clock.now();
+            let now = self.ctx.clock.now();
             let step = flow.step(place);
             let mut call = task_run(&step.id, number.attempt, started_at, now, &report);
             match judge(&report, step, delivery, number.tries, now) {
@@ -125,9 +143,9 @@ impl Engine {
                 }
             }
             unrecorded.push(call);
-            // The last call goes on the record with the end of the run, in one transaction.
-            let goes_on = !calls.is_empty() || !(stop.is_cancelled() || flow.ready(now).is_empty());
-            if goes_on && !self.record(work, &mut unrecorded, stop).await {
+            // The last call is recorded with the end of the run, in one transaction.
+            let is_last = calls.is_empty() && (stop.is_cancelled() || flow.ready(now).is_empty());
+            if !is_last && !self.record(work, &mut unrecorded, stop).await {
                 return None;
             }
         }
@@ -144,7 +162,7 @@ impl Engine {
         Some(self.finished(work, end, unrecorded))
     }
 
-    /// One call of one task in the sandbox; gives when it began and how it ended.
+    /// Call one task in the sandbox. Return when the call began and how it ended.
     async fn call(
         &self,
         work: &Work,
@@ -154,7 +172,7 @@ impl Engine {
         user: Map<String, Value>,
         stop: StopSignal,
     ) -> (Timestamp, Report) {
-        let started_at = self.clock.now();
+        let started_at = self.ctx.clock.now();
         if let Some(denial) = &version.denial {
             let report = Report::without_call(Outcome::Denied, denial.clone());
             return (started_at, report);
@@ -184,10 +202,10 @@ impl Engine {
                 secrets,
                 limits: step.limits.clone(),
                 world: World::real(Arc::new(RunBuckets {
-                    db: self.db.clone(),
+                    db: self.ctx.db.clone(),
                     run: work.run_id,
                     fence: work.fence,
-                    turns: self.turns.clone(),
+                    permits: self.bucket_permits.clone(),
                 })),
                 task: step.id,
                 stop,
@@ -197,91 +215,61 @@ impl Engine {
         (started_at, report)
     }
 
-    /// The version of the package that the launch was decided with.
+    /// Return the version of the package with which the launch was decided.
     async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
-        let taken = &work.launch;
         let only = work.spec.definition.task.as_deref();
-        let Some(package) = &work.package else {
-            return Err(CannotBegin::Failed {
+        let (name, digest) = (&work.launch.package, &work.launch.digest);
+        match &work.package {
+            Some(package) if package.digest == *digest => self.versions.current(package, only),
+            Some(package) => {
+                let versions = &self.versions;
+                versions.older(&self.ctx, stop, package, digest, only).await
+            }
+            None => Err(CannotBegin::Failed {
                 kind: FailureKind::Refused,
                 message: format!(
-                    "the package `{}` has left this host's folder since the launch was taken",
-                    taken.package
+                    "the package `{name}` has left this host's folder since the launch was claimed"
                 ),
-            });
-        };
-        if package.digest == taken.digest {
-            return self.versions.of(package, only);
+            }),
         }
-        self.versions
-            .of_digest(self, stop, package, &taken.digest, only)
-            .await
     }
 
-    /// The calls already on the record for a launch that is not run for the first time. None when the run was stopped.
-    async fn earlier_calls(&self, work: &Work, stop: &StopSignal) -> Option<Vec<RecordedCall>> {
-        self.until_stopped(stop, || async {
-            let mut tx = self.db.read().await?;
+    /// Read the recorded calls of a launch that has run before, and count its lost runs. Return `None` when the run was
+    /// dropped.
+    async fn earlier_calls(
+        &self,
+        work: &Work,
+        stop: &StopSignal,
+    ) -> Option<(Vec<RecordedCall>, usize)> {
+        until_dropped(&self.ctx, stop, || async {
+            let mut tx = self.ctx.db.read().await?;
             let calls = task_runs::of_launch(&mut tx, work.launch.launch_id).await?;
-            Ok(calls.into_iter().map(recorded_call).collect())
+            let lost = runs::lost_of_launch(&mut tx, work.launch.launch_id).await?;
+            let recorded = calls.into_iter().map(|call| {
+                let run = lost.iter().position(|run| *run == call.run_id);
+                // A call of the run that continues now comes after all lost ones.
+                recorded_call(call.call, run.unwrap_or(lost.len()))
+            });
+            Ok((recorded.collect(), lost.len()))
         })
         .await
     }
 
-    /// Put calls on the record while the run goes on. False when the run was stopped or its fence is no longer good.
+    /// Record calls while the run continues. Return whether the run is still this host's.
     async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
-        let recorded = self
-            .until_stopped(stop, || async {
-                let mut tx = self.db.write().await?;
-                let held = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await?;
-                tx.commit().await?;
-                Ok(held)
-            })
-            .await;
+        let recorded = until_dropped(&self.ctx, stop, || async {
+            let mut tx = self.ctx.db.write().await?;
+            let held = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await?;
+            tx.commit().await?;
+            Ok(held)
+        })
+        .await;
         calls.clear();
         recorded == Some(true)
     }
 
-    /// Try again through passing trouble of the database for as long as the run is this host's.
-    ///
-    /// None also for trouble that does not pass: the run's lease is left to run out, and recovery takes it.
-    pub(super) async fn until_stopped<T, F>(
-        &self,
-        stop: &StopSignal,
-        attempt: impl Fn() -> F,
-    ) -> Option<T>
-    where
-        F: Future<Output = Result<T, EngineError>>,
-    {
-        loop {
-            match attempt().await {
-                Ok(value) => return Some(value),
-                Err(error) => {
-                    self.trouble
-                        .say("reading or recording the tasks of a run", &error);
-                    if !error.may_pass() {
-                        return None;
-                    }
-                    tokio::select! {
-                        () = stop.dropped() => return None,
-                        () = tokio::time::sleep(super::RETRY_PAUSE) => {}
-                    }
-                }
-            }
-        }
-    }
-
-    pub fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
-        Finish {
-            run_id: work.run_id,
-            fence: work.fence,
-            launch_id: work.launch.launch_id,
-            schedule_id: work.launch.schedule_id,
-            scheduled_time: work.launch.scheduled_time,
-            at: self.clock.now(),
-            end,
-            tasks,
-        }
+    fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
+        work.finished(end, tasks, self.ctx.clock.now())
     }
 }
 
@@ -347,7 +335,7 @@ fn task_run(
 }
 
 /// Read the result of a stored call.
-fn recorded_call(call: TaskRun) -> RecordedCall {
+fn recorded_call(call: TaskRun, lost_runs_before: usize) -> RecordedCall {
     fn json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
         serde_json::from_str(text?).ok()
     }
@@ -365,6 +353,7 @@ fn recorded_call(call: TaskRun) -> RecordedCall {
     RecordedCall {
         task: call.task,
         result,
+        lost_runs_before,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::context::Facts;
 use super::spec::Spec;
-use super::take::Work;
+use super::work::Work;
 use campanile_package::Package;
 use campanile_store::runs::ClaimedLaunch;
+use campanile_workflow::context::Facts;
 
 /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
 pub(super) fn facts(work: &Work, attempt: i64) -> Facts {

@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::schedule_admin::{self, Changed, Diff, ScheduleError, Wanted};
-use super::{Engine, EngineError, RETRY_PAUSE};
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use crate::schedule_admin::{self, Changed, Diff, ScheduleError, Wanted};
+use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
@@ -28,40 +30,40 @@ use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::events::{self, EventKind};
 use campanile_store::{DbError, Origin, Tx, schedules};
 
-/// How long schedules that were refused are left alone: what they name may be there by then.
+/// How long refused schedules are left alone: what they name may exist by then.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
-/// A schedule that was not taken, and why.
+/// The name of a refused schedule, and why.
 pub type Refusal = (String, String);
 
-/// The schedules file that a host follows, and what became of it.
-pub struct Following {
+/// The schedules file that a host follows, and what could not be applied of it.
+pub struct FollowedFile {
     file: SchedulesFile,
     watch: Watch,
     left: Option<Left>,
-    /// When to look at a file that is not new.
+    /// When to look at a file that has not changed.
     again_at: Option<Instant>,
 }
 
-/// What could not be done of a file.
+/// What could not be applied of a file.
 struct Left {
-    /// That of the file.
+    /// The digest of the file.
     digest: ArtifactDigest,
     refusals: Vec<Refusal>,
-    /// The schedules that are not as the file has them.
+    /// The schedules that differ from the file.
     names: BTreeSet<String>,
 }
 
-impl Following {
-    /// Follow the file at `path`, which need not be there.
-    pub fn new(path: PathBuf, mode: Mode, rescan: Duration) -> Following {
+impl FollowedFile {
+    /// Follow the file at `path`, which need not exist.
+    pub fn new(path: PathBuf, mode: Mode, rescan: Duration) -> FollowedFile {
         let folder = path.parent().unwrap_or(Path::new(""));
-        // One look at one file is cheaper than the events of a folder that may hold the database.
+        // One file is cheap to poll.
         let mode = match mode {
             Mode::Auto | Mode::Poll => Mode::Poll,
             Mode::Off => Mode::Off,
         };
-        Following {
+        FollowedFile {
             watch: Watch::start(folder, mode, rescan),
             file: SchedulesFile::new(path),
             left: None,
@@ -70,7 +72,7 @@ impl Following {
     }
 
     /// Wait until the file should be looked at.
-    pub(super) async fn hint(&mut self) {
+    async fn changed(&mut self) {
         match self.again_at {
             None => self.watch.changed().await,
             Some(again_at) => tokio::select! {
@@ -85,6 +87,34 @@ impl Following {
     }
 }
 
+/// The service that follows the schedules file.
+pub(crate) struct FileSync {
+    pub(crate) ctx: SharedCtx,
+    pub(crate) file: FollowedFile,
+}
+
+impl Service for FileSync {
+    const STEP: &'static str = "following the schedules file";
+    const IS_INTERRUPTIBLE: bool = true;
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::WhenWoken
+    }
+
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        follow_file(&self.ctx, &mut self.file, now).await?;
+        Ok(Next::WhenWoken)
+    }
+
+    async fn woken(&mut self) {
+        self.file.changed().await;
+    }
+}
+
 /// What a file changed.
 #[derive(Default)]
 struct Applied {
@@ -92,114 +122,115 @@ struct Applied {
     changed: usize,
     ended: usize,
     refusals: Vec<Refusal>,
-    /// The schedules that are not as the file has them.
+    /// The schedules that differ from the file.
     left: BTreeSet<String>,
 }
 
-impl Engine {
-    /// Look at the schedules file, and make the schedules follow what is new in it.
-    pub(super) async fn follow_file(
-        &self,
-        orders: &mut Following,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let Some(news) = orders.file.next_change().await else {
-            return Ok(());
-        };
-        let followed = self.follow_news(orders, news, now).await;
-        if followed.is_err() {
-            // What could not be recorded does not wait for the file to change.
-            orders.again_at = Some(Instant::now() + RETRY_PAUSE);
-        }
-        followed
+/// Read the schedules file, and make the schedules follow what is new in it.
+pub(crate) async fn follow_file(
+    ctx: &Ctx,
+    followed: &mut FollowedFile,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let Some(news) = followed.file.next_change().await else {
+        return Ok(());
+    };
+    let done = follow_news(ctx, followed, news, now).await;
+    if done.is_err() {
+        // A change that could not be recorded does not wait for the file to change again.
+        followed.again_at = Some(Instant::now() + RETRY_PAUSE);
     }
+    done
+}
 
-    async fn follow_news(
-        &self,
-        orders: &mut Following,
-        news: FileChange,
-        now: Timestamp,
-    ) -> Result<(), EngineError> {
-        let shown = orders.file.path().display().to_string();
-        let text = match news {
-            FileChange::Text(text) => text,
-            FileChange::Unusable(why) => return self.reject_file(&shown, &why, now).await,
-            FileChange::Missing if !self.has_file_schedules().await? => return Ok(()),
-            FileChange::Missing => {
-                let why =
-                    "it is not there any more; put it back, or an empty one to end its schedules";
-                return self.reject_file(&shown, why, now).await;
-            }
-        };
-        let wanted = match schedule_reader::read_file(&shown, &text) {
-            Ok(schedules) => schedules.into_iter().map(Wanted::from).collect::<Vec<_>>(),
-            Err(error) => {
-                let why = format!("line {}: {}", error.line, error.message);
-                return self.reject_file(&shown, &why, now).await;
-            }
-        };
-        let digest = ArtifactDigest::of(text.as_bytes());
-        let before = orders.left.as_ref().filter(|left| left.digest == digest);
-        let applied = self.apply(&shown, &wanted, before, now).await?;
-        // Not before: what could not be recorded is tried again as what it was.
-        let before = orders.left.take();
-        if let Some(what) = applied.text() {
-            tracing::info!("took over {}: {what}", printable_line(&shown));
-            self.wake.schedules();
+async fn follow_news(
+    ctx: &Ctx,
+    followed: &mut FollowedFile,
+    news: FileChange,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let shown = followed.file.path().display().to_string();
+    let text = match news {
+        FileChange::Text(text) => text,
+        FileChange::Unusable(why) => return reject_file(ctx, &shown, &why, now).await,
+        FileChange::Missing if !has_file_schedules(ctx).await? => return Ok(()),
+        FileChange::Missing => {
+            let why = "it is not there any more; put it back, or an empty one to end its schedules";
+            return reject_file(ctx, &shown, why, now).await;
         }
-        let told = before.map_or_else(Vec::new, |left| left.refusals);
-        for (schedule, why) in applied.refusals.iter().filter(|new| !told.contains(new)) {
-            let why = printable_line(why);
-            tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule was not taken: {why}");
+    };
+    let wanted = match schedule_reader::read_file(&shown, &text) {
+        Ok(schedules) => schedules.into_iter().map(Wanted::from).collect::<Vec<_>>(),
+        Err(error) => {
+            let why = format!("line {}: {}", error.line, error.message);
+            return reject_file(ctx, &shown, &why, now).await;
         }
-        if !applied.refusals.is_empty() {
-            orders.again_at = Some(Instant::now() + REFUSED_PAUSE);
-            orders.left = Some(Left {
-                digest,
-                refusals: applied.refusals,
-                names: applied.left,
-            });
-        }
-        Ok(())
+    };
+    let digest = ArtifactDigest::of(text.as_bytes());
+    let before = followed.left.as_ref().filter(|left| left.digest == digest);
+    let applied = apply(ctx, &shown, &wanted, before, now).await?;
+    // ClaimedLaunch only now: after an error the same file is applied again with what was left of it before.
+    let before = followed.left.take();
+    if let Some(what) = applied.text() {
+        tracing::info!("took over {}: {what}", printable_line(&shown));
+        ctx.wake.scheduler.notify_one();
     }
-
-    /// Make the schedules of the file those that are wanted, in one transaction.
-    async fn apply(
-        &self,
-        shown: &str,
-        wanted: &[Wanted],
-        before: Option<&Left>,
-        now: Timestamp,
-    ) -> Result<Applied, EngineError> {
-        // It collides when another host has the same file and was quicker.
-        let applied = campanile_store::retry(ScheduleError::is_collision, || async {
-            let mut tx = self.db.write().await?;
-            let applied = apply(&mut tx, shown, wanted, before, now).await?;
-            tx.commit().await?;
-            Ok(applied)
-        })
-        .await;
-        applied.map_err(|error| match error {
-            ScheduleError::Db(error) => error.into(),
-            other => EngineError::Bug(other.to_string()),
-        })
+    let reported = before.map_or_else(Vec::new, |left| left.refusals);
+    for (schedule, why) in applied
+        .refusals
+        .iter()
+        .filter(|new| !reported.contains(new))
+    {
+        let why = printable_line(why);
+        tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule was not taken: {why}");
     }
-
-    async fn has_file_schedules(&self) -> Result<bool, DbError> {
-        let mut tx = self.db.read().await?;
-        let all = schedules::list(&mut tx, None, None).await?;
-        Ok(all.iter().any(|row| row.state.origin == Origin::File))
+    if !applied.refusals.is_empty() {
+        followed.again_at = Some(Instant::now() + REFUSED_PAUSE);
+        followed.left = Some(Left {
+            digest,
+            refusals: applied.refusals,
+            names: applied.left,
+        });
     }
+    Ok(())
+}
 
-    /// Leave the schedules as they are, and say why.
-    async fn reject_file(&self, shown: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {
-        let mut tx = self.db.write().await?;
-        events::record(&mut tx, now, EventKind::SchedulesFileRejected, shown, why).await?;
+/// Make the schedules of the file those that are wanted, in one transaction.
+async fn apply(
+    ctx: &Ctx,
+    shown: &str,
+    wanted: &[Wanted],
+    before: Option<&Left>,
+    now: Timestamp,
+) -> Result<Applied, EngineError> {
+    // Two hosts collide when they apply the same file.
+    let applied = campanile_store::retry(ScheduleError::is_collision, || async {
+        let mut tx = ctx.db.write().await?;
+        let applied = apply_in(&mut tx, shown, wanted, before, now).await?;
         tx.commit().await?;
-        let (shown, why) = (printable_line(shown), printable_line(why));
-        tracing::warn!("rejected {shown}, its schedules stay as they were: {why}");
-        Ok(())
-    }
+        Ok(applied)
+    })
+    .await;
+    applied.map_err(|error| match error {
+        ScheduleError::Db(error) => error.into(),
+        other => EngineError::Bug(other.to_string()),
+    })
+}
+
+async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
+    let mut tx = ctx.db.read().await?;
+    let all = schedules::list(&mut tx, None, None).await?;
+    Ok(all.iter().any(|row| row.state.origin == Origin::File))
+}
+
+/// Leave the schedules as they are, and record why.
+async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {
+    let mut tx = ctx.db.write().await?;
+    events::record(&mut tx, now, EventKind::SchedulesFileRejected, shown, why).await?;
+    tx.commit().await?;
+    let (shown, why) = (printable_line(shown), printable_line(why));
+    tracing::warn!("rejected {shown}, its schedules stay as they were: {why}");
+    Ok(())
 }
 
 impl Applied {
@@ -217,7 +248,7 @@ impl Applied {
 }
 
 /// Make the schedules of the file those that are wanted, or those that were left `before` from the same file.
-async fn apply(
+async fn apply_in(
     tx: &mut Tx,
     shown: &str,
     wanted: &[Wanted],

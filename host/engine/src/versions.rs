@@ -1,91 +1,96 @@
-//! Versions of packages that runs of this host call, worked out once each.
+//! The versions of packages that runs of this host call, each prepared once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Engine;
-use super::workflow::Step;
+use crate::ctx::Ctx;
+use crate::service::until_dropped;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
-use campanile_package::{self, Manifest, Package};
-use campanile_sandbox::{Artifact, StopSignal};
+use campanile_package::{Manifest, Package};
+use campanile_sandbox::{Artifact, Sandbox, StopSignal};
 use campanile_store::{FailureKind, packages};
+use campanile_workflow::workflow::Step;
 
-/// Older versions kept compiled at most; past it the store starts afresh.
+/// Older versions kept compiled at most. Past it the cache is cleared.
 const OLDER_MAX: usize = 16;
 
-/// A package and the one task of it that is wanted, if only one is.
+/// A package and the one task of it that a schedule names, if it names one.
 type Wanted = (String, Option<String>);
-/// What a digest compiles to, and what it says of itself.
+/// The compiled bytes of a digest, and their manifest.
 type Compiled = (Arc<Artifact>, Arc<Manifest>);
 
-/// What a run calls: the artifact it was decided with, under the grants and limits of now.
-pub(super) struct Version {
-    pub(super) artifact: Arc<Artifact>,
-    pub(super) package: Arc<Package>,
-    pub(super) steps: Vec<Step>,
-    /// Why nothing of it is called, as long as its sidecar does not grant what it asks for.
-    pub(super) denial: Option<String>,
+/// What a run calls: the artifact it was decided with, under the current grants and limits.
+pub(crate) struct Version {
+    pub(crate) artifact: Arc<Artifact>,
+    pub(crate) package: Arc<Package>,
+    pub(crate) steps: Vec<Step>,
+    /// Why no task is called, while the sidecar does not grant what the package requests.
+    pub(crate) denial: Option<String>,
 }
 
-/// A run that cannot begin.
-pub(super) enum CannotBegin {
-    /// It ends in one sentence.
-    Failed { kind: FailureKind, message: String },
-    /// It was stopped before it was known whether it can.
+/// Why a run cannot begin.
+pub(crate) enum CannotBegin {
+    Failed {
+        kind: FailureKind,
+        message: String,
+    },
+    /// The run was dropped before its version was known.
     Stopped,
 }
 
-#[derive(Default)]
-pub struct Versions {
-    /// Of the packages in the folder, with the package they were worked out from.
-    live: Mutex<HashMap<Wanted, Arc<Version>>>,
-    /// Of digests that are no longer in the folder but that open launches were decided with.
+pub(crate) struct Versions {
+    sandbox: Arc<Sandbox>,
+    /// The versions in the folder.
+    current: Mutex<HashMap<Wanted, Arc<Version>>>,
+    /// Digests that left the folder while launches that were decided with them are open.
     older: Mutex<HashMap<ArtifactDigest, Compiled>>,
 }
 
 impl Versions {
-    /// What a run of the package as it is in the folder calls.
-    pub(super) fn of(
+    pub(crate) fn new(sandbox: Arc<Sandbox>) -> Versions {
+        Versions {
+            sandbox,
+            current: Mutex::default(),
+            older: Mutex::default(),
+        }
+    }
+
+    /// Return what a run calls of the package as it is in the folder.
+    pub(crate) fn current(
         &self,
         package: &Arc<Package>,
         only: Option<&str>,
     ) -> Result<Arc<Version>, CannotBegin> {
         let key = (package.name.clone(), only.map(str::to_owned));
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(version) = live.get(&key)
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = current.get(&key)
             && Arc::ptr_eq(&version.package, package)
         {
             return Ok(Arc::clone(version));
         }
-        let version = Arc::new(version(
-            Arc::clone(&package.artifact),
-            &package.manifest,
-            package,
-            only,
-        )?);
-        live.insert(key, Arc::clone(&version));
+        let artifact = Arc::clone(&package.artifact);
+        let version = Arc::new(version(artifact, &package.manifest, package, only)?);
+        current.insert(key, Arc::clone(&version));
         Ok(version)
     }
 
-    /// What a run of an older digest calls: its bytes from the database, under the sidecar of now.
-    pub(super) async fn of_digest(
+    /// Return what a run calls of an older digest: its bytes from the database, under the current sidecar.
+    pub(crate) async fn older(
         &self,
-        engine: &Engine,
+        ctx: &Ctx,
         stop: &StopSignal,
         package: &Arc<Package>,
         digest: &ArtifactDigest,
         only: Option<&str>,
     ) -> Result<Arc<Version>, CannotBegin> {
-        let known = {
-            let older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
-            older.get(digest).cloned()
-        };
+        let lock = || self.older.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(digest).cloned();
         let (artifact, manifest) = match known {
             Some(known) => known,
             None => {
-                let loaded = load(engine, stop, &package.name, digest).await?;
-                let mut older = self.older.lock().unwrap_or_else(PoisonError::into_inner);
+                let loaded = self.load(ctx, stop, &package.name, digest).await?;
+                let mut older = lock();
                 if older.len() >= OLDER_MAX {
                     older.clear();
                 }
@@ -95,31 +100,32 @@ impl Versions {
         };
         Ok(Arc::new(version(artifact, &manifest, package, only)?))
     }
-}
 
-async fn load(
-    engine: &Engine,
-    stop: &StopSignal,
-    name: &str,
-    digest: &ArtifactDigest,
-) -> Result<(Arc<Artifact>, Arc<Manifest>), CannotBegin> {
-    let bytes = engine.until_stopped(stop, || async {
-        let mut tx = engine.db.read().await?;
-        Ok(packages::artifact(&mut tx, digest).await?)
-    });
-    let bytes = bytes
-        .await
-        .ok_or(CannotBegin::Stopped)?
-        .ok_or_else(|| CannotBegin::Failed {
-            kind: FailureKind::HostError,
-            message: format!("version {} is not kept any more", digest.short()),
-        })?;
-    campanile_package::compile(&engine.sandbox, name, bytes)
-        .await
-        .map_err(|message| CannotBegin::Failed {
+    async fn load(
+        &self,
+        ctx: &Ctx,
+        stop: &StopSignal,
+        name: &str,
+        digest: &ArtifactDigest,
+    ) -> Result<Compiled, CannotBegin> {
+        let bytes = until_dropped(ctx, stop, || async {
+            let mut tx = ctx.db.read().await?;
+            Ok(packages::artifact(&mut tx, digest).await?)
+        });
+        let bytes =
+            bytes
+                .await
+                .ok_or(CannotBegin::Stopped)?
+                .ok_or_else(|| CannotBegin::Failed {
+                    kind: FailureKind::HostError,
+                    message: format!("version {} is not kept any more", digest.short()),
+                })?;
+        let compiled = campanile_package::compile(&self.sandbox, name, bytes).await;
+        compiled.map_err(|message| CannotBegin::Failed {
             kind: FailureKind::Refused,
             message,
         })
+    }
 }
 
 fn version(

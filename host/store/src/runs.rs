@@ -271,6 +271,8 @@ statements! {
     const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
         WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
     const NEXT_QUEUED: &str = "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
+    const LOST_OF_LAUNCH: &str =
+        "SELECT id FROM run WHERE launch_id = $1 AND status = 'lost' ORDER BY started_at, id";
     const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1";
     const LIST: &str = concat!("SELECT ", run_columns!(), "s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2");
     const FIND: &str = concat!("SELECT ", run_columns!(), "r.id = $1");
@@ -450,6 +452,11 @@ pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>,
         next = next.into_iter().chain(at).min();
     }
     Ok(next)
+}
+
+/// Return the lost runs of a launch, the earliest first.
+pub async fn lost_of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<RunId>, DbError> {
+    Ok(values!(tx, LOST_OF_LAUNCH, launch)?)
 }
 
 /// Return the newest `limit` runs, newest first; only those of schedules called `schedule`, when given.

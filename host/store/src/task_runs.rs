@@ -43,6 +43,14 @@ pub struct TaskRun {
     pub usage: String,
 }
 
+/// A call with the run that made it.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct LaunchCall {
+    pub run_id: RunId,
+    #[sqlx(flatten)]
+    pub call: TaskRun,
+}
+
 impl TaskRun {
     /// Return a call of `task` that succeeded without output.
     pub fn succeeded(
@@ -88,7 +96,7 @@ statements! {
         // A commit whose answer was lost is repeated with the same calls.
         " ON CONFLICT (run_id, task, attempt) DO NOTHING",
     );
-    const OF_LAUNCH: &str = concat!("SELECT ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
+    const OF_LAUNCH: &str = concat!("SELECT t.run_id, ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
         WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt");
     const OF_RUN: &str = concat!("SELECT ", columns!(), " FROM task_run t
         WHERE t.run_id = $1 ORDER BY t.started_at, t.task, t.attempt");
@@ -120,7 +128,7 @@ pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(
 }
 
 /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
-pub async fn of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<TaskRun>, DbError> {
+pub async fn of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<LaunchCall>, DbError> {
     Ok(rows!(tx, OF_LAUNCH, launch)?)
 }
 

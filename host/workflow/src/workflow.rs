@@ -27,6 +27,8 @@ pub struct Step {
 pub struct RecordedCall {
     pub task: String,
     pub result: CallResult,
+    /// The lost runs of the launch that ended before the run of this call began.
+    pub lost_runs_before: usize,
 }
 
 /// How a recorded call ended.
@@ -65,16 +67,16 @@ enum State {
 pub struct Workflow {
     steps: Vec<Step>,
     states: Vec<State>,
-    /// Calls of each step that are on the record or under way.
+    /// Calls of each step that are recorded or under way.
     tries: Vec<i64>,
-    /// Runs of this launch that were lost: each may have called any step without a word about it.
-    lost_runs: i64,
+    /// Calls of each step that a lost run may have begun and not recorded.
+    lost_calls: Vec<i64>,
 }
 
 /// Which call of a step it is, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallNumber {
-    /// As the task is told: calls that may have been made in a lost run count.
+    /// In the task's context: calls that a lost run may have begun count too.
     pub attempt: i64,
     /// As the retry policy counts: only calls that are known to have ended. A host's death uses up no retry.
     pub tries: i64,
@@ -98,7 +100,7 @@ impl Workflow {
         Workflow {
             states: vec![State::Pending; steps.len()],
             tries: vec![0; steps.len()],
-            lost_runs: 0,
+            lost_calls: vec![0; steps.len()],
             steps,
         }
     }
@@ -107,26 +109,38 @@ impl Workflow {
     ///
     /// Returns the failure of the first task that failed for good. No task is called again that succeeded or failed
     /// for good.
+    ///
+    /// A lost run may have called a task without a record of it, but only if all tasks were done on which it depends.
     pub fn replay(
         &mut self,
         calls: Vec<RecordedCall>,
-        lost_runs: i64,
+        lost_runs: usize,
     ) -> Option<(FailureKind, String)> {
-        self.lost_runs = lost_runs;
         let mut failure = None;
+        let mut done_before: Vec<Option<usize>> = vec![None; self.steps.len()];
         for call in calls {
             let Some(place) = self.steps.iter().position(|step| step.id == call.task) else {
                 continue;
             };
             self.tries[place] += 1;
             match call.result {
-                CallResult::Succeeded { output, context } => self.succeed(place, output, context),
+                CallResult::Succeeded { output, context } => {
+                    done_before[place] = Some(call.lost_runs_before);
+                    self.succeed(place, output, context);
+                }
                 CallResult::Retry { retry_at } => self.wait(place, retry_at),
                 CallResult::Failed { kind, message } => {
                     self.fail(place);
                     failure.get_or_insert((kind, self.failure_message(&call.task, &message)));
                 }
             }
+        }
+        for (place, step) in self.steps.iter().enumerate() {
+            // The runs lost since the last of the dependencies was done; none while one is not.
+            let done = step.depends_on.iter().map(|before| done_before[*before]);
+            let begun_after = done.fold(Some(0), |all, one| Some(all?.max(one?)));
+            let may_have_called = begun_after.map_or(0, |before| lost_runs.saturating_sub(before));
+            self.lost_calls[place] = i64::try_from(may_have_called).unwrap_or(i64::MAX);
         }
         failure
     }
@@ -170,7 +184,7 @@ impl Workflow {
         self.states[place] = State::Running;
         self.tries[place] += 1;
         CallNumber {
-            attempt: self.tries[place] + self.lost_runs,
+            attempt: self.tries[place] + self.lost_calls[place],
             tries: self.tries[place],
         }
     }
@@ -324,6 +338,7 @@ mod tests {
         value.as_object().cloned().unwrap()
     }
 
+    /// A call of the first run.
     fn succeeded(task: &str) -> RecordedCall {
         let result = CallResult::Succeeded {
             output: None,
@@ -336,7 +351,32 @@ mod tests {
         RecordedCall {
             task: task.to_owned(),
             result,
+            lost_runs_before: 0,
         }
+    }
+
+    #[test]
+    fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called() {
+        // The run was lost during `b`: `d` had not been called.
+        let mut flow = diamond();
+        flow.replay(vec![succeeded("a"), succeeded("c")], 1);
+        assert_eq!(flow.ready(NOW), [1]);
+        assert_eq!(flow.start(1).attempt, 2);
+        flow.succeed(1, None, Map::new());
+        assert_eq!(flow.start(3).attempt, 1);
+        // The second run was lost during `d`.
+        let mut flow = diamond();
+        let b = RecordedCall {
+            lost_runs_before: 1,
+            ..succeeded("b")
+        };
+        flow.replay(vec![succeeded("a"), succeeded("c"), b], 2);
+        assert_eq!(flow.ready(NOW), [3]);
+        assert_eq!(flow.start(3).attempt, 2);
+        // A task without dependencies may have been called in both.
+        let mut flow = diamond();
+        flow.replay(Vec::new(), 2);
+        assert_eq!(flow.start(0).attempt, 3);
     }
 
     #[test]

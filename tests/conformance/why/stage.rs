@@ -84,13 +84,13 @@ impl Stage {
     /// Decide slots, and claim nothing.
     pub async fn decide(&self, text: &str) {
         self.clock.advance_to(time(text));
-        self.engine.intend(time(text)).await.unwrap();
+        self.engine.decide(time(text)).await.unwrap();
     }
 
     /// Decide and claim slots, by a host that then is silent.
     pub async fn begin(&self, text: &str) -> Vec<Work> {
         self.decide(text).await;
-        self.engine.take(time(text)).await.unwrap()
+        self.engine.claim(time(text)).await.unwrap()
     }
 
     /// Let a started run succeed.

@@ -22,7 +22,7 @@ use crate::output::{self, Failure, Record};
 use campanile_engine::audit::Lag;
 use campanile_engine::schedule_admin::{self, Wanted};
 use campanile_engine::watch::{Mode, Watch};
-use campanile_engine::{Engine, EngineError, Settings};
+use campanile_engine::{Engine, EngineError, Followed, Settings};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, RunId};
 use campanile_package::{HostRules, Packages, PluginsFolder};
@@ -254,9 +254,13 @@ impl BenchHost {
         let (engine, lock, folder, dir) = engine(config).await?;
         let db = engine.db().clone();
         let clock = engine.clock().clone();
-        let watch = Watch::start(dir.path(), mode, WAIT_MAX);
+        let followed = Followed {
+            folder,
+            watcher: Watch::start(dir.path(), mode, WAIT_MAX),
+            schedules: None,
+        };
         let (stop, stopping) = watch::channel(false);
-        let served = tokio::spawn(Arc::clone(&engine).serve(lock, folder, watch, None, stopping));
+        let served = tokio::spawn(Arc::clone(&engine).serve(lock, followed, stopping));
         let deadline = Instant::now() + WAIT_MAX;
         while !is_active(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
             if served.is_finished() || Instant::now() > deadline {
@@ -477,10 +481,10 @@ async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
     let now = engine.clock().now();
     add_backlog(engine.db(), n, now).await?;
     let started = Instant::now();
-    while engine.intend(now).await.map_err(failed)?.more {}
+    while engine.decide(now).await.map_err(failed)?.more {}
     let mut finished = 0;
     loop {
-        let work = engine.take(now).await.map_err(failed)?;
+        let work = engine.claim(now).await.map_err(failed)?;
         if work.is_empty() {
             break;
         }
@@ -490,7 +494,7 @@ async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
                 let end = RunEnd::Succeeded {
                     output: Some("{}".to_owned()),
                 };
-                engine.finished(work, end, vec![noop_call(now)])
+                work.finished(end, vec![noop_call(now)], engine.clock().now())
             })
             .collect();
         finished += engine.finish(&ends).await.map_err(failed)?;

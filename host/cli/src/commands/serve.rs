@@ -14,7 +14,7 @@ use crate::config::{Config, Flags};
 use crate::output::Failure;
 use crate::telemetry::{self, LogFormat};
 use campanile_engine::watch::Watch;
-use campanile_engine::{Engine, Following, RecoveryLimits, Settings};
+use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
 use campanile_model::text;
 use campanile_package::{HostRules, Packages, PluginsFolder};
@@ -58,12 +58,17 @@ impl Serve {
         let sandbox = Arc::new(sandbox);
         let folder = PluginsFolder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
             .map_err(Failure::refused)?;
-        let watch = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
-        let orders = Following::new(
+        let watcher = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
+        let schedules = FollowedFile::new(
             config.schedules.clone(),
             config.watch.mode,
             config.watch.rescan,
         );
+        let followed = Followed {
+            folder,
+            watcher,
+            schedules: Some(schedules),
+        };
         let db = tokio::select! {
             db = open_database(&config, &clock) => db?,
             _ = stopping.wait_for(|now| *now) => {
@@ -80,9 +85,7 @@ impl Serve {
             sandbox,
         )
         .await?;
-        let served = engine
-            .serve(lock, folder, watch, Some(orders), stopping)
-            .await;
+        let served = engine.serve(lock, followed, stopping).await;
         crate::close(&db).await;
         served.map_err(Failure::failed)?;
         Ok(ExitCode::SUCCESS)

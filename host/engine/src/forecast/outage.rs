@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Outage;
 use super::simulator::Simulator;
-use crate::verdict;
+use crate::recovery_action;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::LaunchStatus;
 use campanile_store::overlap::REASON;
@@ -64,7 +64,7 @@ impl Simulator<'_> {
             cause: OrphanCause::LeaseExpired,
         };
         let delivery = scheduled.policies.delivery;
-        let found = verdict(&stray, delivery, &self.snapshot.recovery, self.now);
+        let found = recovery_action(&stray, delivery, &self.snapshot.recovery, self.now);
         match found.map(|found| found.action) {
             None => {}
             Some(RecoveryAction::RunAgain) => self.run_again(id),

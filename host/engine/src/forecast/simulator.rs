@@ -11,7 +11,7 @@ use super::{
     CurrentLaunch, Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals,
     outage,
 };
-use crate::intend::SLOTS_MAX;
+use crate::decide::SLOTS_MAX;
 use crate::plan::{self, Plan};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};

@@ -1,0 +1,70 @@
+//! Changes that other processes make: a command, or another host.
+
+use std::time::Duration;
+
+use crate::ctx::SharedCtx;
+use crate::error::EngineError;
+use crate::service::{Next, Service};
+use campanile_model::clock::Timestamp;
+use campanile_store::{DbError, changes, package_versions, schedules};
+
+/// How often a host looks for changes.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The service that wakes the others when another process has changed something.
+pub(crate) struct ChangeWatcher {
+    ctx: SharedCtx,
+    /// The counter of changes at the last look.
+    counter: Option<i64>,
+    /// When an operator last decided about a version, at the last look.
+    decided_at: Option<Option<Timestamp>>,
+}
+
+impl ChangeWatcher {
+    pub(crate) fn new(ctx: SharedCtx) -> ChangeWatcher {
+        ChangeWatcher {
+            ctx,
+            counter: None,
+            decided_at: None,
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), DbError> {
+        let mut tx = self.ctx.db.read().await?;
+        let counter = changes::counter(&mut tx).await?;
+        if self.counter == Some(counter) {
+            return Ok(());
+        }
+        let counting = schedules::after_completion(&mut tx).await?;
+        self.ctx.specs.note_counting_from_ends(counting);
+        let decided_at = package_versions::last_decided_at(&mut tx).await?;
+        let wake = &self.ctx.wake;
+        if self.decided_at.replace(decided_at) != Some(decided_at) {
+            wake.folder_sync.notify_one();
+        }
+        self.counter = Some(counter);
+        wake.scheduler.notify_one();
+        wake.dispatcher.notify_one();
+        // A run may have been asked to end, or be over.
+        wake.lease_keeper.notify_one();
+        Ok(())
+    }
+}
+
+impl Service for ChangeWatcher {
+    const STEP: &'static str = "looking for changes";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::AtOnce
+    }
+
+    async fn tick(&mut self, _: Timestamp) -> Result<Next, EngineError> {
+        // A failed look changes nothing. The services that write report the outage.
+        let _ = self.look().await;
+        Ok(Next::After(CHANGE_INTERVAL))
+    }
+}

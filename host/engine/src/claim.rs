@@ -1,0 +1,180 @@
+//! Transaction 2, the claim: open launches and due retries become runs with a lease of this host.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use crate::capacity::Permit;
+use crate::crash;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use crate::release::release;
+use crate::run::Executor;
+use crate::run_context;
+use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::work::Work;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_store::runs::{self, Finish, NewRun};
+
+/// The longest sleep while another host may open launches.
+const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The end of a run, with its permit: released when the end is recorded.
+pub(crate) type Ended = (Finish, Permit);
+
+/// The service that claims launches while there is capacity, and spawns their runs.
+pub(crate) struct Dispatcher {
+    pub(crate) ctx: SharedCtx,
+    pub(crate) executor: Arc<Executor>,
+    /// To the finisher.
+    pub(crate) ended: mpsc::UnboundedSender<Ended>,
+}
+
+impl Service for Dispatcher {
+    const STEP: &'static str = "claiming launches";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::AtOnce
+    }
+
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        if self.ctx.clock_skewed.load(Ordering::Relaxed) {
+            return Ok(Next::After(DISPATCH_INTERVAL));
+        }
+        if let Err(error) = release(&self.ctx, now).await {
+            self.ctx.trouble.report("releasing queued launches", &error);
+        }
+        let claimed = claim(&self.ctx, now).await?;
+        if claimed.is_empty() {
+            return Ok(Next::After(self.until_next_launch(now).await));
+        }
+        self.ctx.trouble.end();
+        for work in claimed {
+            self.spawn_run(work);
+        }
+        Ok(Next::AtOnce)
+    }
+
+    fn after_error(&self, _: &EngineError) -> Next {
+        Next::After(RETRY_PAUSE)
+    }
+
+    async fn woken(&mut self) {
+        self.ctx.wake.dispatcher.notified().await;
+    }
+}
+
+impl Dispatcher {
+    /// Return how long nothing becomes due after `now`, as far as the database knows.
+    async fn until_next_launch(&self, now: Timestamp) -> Duration {
+        let next = async {
+            let mut tx = self.ctx.db.read().await?;
+            runs::next_wake(&mut tx, now).await
+        };
+        match next.await {
+            Ok(Some(next)) => next.since(self.ctx.clock.now()).min(DISPATCH_INTERVAL),
+            _ => DISPATCH_INTERVAL,
+        }
+    }
+
+    /// Execute one run in a task of its own, so that a panic ends that run alone.
+    fn spawn_run(&self, work: Work) {
+        let Some(permit) = self.ctx.capacity.acquire() else {
+            // Only this service takes permits, and it claims no more runs than are free. Should that ever be wrong, the
+            // lease expires and recovery takes the run.
+            tracing::error!(run = %work.run_id, "a bug in Campanile: claimed beyond the host's capacity");
+            return;
+        };
+        let ctx = Arc::clone(&self.ctx);
+        let executor = Arc::clone(&self.executor);
+        let ended = self.ended.clone();
+        let stop = ctx.leases.track(work.lease());
+        tokio::spawn(async move {
+            let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
+            match executed.await {
+                // The finisher lives as long as a sender does.
+                Ok(Some(finish)) => return drop(ended.send((finish, permit))),
+                Ok(None) => {}
+                // The lease expires, and recovery takes the run.
+                Err(_) => {
+                    tracing::error!(run = %work.run_id, "a bug in Campanile: the execution of the run panicked");
+                }
+            }
+            ctx.leases.untrack(work.run_id, work.fence);
+            ctx.capacity.release([permit], ctx.clock.now());
+        });
+    }
+}
+
+/// Claim open launches and due retries, as many as there is capacity for.
+///
+/// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
+pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, EngineError> {
+    let free = ctx.capacity.free() as i64;
+    if free == 0 {
+        return Ok(Vec::new());
+    }
+    let lease_until = now.plus(ctx.settings.lease);
+    let proven_until = Instant::now() + ctx.settings.lease;
+    let mut tx = ctx.db.write().await?;
+    // Read before the database: a package that is removed meanwhile is removed there first.
+    let packages = ctx.packages.all();
+    let continued = runs::claim_retries(&mut tx, ctx.host, now, lease_until, free).await?;
+    let open = runs::claimable(&mut tx, ctx.host, now, free - continued.len() as i64).await?;
+    if continued.is_empty() && open.is_empty() {
+        return Ok(Vec::new());
+    }
+    if (continued.len() + open.len()) as i64 == free {
+        ctx.capacity.note_full(now);
+    }
+    let continued_count = continued.len();
+    let continued = continued
+        .into_iter()
+        .map(|run| (run.run_id, run.fence, run.is_recovery, run.launch));
+    let begun = open.into_iter().map(|taken| {
+        let is_recovery = taken.recoveries > 0;
+        (RunId::new(now), runs::FIRST_FENCE, is_recovery, taken)
+    });
+    let claimed: Vec<_> = continued.chain(begun).collect();
+    let revisions = claimed
+        .iter()
+        .map(|(.., launch)| (launch.schedule_id, launch.schedule_revision));
+    let specs = ctx.specs.get_all(&mut tx, revisions).await?;
+    let mut claimed_runs = Vec::new();
+    for ((run_id, fence, is_recovery, taken), spec) in claimed.into_iter().zip(specs) {
+        let package = packages.get(&taken.package).cloned();
+        let user = run_context::user_keys(package.as_deref(), &spec, &taken);
+        claimed_runs.push(Work {
+            run_id,
+            fence,
+            lease_until,
+            proven_until,
+            is_recovery,
+            launch: taken,
+            spec,
+            package,
+            user,
+        });
+    }
+    let hashes = claimed_runs[..continued_count]
+        .iter()
+        .map(|work| (work.run_id, work.hashes()));
+    runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;
+    let fresh: Vec<NewRun> = claimed_runs[continued_count..]
+        .iter()
+        .map(Work::to_begin)
+        .collect();
+    runs::start(&mut tx, ctx.host, &fresh, now, lease_until).await?;
+    tx.commit().await?;
+    crash::point("after_claim_commit");
+    Ok(claimed_runs)
+}

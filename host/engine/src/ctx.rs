@@ -1,0 +1,90 @@
+//! What the services of one host share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::sync::Notify;
+
+use crate::capacity::Capacity;
+use crate::failing::Uncounted;
+use crate::heartbeat::HeartbeatHistory;
+use crate::lease_table::LeaseTable;
+use crate::reported::ReportedVersions;
+use crate::settings::Settings;
+use crate::spec::Specs;
+use crate::trouble::Trouble;
+use campanile_model::clock::Clock;
+use campanile_model::ids::HostId;
+use campanile_package::Packages;
+use campanile_store::Db;
+
+/// The context of every step: the database, the clock, the host's identity, and the state that more than one service
+/// reads.
+pub struct Ctx {
+    pub(crate) db: Db,
+    pub(crate) clock: Clock,
+    /// This incarnation of the host.
+    pub(crate) host: HostId,
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+    pub(crate) packages: Packages,
+    pub(crate) specs: Specs,
+    pub(crate) capacity: Capacity,
+    pub(crate) leases: LeaseTable,
+    pub(crate) heartbeats: HeartbeatHistory,
+    pub(crate) reported: ReportedVersions,
+    pub(crate) uncounted: Uncounted,
+    pub(crate) wake: Wake,
+    pub(crate) trouble: Trouble,
+    /// Set while a backfill runs: then the end of a launch makes room for its next one.
+    pub(crate) backfill_running: AtomicBool,
+    /// Set while this machine's clock is too far off the database's to decide or claim anything.
+    pub(crate) clock_skewed: AtomicBool,
+}
+
+impl Ctx {
+    /// The context of a new incarnation of the host `name`.
+    pub(crate) fn new(
+        db: Db,
+        clock: Clock,
+        name: String,
+        settings: Settings,
+        packages: Packages,
+    ) -> Ctx {
+        let now = clock.now();
+        Ctx {
+            host: HostId::new(now),
+            capacity: Capacity::new(settings.runs_max, now),
+            db,
+            clock,
+            name,
+            settings,
+            packages,
+            specs: Specs::default(),
+            leases: LeaseTable::default(),
+            heartbeats: HeartbeatHistory::default(),
+            reported: ReportedVersions::default(),
+            uncounted: Uncounted::default(),
+            wake: Wake::default(),
+            trouble: Trouble::default(),
+            backfill_running: AtomicBool::new(false),
+            clock_skewed: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The context as each service keeps it.
+pub(crate) type SharedCtx = Arc<Ctx>;
+
+/// How one service tells another that there may be something to do.
+#[derive(Default)]
+pub(crate) struct Wake {
+    /// Schedules have changed.
+    pub(crate) scheduler: Notify,
+    /// Launches are open, or capacity is free.
+    pub(crate) dispatcher: Notify,
+    /// Runs of this host may have been asked to end.
+    pub(crate) lease_keeper: Notify,
+    /// An operator decided about versions of packages.
+    pub(crate) folder_sync: Notify,
+}

@@ -1,0 +1,271 @@
+//! Transaction 1: the decisions about slots and the moved cursors are recorded together, before anything runs.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::backfill::{self, BackfillProgress};
+use crate::clock_keeper::CLOCK_INTERVAL;
+use crate::crash;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use crate::plan::{self, EffectiveSpec, Plan};
+use crate::schedule_admin;
+use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::spec::Spec;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_schedule::policy::{Displacements, OverlapState};
+use campanile_store::launches::{self, NewLaunch};
+use campanile_store::overlap::{self, UnfinishedLaunch};
+use campanile_store::schedules::{self, CursorMove, DueSchedule, NextSlot};
+use campanile_store::{Tx, changes};
+
+/// Schedules decided in one transaction at most.
+const DUE_BATCH_MAX: i64 = 512;
+/// Slots decided for one schedule in one transaction at most. The rest follows in the next.
+pub(crate) const SLOTS_MAX: usize = 1_000;
+/// The longest sleep while a backfill runs: its launches may end on other hosts.
+const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause when another transaction has locked a due schedule.
+const CONTENDED_PAUSE: Duration = Duration::from_millis(20);
+
+/// What one transaction decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// Recorded rows, launched and skipped.
+    pub decisions: usize,
+    /// Whether more slots are due than one transaction decides.
+    pub more: bool,
+}
+
+/// The service that decides slots when they are due, and the slots of backfills.
+pub(crate) struct Scheduler {
+    pub(crate) ctx: SharedCtx,
+}
+
+impl Service for Scheduler {
+    const STEP: &'static str = "deciding slots";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::AtOnce
+    }
+
+    /// Decide all due slots, and do one step of each backfill.
+    ///
+    /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        let ctx = &self.ctx;
+        let idle = Next::At(now.plus(CLOCK_INTERVAL));
+        if ctx.clock_skewed.load(Ordering::Relaxed) {
+            return Ok(idle);
+        }
+        loop {
+            let decided = decide(ctx, ctx.clock.now()).await?;
+            if decided.decisions > 0 {
+                ctx.trouble.end();
+                ctx.wake.dispatcher.notify_one();
+            }
+            if !decided.more {
+                break;
+            }
+        }
+        let filled = backfill::run_backfills(ctx, ctx.clock.now()).await?;
+        if filled.launched > 0 {
+            ctx.wake.dispatcher.notify_one();
+        }
+        let mut tx = ctx.db.read().await?;
+        let due = schedules::next_due(&mut tx).await?;
+        Ok(next_step(due, filled, ctx.clock.now()).map_or(idle, Next::At))
+    }
+
+    fn after_error(&self, _: &EngineError) -> Next {
+        Next::After(RETRY_PAUSE)
+    }
+
+    async fn woken(&mut self) {
+        self.ctx.wake.scheduler.notified().await;
+    }
+}
+
+/// Pure: when the next step is due, where `due` is the next slot and `filled` the last step of the backfills.
+fn next_step(
+    due: Option<Timestamp>,
+    filled: BackfillProgress,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let contended = now.plus(CONTENDED_PAUSE);
+    let due = due.map(|due| if due <= now { contended } else { due });
+    let backfill = match (filled.has_more, filled.is_running) {
+        (true, _) => Some(now),
+        (false, true) => Some(now.plus(BACKFILL_INTERVAL)),
+        (false, false) => None,
+    };
+    due.into_iter().chain(backfill).min()
+}
+
+/// Decide the due slots of a batch of schedules.
+///
+/// ```text
+/// read due ── plan (pure) ── cursor moves by compare-and-set ── launch rows ── commit
+///                                                                               ▲
+///        a crash before here changes nothing; after it, recovery sees all ──────┘
+/// ```
+pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions, EngineError> {
+    let mut tx = ctx.db.write().await?;
+    let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
+    let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
+    if due.is_empty() {
+        if resumed > 0 {
+            tx.commit().await?;
+        }
+        return Ok(Decisions {
+            decisions: 0,
+            more: resumed > 0,
+        });
+    }
+    let revisions = due.iter().map(|due| (due.id, due.revision));
+    let specs = ctx.specs.get_all(&mut tx, revisions).await?;
+    let mut beside = unfinished_launches(&mut tx, &due, &specs, now).await?;
+    let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
+        Some(rule) => plan::plan(
+            due,
+            EffectiveSpec {
+                rule,
+                policies: &spec.policies,
+                defaults: &ctx.settings.late,
+            },
+            beside.remove(&due.id).unwrap_or_default(),
+            ctx.host,
+            now,
+            SLOTS_MAX,
+        ),
+        // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the rule.
+        None => plan::leave_undecided(due),
+    });
+    let mut plans: Vec<Plan> = plans.collect();
+    let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
+    let won: HashSet<ScheduleId> = schedules::advance(&mut tx, &moves)
+        .await?
+        .into_iter()
+        .collect();
+    plans.retain(|plan| won.contains(&plan.advance.id));
+    let decided = plans.iter_mut();
+    let decisions: Vec<NewLaunch> = decided
+        .flat_map(|plan| plan.launches.split_off(0))
+        .collect();
+    launches::insert(&mut tx, &decisions).await?;
+    let displacements: Vec<&Plan> = plans
+        .iter()
+        .filter(|plan| plan.displacements != Displacements::default())
+        .collect();
+    let displaced: Vec<(&Displacements, Duration)> = displacements
+        .iter()
+        .map(|plan| (&plan.displacements, plan.cancel_grace))
+        .collect();
+    if schedule_admin::apply_displacements(&mut tx, &displaced, now).await? {
+        changes::bump(&mut tx).await?;
+    }
+    let displacements: BTreeSet<ScheduleId> =
+        displacements.iter().map(|plan| plan.advance.id).collect();
+    set_next_slots(ctx, &mut tx, &displacements, now).await?;
+    crash::point("before_decide_commit");
+    tx.commit().await?;
+    crash::point("after_decide_commit");
+    Ok(Decisions {
+        decisions: decisions.len(),
+        more: resumed > 0
+            || due.len() as i64 == DUE_BATCH_MAX
+            || moves
+                .iter()
+                .any(|step| step.next_slot.is_some_and(|next| next <= now)),
+    })
+}
+
+/// Read the unfinished launches of the due schedules that limit how many run at once.
+async fn unfinished_launches(
+    tx: &mut Tx,
+    due: &[DueSchedule],
+    specs: &[Arc<Spec>],
+    now: Timestamp,
+) -> Result<HashMap<ScheduleId, OverlapState>, EngineError> {
+    let limited = due.iter().zip(specs);
+    let limited = limited.filter(|(_, spec)| spec.policies.has_limit_at_once());
+    let ids: Vec<ScheduleId> = limited.map(|(due, _)| due.id).collect();
+    let mut by_schedule: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
+    for launch in overlap::unfinished(tx, &ids).await? {
+        by_schedule
+            .entry(launch.schedule_id)
+            .or_default()
+            .push(launch);
+    }
+    let beside = by_schedule
+        .into_iter()
+        .map(|(id, launches)| (id, OverlapState::new(plan::active(&launches, true, now))));
+    Ok(beside.collect())
+}
+
+/// Set the next slots of schedules that have none, by their current definitions.
+pub(crate) async fn set_next_slots(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    ids: &BTreeSet<ScheduleId>,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let ids: Vec<ScheduleId> = ids.iter().copied().collect();
+    let mut states = schedules::states(tx, &ids).await?;
+    states.retain(|state| state.next_slot.is_none());
+    let revisions = states.iter().map(|state| (state.id, state.revision));
+    let specs = ctx.specs.get_all(tx, revisions).await?;
+    let ids: Vec<ScheduleId> = states.iter().map(|state| state.id).collect();
+    let finished = launches::newest_finished_at(tx, &ids).await?;
+    let slots = states.iter().zip(&specs).filter_map(|(state, spec)| {
+        let (launches, cursor_at) = (state.history.launches, state.cursor_at);
+        let newest = finished.get(&state.id).copied();
+        let rule = spec.rule.as_ref()?;
+        let next_slot =
+            schedule_admin::next_slot_after(rule, &spec.policies, launches, cursor_at, newest);
+        // A schedule that was paused, removed or decided meanwhile keeps its state.
+        next_slot.is_some().then_some(NextSlot {
+            id: state.id,
+            cursor_at,
+            next_slot,
+            now,
+        })
+    });
+    let slots: Vec<NextSlot> = slots.collect();
+    schedules::set_next(tx, &slots).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_decided_between_two_steps_of_a_backfill() {
+        let now = Timestamp::from_micros(0);
+        let after = |millis| Some(now.plus(Duration::from_millis(millis)));
+        for (is_running, has_more, due, expected) in [
+            (false, false, None, None),
+            (false, false, after(0), after(20)),
+            (false, false, after(5_000), after(5_000)),
+            (true, false, None, after(1_000)),
+            (true, false, after(30), after(30)),
+            // The next step begins at once and decides due slots first.
+            (true, true, after(5_000), after(0)),
+        ] {
+            let filled = BackfillProgress {
+                launched: 0,
+                is_running,
+                has_more,
+            };
+            assert_eq!(next_step(due, filled, now), expected, "{filled:?} {due:?}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Why a step of the engine failed.
+
+use campanile_store::DbError;
+
+/// A step that failed. Its service tries again.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Db(#[from] DbError),
+    #[error("another process now serves under the host name `{0}`; give each host its own name")]
+    NameLost(String),
+    /// A state that must not occur. Nothing was changed.
+    #[error("a bug in Campanile: {0}")]
+    Bug(String),
+}
+
+impl EngineError {
+    /// Whether the same step may succeed later without a change to the program.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            EngineError::Db(error) => error.is_transient(),
+            EngineError::NameLost(_) | EngineError::Bug(_) => false,
+        }
+    }
+
+    /// Whether the database may accept the same step later, for example after an operator restores access.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_transient() || matches!(self, EngineError::Db(DbError::Refused(_)))
+    }
+}

@@ -1,0 +1,119 @@
+//! `pause_on_failure`: a schedule that keeps failing is paused.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use crate::ctx::Ctx;
+use crate::error::EngineError;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_store::events::{self, EventKind};
+use campanile_store::schedules::{self, Pause};
+use campanile_store::{LaunchStatus, Tx, changes, launches};
+
+/// The author of such a pause, as it is recorded.
+const PAUSER: &str = "pause_on_failure";
+
+/// Schedules whose launches failed and whose failures are not counted yet.
+#[derive(Default)]
+pub(crate) struct Uncounted(Mutex<BTreeSet<ScheduleId>>);
+
+impl Uncounted {
+    fn add(&self, schedules: BTreeSet<ScheduleId>) {
+        let mut uncounted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        uncounted.extend(schedules);
+    }
+
+    fn take(&self) -> BTreeSet<ScheduleId> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Pause the schedules among `failed` that have failed too often in a row.
+///
+/// The failures themselves are already committed, so an error here must not look like theirs. It is reported, and the
+/// schedules are counted again by the next call: after the next failure, or by the next recovery.
+///
+/// This is not part of the finish's transaction. When two hosts finish failed runs at once, the second to lock the
+/// schedule's row counts both; and no run waits for that row.
+pub(crate) async fn pause_failing(ctx: &Ctx, failed: BTreeSet<ScheduleId>, now: Timestamp) {
+    ctx.uncounted.add(failed);
+    let failed = ctx.uncounted.take();
+    if let Err(error) = count_and_pause(ctx, &failed, now).await {
+        ctx.trouble
+            .report("pausing schedules that keep failing", &error);
+        ctx.uncounted.add(failed);
+    }
+}
+
+async fn count_and_pause(
+    ctx: &Ctx,
+    failed: &BTreeSet<ScheduleId>,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let mut to_count = Vec::new();
+    let mut tx = ctx.db.read().await?;
+    let failed: Vec<ScheduleId> = failed.iter().copied().collect();
+    let states = schedules::states(&mut tx, &failed).await?;
+    let revisions = states.iter().map(|state| (state.id, state.revision));
+    let specs = ctx.specs.get_all(&mut tx, revisions).await?;
+    for (state, spec) in states.iter().zip(specs) {
+        if spec.policies.pause_on_failure.is_some() && state.enabled {
+            to_count.push((state.id, spec.definition.name.clone()));
+        }
+    }
+    drop(tx);
+    for (id, name) in to_count {
+        let mut tx = ctx.db.write().await?;
+        schedules::lock(&mut tx, Some(&name), None).await?;
+        pause_if_failing(ctx, &mut tx, id, now).await?;
+        tx.commit().await?;
+    }
+    Ok(())
+}
+
+/// Pause a schedule, whose row is locked, if it has failed too often in a row.
+async fn pause_if_failing(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    id: ScheduleId,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let Some(state) = schedules::state(tx, id).await? else {
+        return Ok(());
+    };
+    let spec = ctx.specs.get(tx, id, state.revision).await?;
+    let Some(most) = spec.policies.pause_on_failure else {
+        return Ok(());
+    };
+    // Failures from before a person resumed or changed the schedule do not count again.
+    let since = state
+        .resumed_at
+        .max(Some(spec.definition.since))
+        .unwrap_or(now);
+    let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
+    let in_a_row = ends.iter().take_while(|(status, claimed_at)| {
+        *status != LaunchStatus::Succeeded && *claimed_at >= since
+    });
+    let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
+    if !spec.policies.pauses_after(in_a_row) {
+        return Ok(());
+    }
+    let note = format!("{in_a_row} launches in a row have failed");
+    let pause = Pause {
+        by: PAUSER,
+        note: Some(&note),
+        until: None,
+    };
+    if schedules::pause(tx, id, pause, now).await? {
+        let name = &spec.definition.name;
+        tracing::error!(schedule = %name, "paused: {note}");
+        let detail = format!("by {PAUSER}: {note}");
+        events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+        changes::bump(tx).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! The history of this host's own heartbeat: it decides whether the host may declare others dead.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use campanile_model::clock::Timestamp;
+
+/// Since when this host's heartbeat has been recorded without a gap.
+#[derive(Default)]
+pub(crate) struct HeartbeatHistory(Mutex<Option<Streak>>);
+
+#[derive(Clone, Copy)]
+struct Streak {
+    since: Timestamp,
+    last: Timestamp,
+}
+
+impl HeartbeatHistory {
+    /// Note that a heartbeat was recorded at `now`. A gap of more than `gap_max` begins a new streak.
+    pub(crate) fn note(&self, now: Timestamp, gap_max: Duration) {
+        let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = match *streak {
+            Some(before) if now.since(before.last) <= gap_max => before.since,
+            _ => now,
+        };
+        *streak = Some(Streak { since, last: now });
+    }
+
+    /// Whether the database has accepted this host's heartbeats for at least `span` up to `now`.
+    ///
+    /// Only then does another host's silence mean that it is dead. After an outage of the database, or a sleep of the
+    /// machine, every host looks silent, this one too.
+    pub(crate) fn may_declare_dead(&self, now: Timestamp, span: Duration) -> bool {
+        let streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streak.is_some_and(|beats| now.since(beats.since) >= span && now.since(beats.last) <= span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn only_a_host_without_gaps_of_its_own_may_declare_others_dead() {
+        let history = HeartbeatHistory::default();
+        assert!(!history.may_declare_dead(at(0), LEASE));
+        for second in [0, 10, 20] {
+            assert!(!history.may_declare_dead(at(second), LEASE));
+            history.note(at(second), LEASE);
+        }
+        history.note(at(30), LEASE);
+        assert!(history.may_declare_dead(at(30), LEASE));
+        assert!(history.may_declare_dead(at(60), LEASE));
+        // An outage: no heartbeat of any host was recorded.
+        assert!(!history.may_declare_dead(at(61), LEASE));
+        history.note(at(100), LEASE);
+        assert!(!history.may_declare_dead(at(101), LEASE));
+        history.note(at(130), LEASE);
+        assert!(history.may_declare_dead(at(131), LEASE));
+    }
+}

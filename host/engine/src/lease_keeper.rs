@@ -1,0 +1,146 @@
+//! The host's heartbeat, the leases of its runs, and the lock on its name.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use crate::record_package::publish_all;
+use crate::service::{Next, RETRY_PAUSE, Service, within};
+use campanile_model::clock::Timestamp;
+use campanile_store::{HostLock, hosts, runs};
+
+/// How often expired leases are looked for at least: a lost lease is noticed at once, not at the next renewal.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The service that renews what proves this host alive, until the host has drained.
+pub(crate) struct LeaseKeeper {
+    ctx: SharedCtx,
+    lock: HostLock,
+    /// Stops the host when it has lost its name.
+    stop: watch::Sender<bool>,
+    renew_at: Instant,
+    is_file_missing: bool,
+}
+
+impl LeaseKeeper {
+    pub(crate) fn new(ctx: SharedCtx, lock: HostLock, stop: watch::Sender<bool>) -> LeaseKeeper {
+        LeaseKeeper {
+            ctx,
+            lock,
+            stop,
+            renew_at: Instant::now(),
+            is_file_missing: false,
+        }
+    }
+
+    async fn renew_all(&mut self, now: Timestamp) {
+        let begun = Instant::now();
+        let ctx = &self.ctx;
+        match within(patience(ctx), renew(ctx, now)).await {
+            Ok(()) => {
+                ctx.trouble.end();
+                self.renew_at = begun + ctx.settings.renew;
+            }
+            Err(error) => ctx.trouble.report("renewing leases", &error),
+        }
+        match within(patience(ctx), async { Ok(self.lock.hold().await?) }).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::error!(host = %ctx.name, "another process now serves under this host's name; stopping");
+                self.stop.send_replace(true);
+            }
+            Err(error) => ctx.trouble.report("holding the host's name", &error),
+        }
+    }
+
+    /// Report once when the database's file is deleted or replaced.
+    fn look_for_file(&mut self) {
+        let missing = self.lock.missing_file();
+        if let Some(file) = missing.filter(|_| !self.is_file_missing) {
+            tracing::error!(
+                "{} was deleted or replaced while it is served: what is recorded from now on is lost when this process ends; stop it, and put the file back",
+                file.display()
+            );
+        }
+        self.is_file_missing = missing.is_some();
+    }
+}
+
+impl Service for LeaseKeeper {
+    const STEP: &'static str = "renewing leases";
+
+    fn ctx(&self) -> &SharedCtx {
+        &self.ctx
+    }
+
+    fn first(&self) -> Next {
+        Next::AtOnce
+    }
+
+    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+        let begun = Instant::now();
+        if begun >= self.renew_at {
+            self.renew_all(now).await;
+        }
+        self.look_for_file();
+        drop_expired(&self.ctx, self.ctx.clock.now());
+        let interval = self.ctx.settings.renew.min(LOOK_INTERVAL);
+        Ok(Next::After(interval.saturating_sub(begun.elapsed())))
+    }
+
+    async fn woken(&mut self) {
+        self.ctx.wake.lease_keeper.notified().await;
+        self.renew_at = Instant::now();
+    }
+}
+
+/// Return how long to wait for one answer of the database: not past the end of the first lease.
+fn patience(ctx: &Ctx) -> Duration {
+    let renew = ctx.settings.renew;
+    let first_expiry = ctx.leases.first_expiry();
+    let until = first_expiry.map_or(renew, |expiry| expiry.since(ctx.clock.now()));
+    until.clamp(RETRY_PAUSE, renew.max(RETRY_PAUSE))
+}
+
+/// Record that this host is alive and still has its runs.
+///
+/// A run that is no longer this host's is dropped at once, and the database refuses whatever it still writes.
+pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+    let lease = ctx.settings.lease;
+    let lease_until = now.plus(lease);
+    let proven_until = std::time::Instant::now() + lease;
+    let asked = ctx.leases.to_renew();
+    let mut tx = ctx.db.write().await?;
+    let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now).await?;
+    if was_marked_dead {
+        hosts::revive(&mut tx, ctx.host, now).await?;
+        publish_all(ctx, &mut tx).await?;
+        tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
+    }
+    let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    tx.commit().await?;
+    if was_marked_dead {
+        // Its reports of unusable files were deleted when it was marked as dead.
+        ctx.reported.mark_lost();
+        ctx.wake.folder_sync.notify_one();
+    }
+    ctx.heartbeats.note(now, lease);
+    ctx.leases
+        .note_renewal(&asked, &held, lease_until, proven_until);
+    Ok(())
+}
+
+/// Drop the runs whose grace is over after they were asked to end, and those whose lease could not be renewed in time.
+pub(crate) fn drop_expired(ctx: &Ctx, now: Timestamp) {
+    ctx.leases.drop_cancelled(now);
+    let dropped = ctx.leases.drop_expired(now, std::time::Instant::now());
+    if dropped > 0 {
+        tracing::warn!(
+            runs = dropped,
+            "dropped runs whose lease could not be renewed in time"
+        );
+    }
+}

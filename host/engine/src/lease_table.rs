@@ -1,0 +1,224 @@
+//! The lease table: the runs that this host has claimed, and until when each claim is proven.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_sandbox::StopSignal;
+
+/// The proof that this host has claimed a run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lease {
+    pub(crate) run: RunId,
+    pub(crate) fence: i64,
+    /// On the database's clock.
+    pub(crate) until: Timestamp,
+    /// The same on the monotonic clock. Both are checked: the one may be set back, the other stands still while the
+    /// machine sleeps.
+    pub(crate) proven_until: Instant,
+}
+
+struct Entry {
+    lease: Lease,
+    stop: StopSignal,
+    /// Set when the run was asked to end: the end of its grace.
+    cancel_deadline: Option<Timestamp>,
+}
+
+/// The tracked runs of this host.
+#[derive(Default)]
+pub(crate) struct LeaseTable(Mutex<HashMap<RunId, Entry>>);
+
+impl LeaseTable {
+    /// Track a claimed run. Return the signal that stops it.
+    pub(crate) fn track(&self, lease: Lease) -> StopSignal {
+        let stop = StopSignal::default();
+        let entry = Entry {
+            lease,
+            stop: stop.clone(),
+            cancel_deadline: None,
+        };
+        self.lock().insert(lease.run, entry);
+        stop
+    }
+
+    /// Stop tracking a run, unless it has been claimed again under another fence, after a retry's pause.
+    pub(crate) fn untrack(&self, run: RunId, fence: i64) {
+        let mut entries = self.lock();
+        if entries
+            .get(&run)
+            .is_some_and(|entry| entry.lease.fence == fence)
+        {
+            entries.remove(&run);
+        }
+    }
+
+    /// Return how many runs are tracked.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Return when the first lease expires.
+    pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
+        let entries = self.lock();
+        let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
+        kept.map(|entry| entry.lease.until).min()
+    }
+
+    /// Ask every task to stop.
+    pub(crate) fn request_stop(&self) {
+        for entry in self.lock().values() {
+            entry.stop.request();
+        }
+    }
+
+    /// Drop every call. Return the runs that were dropped; each is untracked when its call is gone.
+    pub(crate) fn drop_all(&self) -> Vec<RunId> {
+        let entries = self.lock();
+        for entry in entries.values() {
+            entry.stop.drop_now();
+        }
+        entries.keys().copied().collect()
+    }
+
+    /// Return the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
+    pub(crate) fn to_renew(&self) -> Vec<(RunId, i64)> {
+        let entries = self.lock();
+        let mut leases: Vec<(RunId, i64)> = entries
+            .values()
+            .filter(|entry| !entry.stop.is_dropped())
+            .map(|entry| (entry.lease.run, entry.lease.fence))
+            .collect();
+        // Every transaction changes these rows in the order of their ids, so that none waits for another in a circle.
+        leases.sort_unstable_by_key(|(run, _)| *run);
+        leases
+    }
+
+    /// Note what a renewal of `asked` proved. Cancel the runs that are to end, and drop those no longer `held`.
+    ///
+    /// Runs that ended meanwhile are not held either; to drop them does nothing.
+    pub(crate) fn note_renewal(
+        &self,
+        asked: &[(RunId, i64)],
+        held: &[(RunId, Option<Timestamp>)],
+        until: Timestamp,
+        proven_until: Instant,
+    ) {
+        let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
+        let mut entries = self.lock();
+        for (run, fence) in asked {
+            let entry = entries.get_mut(run);
+            let Some(entry) = entry.filter(|entry| entry.lease.fence == *fence) else {
+                continue;
+            };
+            let Some(cancel_deadline) = held.get(run) else {
+                entry.stop.drop_now();
+                continue;
+            };
+            entry.lease.until = until;
+            entry.lease.proven_until = proven_until;
+            entry.cancel_deadline = *cancel_deadline;
+            if cancel_deadline.is_some() {
+                entry.stop.cancel();
+            }
+        }
+    }
+
+    /// Drop the runs that were asked to end and whose grace is over.
+    pub(crate) fn drop_cancelled(&self, now: Timestamp) {
+        let entries = self.lock();
+        entries
+            .values()
+            .filter(|entry| {
+                entry
+                    .cancel_deadline
+                    .is_some_and(|cancel_deadline| cancel_deadline <= now)
+            })
+            .for_each(|entry| entry.stop.drop_now());
+    }
+
+    /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.
+    pub(crate) fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
+        let entries = self.lock();
+        entries
+            .values()
+            .filter(|entry| entry.lease.until <= now || entry.lease.proven_until <= instant)
+            .filter(|entry| !entry.stop.is_dropped())
+            .inspect(|entry| entry.stop.drop_now())
+            .count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    fn lease(run: RunId, fence: i64, until: Timestamp, proven_until: Instant) -> Lease {
+        Lease {
+            run,
+            fence,
+            until,
+            proven_until,
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_asked_to_end_is_dropped_after_its_grace() {
+        let table = LeaseTable::default();
+        let later = Instant::now() + LEASE * 2;
+        let runs = [at(0), at(1)].map(RunId::new);
+        let stops = runs.map(|run| table.track(lease(run, 1, at(60), later)));
+        let held = [(runs[0], Some(at(20))), (runs[1], None)];
+        table.note_renewal(&table.to_renew(), &held, at(60), later);
+        let asked = |stop: &StopSignal| (stop.is_cancelled(), stop.is_requested());
+        assert_eq!(stops.each_ref().map(asked), [(true, true), (false, false)]);
+        table.drop_cancelled(at(19));
+        assert!(!stops[0].is_dropped());
+        table.drop_cancelled(at(20));
+        assert_eq!(stops.each_ref().map(StopSignal::is_dropped), [true, false]);
+    }
+
+    #[test]
+    fn a_lost_run_is_dropped_and_a_run_claimed_again_is_not() {
+        let table = LeaseTable::default();
+        let start = Instant::now();
+        let later = start + LEASE * 2;
+        let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
+        let stops: Vec<StopSignal> = runs
+            .iter()
+            .map(|run| table.track(lease(*run, 1, at(30), later)))
+            .collect();
+        let asked = table.to_renew();
+        assert_eq!(asked.len(), 3);
+        // The third run's retry was claimed during the renewal.
+        table.untrack(runs[2], 1);
+        let again = table.track(lease(runs[2], 2, at(40), start + LEASE));
+        table.untrack(runs[2], 1);
+        table.note_renewal(&asked, &[(runs[0], None)], at(60), later);
+        assert_eq!(
+            [&stops[0], &stops[1], &again].map(StopSignal::is_dropped),
+            [false, true, false]
+        );
+        assert_eq!(table.to_renew(), [(runs[0], 1), (runs[2], 2)]);
+        assert_eq!(table.first_expiry(), Some(at(40)));
+        assert_eq!(table.drop_expired(at(40), start), 1);
+        assert!(again.is_dropped() && !stops[0].is_dropped());
+        // The clock was set back, and the monotonic clock moved on.
+        assert_eq!(table.drop_expired(at(0), later), 1);
+        assert!(stops[0].is_dropped());
+    }
+}

@@ -1,0 +1,194 @@
+//! Serving: the services of a host, from the start to the drained stop.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::audit::Auditor;
+use crate::changes::ChangeWatcher;
+use crate::claim::Dispatcher;
+use crate::clock_keeper::ClockKeeper;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::decide::Scheduler;
+use crate::error::EngineError;
+use crate::finish::Finisher;
+use crate::folder::{FolderSync, expect_files, scan};
+use crate::lease_keeper::LeaseKeeper;
+use crate::recover::{Recovery, recover};
+use crate::run::Executor;
+use crate::schedules_file::{FileSync, FollowedFile, follow_file};
+use crate::service::{RETRY_PAUSE, Service, within};
+use crate::start;
+use crate::watch::Watch;
+use campanile_model::ids::RunId;
+use campanile_package::PluginsFolder;
+use campanile_store::HostLock;
+
+/// How long a stopping host waits for the database to record its last writes.
+const STOP_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The files that a host follows.
+pub struct Followed {
+    pub folder: PluginsFolder,
+    pub watcher: Watch,
+    pub schedules: Option<FollowedFile>,
+}
+
+/// Serve until `shutdown` holds true, then drain.
+///
+/// The host's lease is renewed from the first moment to the last: the first scan of a folder may compile for longer
+/// than a lease lasts.
+pub(crate) async fn serve(
+    ctx: &SharedCtx,
+    executor: &Arc<Executor>,
+    lock: HostLock,
+    followed: Followed,
+    shutdown: watch::Receiver<bool>,
+) -> Result<(), EngineError> {
+    let (stop, _) = watch::channel(false);
+    let (drained, until_drained) = watch::channel(false);
+    let leases = LeaseKeeper::new(Arc::clone(ctx), lock, stop.clone());
+    let leases = tokio::spawn(leases.run(until_drained));
+    let forwarding = tokio::spawn(forward(shutdown.clone(), stop.clone()));
+    let left = run_services(ctx, executor, followed, &stop).await;
+    forwarding.abort();
+    drained.send_replace(true);
+    // The name stays locked until the last writes are recorded.
+    let _lock = leases.await;
+    let runs = left.as_deref().unwrap_or_default();
+    let stopped = within(STOP_WAIT, start::stop(ctx, runs, ctx.clock.now())).await;
+    left?;
+    stopped?;
+    match *shutdown.borrow() {
+        true => Ok(()),
+        // No one asked for this stop.
+        false => Err(EngineError::NameLost(ctx.name.clone())),
+    }
+}
+
+/// Run every service until `stop` holds true, then drain. Return the runs that did not end.
+async fn run_services(
+    ctx: &SharedCtx,
+    executor: &Arc<Executor>,
+    mut followed: Followed,
+    stop: &watch::Sender<bool>,
+) -> Result<Vec<RunId>, EngineError> {
+    let mut stopping = stop.subscribe();
+    if !prepare(ctx, &mut followed, &mut stopping).await? {
+        return Ok(Vec::new());
+    }
+    tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
+
+    let (ended, ends) = mpsc::unbounded_channel();
+    let shared = || Arc::clone(ctx);
+    let mut services = JoinSet::new();
+    spawn(&mut services, Scheduler { ctx: shared() }, stop);
+    let dispatcher = Dispatcher {
+        ctx: shared(),
+        executor: Arc::clone(executor),
+        ended,
+    };
+    spawn(&mut services, dispatcher, stop);
+    spawn(&mut services, Recovery { ctx: shared() }, stop);
+    spawn(&mut services, Auditor::new(shared()), stop);
+    spawn(&mut services, ChangeWatcher::new(shared()), stop);
+    let Followed {
+        folder,
+        watcher,
+        schedules,
+    } = followed;
+    let folder_sync = FolderSync {
+        ctx: shared(),
+        folder,
+        watcher,
+    };
+    spawn(&mut services, folder_sync, stop);
+    if let Some(file) = schedules {
+        let ctx = shared();
+        spawn(&mut services, FileSync { ctx, file }, stop);
+    }
+    spawn(&mut services, ClockKeeper { ctx: shared() }, stop);
+    // The finisher works while the host drains, until the last run has ended.
+    let finisher = Finisher {
+        ctx: shared(),
+        ends,
+    };
+    let finisher = tokio::spawn(finisher.run());
+
+    let _ = stopping.wait_for(|now| *now).await;
+    let until = Instant::now() + STOP_WAIT;
+    while let Ok(Some(ended)) = timeout_at(until, services.join_next()).await {
+        if let Err(panic) = ended {
+            tracing::error!("a service ended in a panic: {panic}");
+        }
+    }
+    // A service that still waits for the database waits in vain.
+    services.shutdown().await;
+    drain(ctx).await;
+    // Runs that have not ended are dropped and handed back.
+    let left = ctx.leases.drop_all();
+    let patience = ctx.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT);
+    if timeout(patience, finisher).await.is_err() {
+        tracing::error!(
+            "the database does not answer: the ends of runs are not recorded, and the next host recovers these runs"
+        );
+    }
+    Ok(left)
+}
+
+fn spawn<S: Service + 'static>(services: &mut JoinSet<()>, service: S, stop: &watch::Sender<bool>) {
+    let stop = stop.subscribe();
+    services.spawn(async move {
+        service.run(stop).await;
+    });
+}
+
+/// Bring the database up to date with this host. Return false when the host was stopped meanwhile.
+///
+/// The folder is scanned before anything is decided, so that no slot is skipped for a package that is not loaded yet.
+/// The schedules file names packages, so it comes after.
+async fn prepare(
+    ctx: &Ctx,
+    followed: &mut Followed,
+    stopping: &mut watch::Receiver<bool>,
+) -> Result<bool, EngineError> {
+    expect_files(ctx, &mut followed.folder).await?;
+    tokio::select! {
+        scanned = scan(ctx, &mut followed.folder) => scanned?,
+        _ = stopping.wait_for(|now| *now) => {
+            tracing::info!("stopped before the plugin folder was scanned");
+            return Ok(false);
+        }
+    }
+    start::forget_ended_hosts(ctx, ctx.clock.now()).await?;
+    if let Some(file) = &mut followed.schedules {
+        follow_file(ctx, file, ctx.clock.now()).await?;
+    }
+    while recover(ctx, ctx.clock.now()).await?.more {}
+    start::follow_tzdata(ctx, ctx.clock.now()).await?;
+    start::launch_at_start(ctx, ctx.clock.now()).await?;
+    Ok(true)
+}
+
+/// Wait for the runs of this host, at most as long as the settings allow.
+async fn drain(ctx: &Ctx) {
+    if ctx.settings.drain.is_zero() {
+        return;
+    }
+    ctx.leases.request_stop();
+    let idle = ctx.capacity.wait_until_idle();
+    if timeout(ctx.settings.drain, idle).await.is_err() {
+        tracing::warn!(
+            runs = ctx.leases.len(),
+            "not every run ended in time; they are handed back"
+        );
+    }
+}
+
+/// Set `to` when `from` holds true, or when its sender is gone.
+async fn forward(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
+    let _ = from.wait_for(|now| *now).await;
+    to.send_replace(true);
+}

@@ -1,0 +1,127 @@
+//! The shape of every service: wait, do one step, report trouble, and again until the host stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::EngineError;
+use campanile_model::clock::Timestamp;
+use campanile_sandbox::StopSignal;
+use campanile_store::DbError;
+
+/// The pause after a failed step before it is tried again.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// When a service does its next step, unless something wakes it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    AtOnce,
+    After(Duration),
+    /// By the clock of the database.
+    At(Timestamp),
+    WhenWoken,
+}
+
+/// One loop of a serving host.
+///
+/// An error ends no service: it is logged once an outage, and the step is tried again.
+pub(crate) trait Service: Sized + Send {
+    /// The step, as the log names it when it fails.
+    const STEP: &'static str;
+    /// Whether a stop interrupts a step. Otherwise the host waits for the step to end.
+    const IS_INTERRUPTIBLE: bool = false;
+
+    fn ctx(&self) -> &SharedCtx;
+
+    /// When the first step is due.
+    fn first(&self) -> Next;
+
+    /// Do what is due at `now`.
+    fn tick(&mut self, now: Timestamp) -> impl Future<Output = Result<Next, EngineError>> + Send;
+
+    /// When to try again after `error`.
+    fn after_error(&self, _error: &EngineError) -> Next {
+        self.first()
+    }
+
+    /// Wait until something wakes the service before its time. Dropped and called again at will.
+    fn woken(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// Run until `stop` holds true. Return the service, with what it holds.
+    fn run(mut self, mut stop: watch::Receiver<bool>) -> impl Future<Output = Self> + Send {
+        async move {
+            let ctx = Arc::clone(self.ctx());
+            let mut next = self.first();
+            loop {
+                tokio::select! {
+                    // A stop is noticed also when there is something to do at once.
+                    biased;
+                    _ = stop.wait_for(|now| *now) => return self,
+                    () = due(&ctx, next) => {}
+                    () = self.woken() => {}
+                }
+                let done = tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|now| *now), if Self::IS_INTERRUPTIBLE => return self,
+                    done = self.tick(ctx.clock.now()) => done,
+                };
+                next = done.unwrap_or_else(|error| {
+                    ctx.trouble.report(Self::STEP, &error);
+                    self.after_error(&error)
+                });
+            }
+        }
+    }
+}
+
+async fn due(ctx: &Ctx, next: Next) {
+    match next {
+        Next::AtOnce => {}
+        Next::After(pause) => tokio::time::sleep(pause).await,
+        Next::At(time) => ctx.clock.sleep_until(time).await,
+        Next::WhenWoken => std::future::pending().await,
+    }
+}
+
+/// Try `attempt` again through passing trouble of the database, for as long as the run is this host's.
+///
+/// Return `None` when the run is dropped, and after trouble that does not pass: then the run's lease expires, and
+/// recovery takes it.
+pub(crate) async fn until_dropped<T, F>(
+    ctx: &Ctx,
+    stop: &StopSignal,
+    attempt: impl Fn() -> F,
+) -> Option<T>
+where
+    F: Future<Output = Result<T, EngineError>>,
+{
+    loop {
+        match attempt().await {
+            Ok(value) => return Some(value),
+            Err(error) => {
+                ctx.trouble
+                    .report("reading or recording the tasks of a run", &error);
+                if !error.may_pass() {
+                    return None;
+                }
+                tokio::select! {
+                    () = stop.dropped() => return None,
+                    () = tokio::time::sleep(RETRY_PAUSE) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Give up on a database that does not answer within `limit`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
+    tokio::time::timeout(limit, step).await.map_err(silent)?
+}

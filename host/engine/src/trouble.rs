@@ -1,0 +1,71 @@
+//! Failed steps in the log: an outage of an hour that stops every service is one line, not thousands.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::EngineError;
+
+/// How long after an outage a passing error still counts as part of it: a step that began during it may fail late.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
+/// Different messages remembered in one outage. Past it they are logged again.
+const LOGGED_MAX: usize = 64;
+
+/// The outage of the database that is not over, shared by all services of a host.
+#[derive(Default)]
+pub(crate) struct Trouble(Mutex<Outages>);
+
+#[derive(Default)]
+struct Outages {
+    current: Option<Outage>,
+    /// When the last outage was over.
+    over_at: Option<Instant>,
+}
+
+struct Outage {
+    since: Instant,
+    /// Errors that do not pass by themselves: each is logged once.
+    logged: HashSet<String>,
+}
+
+impl Trouble {
+    /// Log that `step` failed, unless it is logged already or belongs to the same outage.
+    pub(crate) fn report(&self, step: &str, error: &EngineError) {
+        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = outages.current.is_none();
+        let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
+        if is_first && is_aftermath && error.is_transient() {
+            tracing::debug!("{step}: {error}");
+            return;
+        }
+        let outage = outages.current.get_or_insert_with(|| Outage {
+            since: Instant::now(),
+            logged: HashSet::new(),
+        });
+        if error.is_transient() {
+            if is_first {
+                tracing::error!("{step}: {error}; trying again until it works");
+            } else {
+                tracing::debug!("{step}: {error}");
+            }
+            return;
+        }
+        if outage.logged.len() >= LOGGED_MAX {
+            outage.logged.clear();
+        }
+        if outage.logged.insert(format!("{step}: {error}")) {
+            tracing::error!("{step}: {error}; trying again");
+        }
+    }
+
+    /// Log the end of the outage, if there was one.
+    pub(crate) fn end(&self) {
+        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outage) = outages.current.take() {
+            outages.over_at = Some(Instant::now());
+            let seconds = outage.since.elapsed().as_secs_f64();
+            tracing::info!("the database answers again, after {seconds:.1} s");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A claimed run: what this host knows when it executes one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, Value};
+
+use crate::lease_table::Lease;
+use crate::spec::Spec;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_package::Package;
+use campanile_store::runs::{ClaimedLaunch, Finish, NewRun, RunEnd, RunHashes};
+use campanile_store::task_runs::TaskRun;
+use campanile_workflow::context;
+
+/// A run that this host has claimed and is about to execute.
+pub struct Work {
+    pub run_id: RunId,
+    /// The fence of this claim.
+    pub fence: i64,
+    /// When the lease expires, unless it is renewed.
+    pub lease_until: Timestamp,
+    /// The same on the monotonic clock, which no correction of the other moves.
+    pub proven_until: Instant,
+    pub is_recovery: bool,
+    pub launch: ClaimedLaunch,
+    /// The schedule's definition when the launch was decided.
+    pub spec: Arc<Spec>,
+    /// The package whose grants and limits apply; none when it has just left this host's folder.
+    pub package: Option<Arc<Package>>,
+    /// The user's part of the context.
+    pub user: Map<String, Value>,
+}
+
+impl Work {
+    pub(crate) fn lease(&self) -> Lease {
+        Lease {
+            run: self.run_id,
+            fence: self.fence,
+            until: self.lease_until,
+            proven_until: self.proven_until,
+        }
+    }
+
+    pub(crate) fn to_begin(&self) -> NewRun {
+        NewRun {
+            id: self.run_id,
+            launch_id: self.launch.launch_id,
+            schedule_id: self.launch.schedule_id,
+            is_recovery: self.is_recovery,
+            digest: self.launch.digest.clone(),
+            hashes: self.hashes(),
+        }
+    }
+
+    pub(crate) fn hashes(&self) -> RunHashes {
+        let package = self.package.as_ref();
+        RunHashes {
+            grants: package.map(|package| package.grant_record.hash.clone()),
+            context: Some(context::hash(&self.user)),
+        }
+    }
+
+    /// Return the record of this run's end at `at`, with the calls that are not recorded yet.
+    pub fn finished(&self, end: RunEnd, tasks: Vec<TaskRun>, at: Timestamp) -> Finish {
+        Finish {
+            run_id: self.run_id,
+            fence: self.fence,
+            launch_id: self.launch.launch_id,
+            schedule_id: self.launch.schedule_id,
+            scheduled_time: self.launch.scheduled_time,
+            at,
+            end,
+            tasks,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Steps of a host that depend on more than one transaction.
+
+use campanile_engine::{Engine, Work};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_store::runs::{self, RunEnd};
+use campanile_store::schedules::{self, Revision};
+use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::{FailureKind, LaunchStatus, Origin, launches, probe};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::schedule_id;
+use crate::serving::{self, GUESTS, Guest, settings};
+
+on_both!(
+    a_lost_run_counts_only_for_the_tasks_that_it_may_have_called,
+    a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish,
+);
+
+const DIAMOND: Guest = ("diamond", include_bytes!("../guests/diamond.wasm"));
+
+fn time(text: &str) -> Timestamp {
+    format!("2026-05-04T{text}Z").parse().unwrap()
+}
+
+/// Add the schedule `bell` of `package`, which is due every hour.
+async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Policies) {
+    let rule = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
+    let id = schedule_id(1);
+    let now = time("10:30:00");
+    let parsed = Rule::parse(&rule, HashKey::of(id)).unwrap();
+    let definition = Revision {
+        schedule_id: id,
+        revision: 1,
+        name: "bell".to_owned(),
+        package: package.to_owned(),
+        task: task.map(str::to_owned),
+        policies: serde_json::to_string(policies).unwrap(),
+        context: "{}".to_owned(),
+        since: now,
+        rule,
+    };
+    let next = policies.next_slot(&parsed, now, 0);
+    let mut tx = test.write().await;
+    schedules::insert(&mut tx, &definition, Origin::Operator, next)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn claim_one(engine: &Engine, clock: &Clock, at: &str) -> Work {
+    clock.advance_to(time(at));
+    assert_eq!(engine.decide(time(at)).await.unwrap().decisions, 1);
+    let mut claimed = engine.claim(time(at)).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    claimed.remove(0)
+}
+
+/// The workflow is `a`, then `b` and `c`, then `d`. The host dies after `a`: `d` begins with attempt 1.
+async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: TestDb) {
+    let clock = Clock::simulated(time("10:30:00"));
+    let (engine, _lock) = serving::start(&test, &clock, settings(8), DIAMOND).await;
+    add(&test, "diamond", None, &Policies::default()).await;
+    let work = claim_one(&engine, &clock, "11:00:00").await;
+    let a = TaskRun::succeeded("a", 1, time("11:00:00"), time("11:00:01"));
+    let mut tx = test.write().await;
+    let recorded = runs::record_tasks(&mut tx, work.run_id, work.fence, &[a]).await;
+    assert!(recorded.unwrap());
+    tx.commit().await.unwrap();
+
+    // The run is not tracked, so its lease expires.
+    clock.advance_to(time("11:01:00"));
+    engine.renew(time("11:01:00")).await.unwrap();
+    let tick = engine.tick(time("11:01:00")).await.unwrap();
+    assert_eq!((tick.recovered, tick.finished), (1, 1));
+    let mut tx = test.read().await;
+    let calls = task_runs::of_launch(&mut tx, work.launch.launch_id);
+    let mut attempts: Vec<(String, i64)> = calls
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|call| (call.call.task, call.call.attempt))
+        .collect();
+    attempts.sort();
+    // The lost run may have called `b` and `c`.
+    let expected = [("a", 1), ("b", 2), ("c", 2), ("d", 1)];
+    assert_eq!(attempts, expected.map(|(task, n)| (task.to_owned(), n)));
+}
+
+async fn a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish(test: TestDb) {
+    let clock = Clock::simulated(time("10:30:00"));
+    let (engine, _lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
+    let policies = Policies {
+        pause_on_failure: Some(1),
+        ..Policies::default()
+    };
+    add(&test, "guests", Some("ok"), &policies).await;
+    let work = claim_one(&engine, &clock, "11:00:00").await;
+    let end = RunEnd::Failed {
+        kind: FailureKind::Failed,
+        message: "no".to_owned(),
+    };
+    let (forbid, allow) = match test.db.url().is_shared() {
+        true => (
+            "CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'forbidden'; END $$;
+             CREATE TRIGGER forbid BEFORE UPDATE ON schedule FOR EACH ROW EXECUTE FUNCTION forbid();",
+            "DROP TRIGGER forbid ON schedule;",
+        ),
+        false => (
+            "CREATE TRIGGER forbid BEFORE UPDATE ON schedule
+                BEGIN SELECT RAISE(ABORT, 'forbidden'); END;",
+            "DROP TRIGGER forbid;",
+        ),
+    };
+    let execute = async |sql: &str| {
+        let mut tx = test.write().await;
+        probe::execute(&mut tx, sql).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    let is_enabled = async || {
+        let mut tx = test.read().await;
+        let schedule = schedules::find(&mut tx, "bell").await.unwrap().unwrap();
+        schedule.state.enabled
+    };
+    execute(forbid).await;
+    let ends = [work.finished(end, Vec::new(), time("11:00:01"))];
+    assert_eq!(engine.finish(&ends).await.unwrap(), 1);
+    let mut tx = test.read().await;
+    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    assert_eq!(launch.status, LaunchStatus::Failed);
+    drop(tx);
+    assert!(is_enabled().await);
+
+    // The failures are counted again by the next recovery.
+    execute(allow).await;
+    engine.recover(time("11:00:02")).await.unwrap();
+    assert!(!is_enabled().await);
+}
