@@ -8,7 +8,7 @@ use sqlx::FromRow;
 use super::results::{self, LastResult};
 use super::sql::{
     Batch, Locking, execute, execute_batch, locking, one_value, row, rows, rows_batch, statements,
-    values_batch,
+    values, values_batch,
 };
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
