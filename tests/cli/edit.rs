@@ -216,7 +216,7 @@ async fn edits_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
     ] {
         site.run(["schedule"].into_iter().chain(order.iter().copied()))
             .refused(&[
-                "`theirs` is ordered by its package's sidecar",
+                "`theirs` is defined in its package's sidecar",
                 "guests.toml",
             ]);
     }
@@ -306,13 +306,13 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
         site.run(fixed.into_iter().chain(more.iter().copied()))
     };
     skip(&["2091-01-01T04:00:00Z"]).refused(&[
-        "2091-01-01T04:00:00Z is no slot to come of `x`",
+        "2091-01-01T04:00:00Z is no future slot of `x`",
         "the nearest are 2091-01-01T03:00:00Z and 2092-01-01T03:00:00Z",
     ]);
     skip(&["2089-01-01T03:00:00Z"]).refused(&["the nearest is 2090-01-01T03:00:00Z"]);
     skip(&["2020-01-01T03:00:00Z"]).refused(&["2020-01-01T03:00:00Z is in the past"]);
     skip(&["noon"]).refused(&["`noon`", "RFC 3339"]);
-    skip(&[slot, "--undo"]).refused(&["the slot 2091-01-01T03:00:00Z of `x` is not taken out"]);
+    skip(&[slot, "--undo"]).refused(&["the slot 2091-01-01T03:00:00Z of `x` is not skipped"]);
 
     // The same instant, however it is written.
     let said = skip(&["2091-01-01T04:00:00+01:00", "--by", "Ada"]);

@@ -114,7 +114,7 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
         (&plan["launches"], &plan["lag_ms_max"]),
         (&json!(4), &json!(1_000))
     );
-    let until = "it is paused by ada until 2099-01-01T00:00:00Z, and rings again then";
+    let until = "it is paused by ada until 2099-01-01T00:00:00Z, and resumes then";
     let left_out = json!([
         { "schedule": "c", "reason": "it is paused by ada" },
         { "schedule": "d", "reason": until },

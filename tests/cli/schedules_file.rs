@@ -75,7 +75,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(applied(), ["2 added, 0 changed, 0 ended"]);
     site.run(["schedule", "edit", "hourly", "--jitter", "1m"])
         .refused(&[
-            "`hourly` is ordered by the schedules file",
+            "`hourly` is defined in the schedules file",
             "change the schedules file",
         ]);
 

@@ -161,7 +161,7 @@ fn settings() -> Settings {
 /// A snapshot of the system, with the duration of its runs.
 async fn stand(test: &TestDb, now: Timestamp) -> SystemSnapshot {
     let mut tx = test.read().await;
-    let learned = snapshot::learn(&mut tx).await.unwrap();
+    let learned = snapshot::estimate_durations(&mut tx).await.unwrap();
     let (mut tower, left_out) = snapshot::read(&mut tx, &settings(), &learned, now)
         .await
         .unwrap();
@@ -374,7 +374,7 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let settings = serving::settings(3);
-    let learned = snapshot::learn(&mut tx).await.unwrap();
+    let learned = snapshot::estimate_durations(&mut tx).await.unwrap();
     let (tower, _) = snapshot::read(&mut tx, &settings, &learned, at(31))
         .await
         .unwrap();

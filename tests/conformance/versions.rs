@@ -192,7 +192,7 @@ async fn a_version_that_waits_is_approved_or_rejected_once(test: TestDb) {
     assert!(drop_file(&test, "asks 2", 8).await);
     assert_eq!(state(&test).await, in_force);
     let none = approve(&test, None, 9).await.unwrap_err().to_string();
-    assert!(none.contains("no version that waits"), "{none}");
+    assert!(none.contains("has no pending version"), "{none}");
 
     let versions = package_versions::of_package(&mut test.read().await, PACKAGE).await;
     let versions = versions.unwrap();
@@ -354,10 +354,10 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
     let other = of("other");
     let never = of("asks 2");
     for (error, expected) in [
-        (approve(&test, Some("12"), 3).await, "4 at least"),
+        (approve(&test, Some("12"), 3).await, "at least 4"),
         (
             approve(&test, Some(other.as_str()), 3).await,
-            "what `chimes` keeps out is",
+            "the pending version of `chimes` is",
         ),
         (roll_back(&test, None, 3).await, "no former version"),
         (
@@ -366,11 +366,11 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
         ),
         (
             roll_back(&test, Some(never.as_str()), 3).await,
-            "was never in force",
+            "was never active",
         ),
         (
             roll_back(&test, Some(of("one").as_str()), 3).await,
-            "in force already",
+            "active already",
         ),
     ] {
         let said = error.unwrap_err().to_string();
@@ -385,7 +385,7 @@ async fn an_order_that_cannot_be_carried_out_changes_nothing(test: TestDb) {
         .unwrap();
     let never = approval::roll_back(&mut tx, "bad", None, ADA, at(3)).await;
     let said = never.unwrap_err().to_string();
-    assert!(said.contains("was ever taken: it is empty"), "{said}");
+    assert!(said.contains("was ever active: it is empty"), "{said}");
     drop(tx);
     assert_eq!(state(&test).await, before);
 }

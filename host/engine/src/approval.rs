@@ -1,14 +1,14 @@
-//! Which version of a package is in force: which of themselves, and what people decide about that.
+//! Which version of a package is active: the host's decision about a new file, and a person's decisions.
 //!
-//! A decision belongs to a digest and is in the database, so that all hosts follow the same one. Whoever decides,
-//! a command or a host with a new file, first takes the package's row, so that one sees what the other did:
+//! A decision belongs to a digest and is in the database, so that it holds for all hosts. A command, and a host with a
+//! new file, first locks the package's row, so that each sees the other's change:
 //!
 //! ```text
-//! a host finds a new file        claim ─ entry ─ publish or hold ─ commit
-//! approve, reject, rollback              locked ─ decide ─ put in force ─ commit
+//! a host finds a new file        lock ─ admission ─ publish or set pending ─ commit
+//! approve, reject, rollback      lock ─ decide ─ activate ─ commit
 //! ```
 //!
-//! Nothing here touches a folder. Hosts follow by the next scan, for which a decision wakes them (`held.rs`).
+//! Nothing here touches a folder. A decision wakes the hosts, and they follow it with their next scan (`held.rs`).
 
 pub mod diff;
 mod error;
@@ -24,29 +24,28 @@ use campanile_store::package_versions::{self, Version, VersionDecision, VersionR
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::{DbError, Tx, changes};
 
-/// What becomes of the version that a file in a folder holds.
+/// What a host does with the version in a file of its folder.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VersionAdmission {
-    /// It is in force, or comes in force now.
+    /// It is active, or becomes active now.
     Active,
-    /// It asks for this, which is neither granted nor asked for by the version in force: it waits for a person.
+    /// It waits for a person, because of these requests: neither are they granted, nor has the active version made them.
     Pending(Vec<Request>),
-    /// A person decided against it.
+    /// A person rejected it, or rolled back from it.
     Blocked(VersionDecision),
 }
 
-/// Pure: what becomes of `new`, about which a person decided `decision`, where `row` says what is in force.
+/// Pure: decide what to do with `new`. `row` has the active version, and `decision` is a person's about `new`.
 ///
-/// A package that is new altogether is taken, and a host without its grants denies its runs: nothing is put at risk,
-/// and the denial says what is missing. Of a package that is known, a version that asks for more than it is granted
-/// leaves the one before it in force.
+/// The first version of a package becomes active: a host denies its runs until its requests are granted. A later
+/// version with more requests than it is granted waits, and the version before it stays active.
 pub fn admission<A>(
     row: Option<&PackageRow>,
     decision: Option<VersionDecision>,
     new: &Package<A>,
 ) -> VersionAdmission {
-    let in_force = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
-    let Some((row, digest)) = in_force else {
+    let active = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
+    let Some((row, digest)) = active else {
         return VersionAdmission::Active;
     };
     if *digest == new.digest {
@@ -68,7 +67,7 @@ pub fn admission<A>(
     }
 }
 
-/// The command that puts this version in force, and no other that came meanwhile.
+/// Return the command that activates this version and no newer one.
 pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
     format!(
         "campanile package approve {name} --digest {}",
@@ -76,7 +75,7 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
     )
 }
 
-/// Who orders something, and why.
+/// Who decides something, and why.
 #[derive(Debug, Clone, Copy)]
 pub struct Attribution<'a> {
     pub by: &'a str,
@@ -92,7 +91,7 @@ impl<'a> Attribution<'a> {
         }
     }
 
-    fn said(self) -> String {
+    fn text(self) -> String {
         match self.note {
             Some(note) => format!("by {}: {note}", self.by),
             None => format!("by {}", self.by),
@@ -100,25 +99,25 @@ impl<'a> Attribution<'a> {
     }
 }
 
-/// What an order changed.
+/// The result of a person's decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VersionChange {
-    /// The version that the order was about.
+    /// The version that was decided about.
     pub digest: ArtifactDigest,
-    /// The version in force before it.
+    /// The active version before.
     pub before: ArtifactDigest,
-    /// What the version that is in force now asks for and is not granted.
+    /// The requests of the active version that are not granted.
     pub denied: Vec<Request>,
-    /// Whether no live host has the package, so that nothing follows yet.
+    /// Whether no live host has the package, so that no host follows yet.
     pub is_missing: bool,
-    /// Schedules that launch a task which the version that is in force now does not have, each with that task.
+    /// Schedules with a task that the active version does not have, each with that task.
     pub tasks_missing: Vec<(String, String)>,
 }
 
-/// Put the version in force that is kept out, whatever it asks for; with `digest`, only if it is that one, and without,
-/// only if there is no other that whoever orders it may have looked at.
+/// Activate the pending version, whatever it requests: with `digest` only if it is that one, and without it only if no
+/// other version may be meant.
 ///
-/// It is granted no more than before: its runs may be denied, and say what is missing.
+/// Its grants stay the same: its runs may be denied.
 pub async fn approve(
     tx: &mut Tx,
     name: &str,
@@ -127,21 +126,20 @@ pub async fn approve(
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
-    let held = held(&row, digest)?;
+    let pending = pending_version(&row, digest)?;
     if digest.is_none() {
-        check_is_only(tx, name, &before, &held).await?;
+        check_is_only(tx, name, &before, &pending).await?;
     }
-    check_pins(tx, name, &held).await?;
+    check_pins(tx, name, &pending).await?;
     let verdict = order.verdict(VersionDecision::Approved);
-    package_versions::decide(tx, name, &held, verdict, now).await?;
-    packages::activate(tx, name, &held, None, now).await?;
-    let what = format!("{} in place of {}", held.short(), before.short());
+    package_versions::decide(tx, name, &pending, verdict, now).await?;
+    packages::activate(tx, name, &pending, None, now).await?;
+    let what = format!("{} in place of {}", pending.short(), before.short());
     record(tx, now, EventKind::VersionApproved, name, &what, order).await?;
-    decided(tx, row, held, before).await
+    decided(tx, row, pending, before).await
 }
 
-/// Keep the version out that waits, until it is approved or other bytes take its place; with `digest`, only if it is
-/// that one.
+/// Reject the pending version, until it is approved or the file changes: with `digest` only if it is that one.
 pub async fn reject(
     tx: &mut Tx,
     name: &str,
@@ -150,25 +148,28 @@ pub async fn reject(
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
-    let held = held(&row, digest)?;
+    let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
         let name = row.name;
-        return Err(PackageError::Rejected { name, digest: held });
+        return Err(PackageError::Rejected {
+            name,
+            digest: pending,
+        });
     }
     let verdict = order.verdict(VersionDecision::Rejected);
-    package_versions::decide(tx, name, &held, verdict, now).await?;
-    let what = format!("{}, {} stays in force", held.short(), before.short());
+    package_versions::decide(tx, name, &pending, verdict, now).await?;
+    let what = format!("{}, {} stays active", pending.short(), before.short());
     record(tx, now, EventKind::VersionRejected, name, &what, order).await?;
-    let decided = decided(tx, row, held, before).await?;
-    // Nothing comes in force, so nothing is to be said of it.
+    let decided = decided(tx, row, pending, before).await?;
+    // The active version stays.
     let denied = Vec::new();
     Ok(VersionChange { denied, ..decided })
 }
 
-/// Put a former version in force, from the bytes on the record: `to`, or the last one before that nobody decided against.
+/// Activate a former version, from its bytes in the database: `to`, or the last one that no person decided against.
 ///
-/// The version in force until now is kept out, and so is what waits and what came in force after the former version:
-/// a host that comes back with one of those files in its folder must not undo this.
+/// All versions that became active after it are blocked, and so is the pending version. A host that returns with one of
+/// their files must not undo the rollback.
 pub async fn roll_back(
     tx: &mut Tx,
     name: &str,
@@ -196,19 +197,19 @@ pub async fn roll_back(
     package_versions::block_newer(tx, &name, &digest, against, now).await?;
     let chosen = order.verdict(VersionDecision::Approved);
     package_versions::decide(tx, &name, &digest, chosen, now).await?;
-    // A file that cannot be used is still the newest one, and holds neither version.
+    // A rejected file is still the newest one, and is neither version.
     let newest = match row.rejection {
         Some(_) => None,
         None => row.pending_digest.as_ref().or(Some(&before)),
     };
-    let held = newest.filter(|newest| **newest != digest);
-    packages::activate(tx, &name, &digest, held, now).await?;
+    let pending = newest.filter(|newest| **newest != digest);
+    packages::activate(tx, &name, &digest, pending, now).await?;
     let what = format!("from {} to {}", before.short(), digest.short());
     record(tx, now, EventKind::PackageRolledBack, &name, &what, order).await?;
     decided(tx, row, digest, before).await
 }
 
-/// Put on the record what was ordered, and let hosts look at it.
+/// Record the decision as an event, and wake the hosts.
 async fn record(
     tx: &mut Tx,
     now: Timestamp,
@@ -217,12 +218,12 @@ async fn record(
     what: &str,
     order: Attribution<'_>,
 ) -> Result<(), DbError> {
-    let detail = format!("{what}, {}", order.said());
+    let detail = format!("{what}, {}", order.text());
     events::record(tx, now, kind, name, &detail).await?;
     changes::bump(tx).await
 }
 
-/// The package, whose row nobody else changes until the transaction ends, and its version in force.
+/// Lock and return the package, with its active version.
 async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), PackageError> {
     match packages::lock(tx, name).await? {
         Some(row) => match row.digest.clone() {
@@ -236,7 +237,7 @@ async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), 
     }
 }
 
-/// The refusal of a name that no package has, with the nearest that one has.
+/// Return the error that no package has this name; it suggests the nearest name.
 pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
     let all = packages::list(tx, None).await?;
     let names = all.iter().map(|row| row.name.as_str());
@@ -246,59 +247,59 @@ pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
     })
 }
 
-fn held(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
-    let Some(held) = &row.pending_digest else {
+fn pending_version(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
+    let Some(pending) = &row.pending_digest else {
         return Err(PackageError::NothingPending(row.name.clone()));
     };
     match wanted {
-        Some(wanted) if !held.as_str().starts_with(&prefix(wanted)?) => {
+        Some(wanted) if !pending.as_str().starts_with(&prefix(wanted)?) => {
             Err(PackageError::NotPending {
                 name: row.name.clone(),
                 wanted: wanted.to_owned(),
-                held: held.clone(),
+                pending: pending.clone(),
             })
         }
-        _ => Ok(held.clone()),
+        _ => Ok(pending.clone()),
     }
 }
 
-/// Refuse to guess which version is meant, where `held` is not the only one that was kept out since `before` is in force.
+/// Refuse to guess which version is meant, if `pending` is not the only one that came since `before` is active.
 async fn check_is_only(
     tx: &mut Tx,
     name: &str,
     before: &ArtifactDigest,
-    held: &ArtifactDigest,
+    pending: &ArtifactDigest,
 ) -> Result<(), PackageError> {
     let versions = package_versions::of_package(tx, name).await?;
-    let others = others(&versions, before, held);
+    let others = others(&versions, before, pending);
     match others.is_empty() {
         true => Ok(()),
         false => Err(PackageError::AmbiguousPending {
             name: name.to_owned(),
-            held: held.clone(),
+            pending: pending.clone(),
             others: others.iter().map(|other| short(other)).collect(),
         }),
     }
 }
 
-/// The versions besides `held` that came, or were rolled back from, since `before` came in force.
+/// Return the versions besides `pending` that came, or were rolled back from, since `before` is active.
 fn others<'v>(
     versions: &'v [Version],
     before: &ArtifactDigest,
-    held: &ArtifactDigest,
+    pending: &ArtifactDigest,
 ) -> Vec<&'v Version> {
-    let in_force = versions.iter().find(|version| version.digest == *before);
-    let since = in_force.and_then(|version| version.activated_at);
+    let active = versions.iter().find(|version| version.digest == *before);
+    let since = active.and_then(|version| version.activated_at);
     let is_other = |version: &&Version| {
         let is_back = version.decision == Some(VersionDecision::RolledBack);
         let came = Some(version.first_seen_at) > since;
-        ![before, held].contains(&&version.digest)
+        ![before, pending].contains(&&version.digest)
             && (came || (is_back && version.decided_at >= since))
     };
     versions.iter().filter(is_other).collect()
 }
 
-/// Fewer digits do not name a version.
+/// How many digits of a digest name a version at least.
 const PREFIX_DIGITS_MIN: usize = 4;
 
 fn prefix(wanted: &str) -> Result<String, PackageError> {
@@ -311,7 +312,7 @@ fn prefix(wanted: &str) -> Result<String, PackageError> {
     }
 }
 
-/// The one of `versions` whose digest begins with `wanted`.
+/// Return the version whose digest begins with `wanted`.
 pub fn version<'v>(
     name: &str,
     versions: &'v [Version],
@@ -340,16 +341,16 @@ fn short(version: &Version) -> String {
     version.digest.short().to_owned()
 }
 
-/// The version that was in force last before the one that is, and that nobody decided against.
-fn former<'v>(versions: &'v [Version], in_force: &ArtifactDigest) -> Option<&'v Version> {
+/// Return the version that was active last before `active` and that no person decided against.
+fn former<'v>(versions: &'v [Version], active: &ArtifactDigest) -> Option<&'v Version> {
     versions
         .iter()
-        .filter(|version| version.activated_at.is_some() && version.digest != *in_force)
+        .filter(|version| version.activated_at.is_some() && version.digest != *active)
         .filter(|version| matches!(version.decision, None | Some(VersionDecision::Approved)))
         .max_by_key(|version| version.activated_at)
 }
 
-/// A host that lets in another version only would have none: then the operator says two things at once.
+/// Refuse a version that a host's sidecar excludes with its `sha256`: that host would have none.
 async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<(), PackageError> {
     let pins = packages::pins(tx, name).await?;
     match pins.into_iter().find(|(_, pin)| pin != digest.as_str()) {
@@ -386,7 +387,7 @@ async fn decided(
     })
 }
 
-/// The schedules of a package that launch a task which `manifest` does not have, each with that task.
+/// Return the schedules of a package with a task that `manifest` does not have, each with that task.
 async fn tasks_missing(
     tx: &mut Tx,
     name: &str,

@@ -1,13 +1,13 @@
-//! Back-fill: the slots of a time that is past are launched because a person asks for it.
+//! Backfills: launches of past slots that a person requests.
 //!
 //! ```text
 //! preview ── begin ──▶ running ── run_backfills, a few launches at a time ──▶ done
 //!                        └── cancel, or its schedule is removed ──▶ cancelled
 //! ```
 //!
-//! A backfill has a cursor of its own; the schedule's stays where it is, and so do its count of launches and its
-//! pause. Launches and cursor go on the record together: a crash changes nothing or all, and the ids of the launches
-//! follow from schedule, slot and backfill, so that nothing is launched twice.
+//! A backfill has its own cursor. It does not change the schedule's cursor, pause or number of launches. One
+//! transaction records launches and cursor. A launch id follows from schedule, slot and backfill, so that no slot is
+//! launched twice.
 
 mod request;
 
@@ -35,32 +35,29 @@ use campanile_store::launches::NewLaunch;
 use campanile_store::schedules::{self, Schedule, ScheduleState};
 use campanile_store::{BackfillStatus, DbError, Decision, Tx, packages};
 
-/// Launches of one backfill that are not over at the same time, at most.
+/// How many launches of one backfill may be unfinished at the same time.
 pub const UNFINISHED_MAX: i64 = 100;
-/// Slots looked at in one transaction for each launch that may be made; the rest follows in the next.
+/// How many slots one transaction looks at, for each launch that it may make.
 const SLOTS_PER_LAUNCH: usize = 10;
-/// The finest step of an instant.
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// What one step did.
+/// The result of one step of all backfills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackfillProgress {
-    /// Launches put on the record.
     pub launched: usize,
-    /// Whether a backfill goes on.
     pub is_running: bool,
-    /// Whether there are slots that could be looked at without waiting for anything.
+    /// Whether the next step need not wait for anything.
     pub has_more: bool,
 }
 
-/// Nothing can be done before something else has happened.
+/// The step of a backfill that waits for another event.
 const WAITS: BackfillProgress = BackfillProgress {
     launched: 0,
     is_running: true,
     has_more: false,
 };
 
-/// End the backfills of a schedule that is removed.
+/// Cancel the backfills of a schedule that is removed.
 pub(super) async fn end_with(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -206,16 +203,16 @@ async fn fill_held(
     })
 }
 
-/// The slots that a backfill does not launch.
+/// The slots that a backfill skips.
 #[derive(Debug, Default)]
 struct SkippedSlots {
     slots: BTreeSet<Timestamp>,
-    /// Slots that a person skipped one after the other, by the first and the last of them.
+    /// Ranges of slots that a person skipped, each by its first and its last slot.
     ranges: Vec<(Timestamp, Timestamp)>,
 }
 
 impl SkippedSlots {
-    /// Read which slots from `first` to `last` are left alone: none, if the backfill is `forced`.
+    /// Read which slots from `first` to `last` to skip: none, if the backfill is `forced`.
     async fn read(
         tx: &mut Tx,
         state: &ScheduleState,
@@ -226,17 +223,18 @@ impl SkippedSlots {
         if forced {
             return Ok(SkippedSlots::default());
         }
-        let rows = backfills::slots_to_skip(tx, state.id, first, last).await?;
-        let (ranges, slots): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(a, b)| a != b);
         // A slot that a person skipped has no row before the schedule decides it.
-        let mut slots_skipped = SkippedSlots {
+        let mut skipped = SkippedSlots {
             slots: state.history.skipped_slots(),
-            ranges,
+            ranges: Vec::new(),
         };
-        slots_skipped
-            .slots
-            .extend(slots.into_iter().map(|(slot, _)| slot));
-        Ok(slots_skipped)
+        for (first, last) in backfills::slots_to_skip(tx, state.id, first, last).await? {
+            match first == last {
+                true => _ = skipped.slots.insert(first),
+                false => skipped.ranges.push((first, last)),
+            }
+        }
+        Ok(skipped)
     }
 
     fn contains(&self, slot: Timestamp) -> bool {
@@ -245,19 +243,19 @@ impl SkippedSlots {
     }
 }
 
-/// Slots to look at in one transaction.
+/// The launches of one transaction.
 #[derive(Debug, Clone, PartialEq)]
 struct Batch {
-    /// Each slot to be launched, and when.
+    /// Each slot with its fire time.
     fire_times: Vec<(Timestamp, Timestamp)>,
     step: BackfillStep,
 }
 
-/// Pure: return which of `slots`, which follow the cursor, to launch: at most `room`, and none that is `slots_skipped`.
+/// Pure: return which of `slots`, which follow the cursor, to launch: at most `room`, and none that is in `skipped`.
 fn batch(
     backfill: &Backfill,
     slots: &[Timestamp],
-    slots_skipped: &SkippedSlots,
+    skipped: &SkippedSlots,
     room: usize,
     now: Timestamp,
 ) -> Batch {
@@ -272,7 +270,7 @@ fn batch(
     };
     let mut fire_times = Vec::new();
     for &slot in slots {
-        if slots_skipped.contains(slot) {
+        if skipped.contains(slot) {
             step.slots_skipped += 1;
         } else if fire_times.len() < room {
             let fire_time = step.next_fire.max(now);
@@ -287,8 +285,9 @@ fn batch(
     Batch { fire_times, step }
 }
 
-/// Pure: the instant after which the slots begin that may be filled back, and the last that may be one: a schedule
-/// has none before its start and after its end, and what comes after the request is its own.
+/// Pure: return the instant after which the slots of a backfill begin, and the last instant that may be one.
+///
+/// A schedule has no slots before its start and after its end. Slots after the request belong to the schedule.
 fn span(
     policies: &Policies,
     from: Timestamp,
@@ -300,7 +299,7 @@ fn span(
     (from.minus(MICROSECOND), to.min(asked_at))
 }
 
-/// What the launches of one step have in common.
+/// The common part of the launches of one step.
 struct LaunchTemplate<'a> {
     backfill: &'a Backfill,
     spec: &'a Spec,

@@ -1,22 +1,21 @@
-//! Pure: what will run, by the code that decides it, on a simulated clock.
+//! Pure: forecast what will run, on a simulated clock, with the code that decides it.
 //!
-//! [`SystemSnapshot`] is where everything stands; [`record`] reads it from the database. [`SystemSnapshot::forecast`] goes from one
-//! moment at which something is to be decided to the next, as a host does that loses no time, and gives the rows that
-//! would go on the record:
+//! [`snapshot`] reads a [`SystemSnapshot`] from the database. [`SystemSnapshot::forecast`] goes from one event to the
+//! next, like a host without delay, and returns the rows that hosts would record:
 //!
 //! ```text
-//! an end, a slot, a fire time ── plan::plan ── policy::release ── a place is free ── start ── an end …
+//! an end, a slot, a fire time ── plan::plan ── policy::release ── free capacity ── start ── an end …
 //! ```
 //!
-//! What cannot be known is assumed:
+//! Assumptions about what cannot be known:
 //!
-//! * A launch takes as long as those of its schedule took that succeeded, and succeeds.
-//! * One that is asked to end does not listen: it ends when its grace is over, or when it would have ended.
+//! * A launch takes as long as the successful launches of its schedule took, and succeeds.
+//! * A launch that is asked to end ignores that: it ends with its grace, or at its own end.
 //! * An end comes before the slots of the same moment.
-//! * Of a backfill only the launches count that it has made.
-//! * Nobody pauses, edits or triggers anything, no package comes or goes, and every host has every package.
-//! * In an outage no host lives. What it finds open or running is lost, and recovered by the first host after it,
-//!   before that one decides anything.
+//! * A backfill makes no more launches.
+//! * No person and no file changes anything, and every host has every package.
+//! * In an outage no host lives. Open and running launches are orphaned. The first host after the outage recovers them
+//!   before it decides anything.
 
 mod compare;
 mod launches;
@@ -45,30 +44,29 @@ use campanile_store::{Decision, LaunchStatus};
 pub use compare::{Changes, compare};
 pub use totals::Totals;
 
-/// How long a launch takes of a schedule of which none has succeeded yet.
+/// How long a launch of a schedule without a successful launch takes.
 pub const DURATION_DEFAULT: Duration = Duration::from_secs(1);
 
-/// Where everything stands when a forecast begins.
+/// The state of the system when a forecast begins.
 #[derive(Debug, Clone)]
 pub struct SystemSnapshot {
-    /// The present instant, from which on everything is foretold.
     pub now: Timestamp,
-    /// Runs at the same time, of all hosts together.
+    /// How many runs all hosts together execute at the same time.
     pub capacity: usize,
-    /// What counts for schedules that do not say it themselves.
+    /// For what the policies of a schedule leave open.
     pub defaults: Defaults,
     pub recovery: RecoveryLimits,
     pub schedules: Vec<ScheduleSnapshot>,
 }
 
-/// A schedule, where it stands, and what of it is not over.
+/// A schedule with its cursor and its unfinished launches.
 #[derive(Debug, Clone)]
 pub struct ScheduleSnapshot {
     pub name: String,
-    /// Where it stands; whether there is a next slot is said by `next_slot`.
+    /// Its own `next_slot` does not count; the field below does.
     pub due: DueSchedule,
     pub next_slot: Option<Timestamp>,
-    /// While it is not, nothing of it is decided, but what runs, runs on.
+    /// No slot of a paused schedule is decided, but its launches continue.
     pub enabled: bool,
     pub rule: Rule,
     pub policies: Policies,
@@ -80,7 +78,7 @@ pub struct ScheduleSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurationEstimate {
     pub duration: Duration,
-    /// Of so many launches that is the median; of none it is a guess.
+    /// `duration` is the median of so many launches; without any it is a guess.
     pub samples: usize,
 }
 
@@ -90,47 +88,46 @@ pub struct CurrentLaunch {
     pub launch: UnfinishedLaunch,
     /// When its run began, if it has one.
     pub started_at: Option<Timestamp>,
-    /// When a task of it is to be called again, if it waits for that.
+    /// When a task is to be called again, if it waits for that.
     pub retry_at: Option<Timestamp>,
 }
 
-/// What is asked for.
+/// The span of a forecast, and its limits.
 #[derive(Debug, Clone)]
 pub struct ForecastRequest {
-    /// What is decided or begins from this on, and before `to`, is told. Not before the snapshot's `now`.
+    /// Decisions and starts from this time on and before `to` are reported. It is not before the snapshot's `now`.
     pub from: Timestamp,
     pub to: Timestamp,
     pub outages: Vec<Outage>,
-    /// Decisions after which the forecast breaks off.
+    /// The forecast stops after so many decisions.
     pub rows_max: usize,
 }
 
-/// A time in which no host lives, from its first instant on and before its last.
+/// A time without a live host: `from` is included, `to` is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Outage {
     pub from: Timestamp,
     pub to: Timestamp,
 }
 
-/// What will run.
+/// The result of a forecast.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
-    /// The decisions, in the order in which they are made.
+    /// The decisions in order.
     pub rows: Vec<Row>,
-    /// Those of each schedule of the snapshot, in the order of it.
+    /// The totals of each schedule, in the order of the snapshot.
     pub schedules: Vec<Totals>,
-    /// Those of all schedules together.
     pub all: Totals,
-    /// Launches that an outage interrupts and that are run again after it.
+    /// How many launches are recovered after an outage.
     pub recovered: u64,
-    /// Where the forecast breaks off, because it came to the most decisions that were asked for.
+    /// Where the forecast stopped at `rows_max`.
     pub cut_at: Option<Timestamp>,
 }
 
-/// A decision: the row that goes on the record for it, and what becomes of that.
+/// A decision: its row in the database, and what becomes of it.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Row {
-    /// Which of the snapshot's schedules.
+    /// The index in the schedules of the snapshot.
     #[serde(skip)]
     pub schedule: usize,
     pub id: LaunchId,
@@ -139,10 +136,10 @@ pub struct Row {
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub decided_at: Timestamp,
-    /// As it is decided; one that is queued may be skipped later.
+    /// The first decision; a queued launch may be skipped later.
     pub decision: Decision,
     pub fire_time: Timestamp,
-    /// Where it stands when the forecast ends.
+    /// The status at the end of the forecast.
     pub status: LaunchStatus,
     pub reason: Option<&'static str>,
     pub overlaps: Option<LaunchId>,
@@ -153,9 +150,9 @@ pub struct Row {
 }
 
 impl SystemSnapshot {
-    /// What will run, as asked for.
-    pub fn forecast(&self, question: &ForecastRequest) -> Forecast {
-        simulator::run(self, question)
+    /// Simulate the system up to the end of `request`.
+    pub fn forecast(&self, request: &ForecastRequest) -> Forecast {
+        simulator::run(self, request)
     }
 }
 
@@ -170,7 +167,7 @@ impl ScheduleSnapshot {
 }
 
 impl Row {
-    /// How long it waits for its turn and for a place, from when it could have begun.
+    /// Return how long it waits in the queue and for capacity, from when it could have started.
     pub fn lag(&self) -> Option<Duration> {
         let ready_at = self.fire_time.max(self.decided_at);
         Some(self.started_at?.since(ready_at))

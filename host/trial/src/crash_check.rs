@@ -1,16 +1,15 @@
-//! The crash-point check: is a task that dies anywhere and is run again as good as one that was not disturbed?
+//! The crash check: does a task that crashes anywhere and is recovered leave the same state as an undisturbed one?
 //!
 //! ```text
-//!  undisturbed   ──1──2──3──▶ world A            1, 2, 3: effects
-//!  crash at 2    ──1──╳ ──1──2──3──▶ world B     before the effect, and once more after it
+//!  undisturbed   ──1──2──3──▶ state A            1, 2, 3: effects
+//!  crash at 2    ──1──╳ ──1──2──3──▶ state B     before the effect, and once more after it
 //!                        is_recovery = true
 //! ```
 //!
-//! The task is idempotent, as far as this can tell, when B is A at every effect: the same entries of buckets, the same
-//! files, the same requests by their idempotency keys. The clock stands still and random bytes are the same in the
-//! undisturbed call and in the recovery, so that two worlds differ for no other reason; a run id is of one run, and a
-//! world that holds it differs. A call that crashes is of a minute before and has random bytes of its own: what is named
-//! by time or by chance is then there twice.
+//! The task is idempotent, as far as this check can tell, if B equals A at every effect: the same bucket entries, the
+//! same files, the same requests by their idempotency keys. The clock stands still, and random bytes are the same in the
+//! undisturbed call and in the recovery, so that nothing else makes a difference. A run id does: it belongs to one run.
+//! The crashing call is a minute earlier and has other random bytes: a name from the time or from chance is then there twice.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,25 +18,24 @@ use std::time::Duration;
 
 use super::final_state::FinalState;
 use super::idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
-use super::{PreparedStage, Stage, Subject, facts, recovered};
+use super::prepared::{PreparedStage, facts, recovered};
+use super::{Stage, Subject};
 use campanile_model::clock::Clock;
 use campanile_sandbox::{Crash, EffectObserver, Redaction, Report, Sandbox, Time};
 use campanile_workflow::context::Facts;
 
-/// At how many effects a task is crashed, unless somebody asks for more: each costs four calls.
+/// At how many effects a task is crashed by default: each costs four calls.
 pub const EFFECTS_CRASHED: usize = 200;
 
-/// How long after a crash its recovery is: as long as it takes hosts to notice.
+/// How long after a crash its recovery is, about as with real hosts.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
-/// Crash the task of `stage` at each of its effects, run it again, and compare what it leaves with an undisturbed run.
+/// Crash the task of `stage` at each of its effects, recover it, and compare the final state with an undisturbed run.
 ///
-/// Of more than `effects_max` effects it is crashed at so many, evenly spread; see [`EFFECTS_CRASHED`].
-/// Nothing outside is touched: directories are copied, buckets are in memory, and requests go to the stage's script,
-/// which it must have.
+/// Of more than `effects_max` effects, the task is crashed at so many, evenly spread; see [`EFFECTS_CRASHED`]. Calls
+/// change copies of directories and buckets in memory. The stage must have a script for requests.
 ///
 /// # Errors
-///
 /// When a directory cannot be copied or read.
 pub async fn check(
     sandbox: &Sandbox,
@@ -93,13 +91,13 @@ pub async fn check(
     Ok(found)
 }
 
-/// What all calls of a check have in common.
+/// The common part of all calls.
 struct CrashCheck<'a> {
     sandbox: &'a Sandbox,
     subject: &'a Subject,
-    /// Of the calls that are to end well.
+    /// For undisturbed and recovering calls.
     stage: Stage,
-    /// Of those that crash.
+    /// For crashing calls.
     crashing: Stage,
     facts: Facts,
     redaction: Redaction,
@@ -119,16 +117,16 @@ impl CrashCheck<'_> {
             .await
     }
 
-    /// Call the task twice, and compare; gives what the first call left, too.
+    /// Call the task twice and compare; return the final state of the first call, too.
     async fn undisturbed(&self) -> io::Result<(Undisturbed, FinalState)> {
         let recorder = Arc::new(EffectRecorder::default());
-        let prepared = PreparedStage::set(&self.stage, true).await?;
+        let prepared = PreparedStage::new(&self.stage, true).await?;
         let facts = self.facts.clone();
         let report = self
             .call(&prepared, &self.stage, facts, Some(&recorder))
             .await;
         let first = prepared.trial(report).await?;
-        let prepared = PreparedStage::set(&self.stage, true).await?;
+        let prepared = PreparedStage::new(&self.stage, true).await?;
         let facts = self.facts.clone();
         let report = self.call(&prepared, &self.stage, facts, None).await;
         let second = prepared.trial(report).await?;
@@ -144,14 +142,14 @@ impl CrashCheck<'_> {
         Ok((undisturbed, first.left))
     }
 
-    /// Crash the task once, recover it, and compare with what an undisturbed call left; none if it did not come to it.
+    /// Crash the task once, recover it, and compare with an undisturbed call; none if the task ended before the effect.
     async fn crash(
         &self,
         number: usize,
         moment: Moment,
         undisturbed: &FinalState,
     ) -> io::Result<Option<Crashed>> {
-        let prepared = PreparedStage::set(&self.stage, true).await?;
+        let prepared = PreparedStage::new(&self.stage, true).await?;
         let recorder = Arc::new(EffectRecorder::crashing_at(number, moment));
         let facts = self.facts.clone();
         self.call(&prepared, &self.crashing, facts, Some(&recorder))
@@ -173,7 +171,7 @@ impl CrashCheck<'_> {
     }
 }
 
-/// The numbers of the effects to crash at, out of `effects`: all, or `most` evenly spread.
+/// Return the numbers of the effects to crash at: all, or `most` evenly spread ones.
 fn chosen(effects: usize, most: usize) -> BTreeSet<usize> {
     if effects <= most {
         return (1..=effects).collect();
@@ -184,7 +182,7 @@ fn chosen(effects: usize, most: usize) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Writes the effects down, and stops the call at one of them.
+/// Records the effects of a call, and crashes it at one of them.
 #[derive(Default)]
 struct EffectRecorder {
     crash_at: Option<(usize, Moment)>,
@@ -194,7 +192,7 @@ struct EffectRecorder {
 #[derive(Default)]
 struct Seen {
     effects: Vec<String>,
-    /// The effect at which the call was stopped.
+    /// The effect at which the call crashed.
     crashed_at: Option<String>,
 }
 
@@ -206,7 +204,6 @@ impl EffectRecorder {
         }
     }
 
-    /// What has been seen until now.
     fn take(&self) -> Seen {
         std::mem::take(&mut *self.seen())
     }

@@ -1,4 +1,4 @@
-//! What calls leave behind, and how two worlds differ.
+//! The state that calls leave, and how two such states differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,26 +9,26 @@ use std::path::Path;
 use campanile_model::ids::sha256;
 use campanile_sandbox::{HttpRequest, Redaction};
 
-/// What the copies of directories may hold together.
+/// The limits of the copy of a directory.
 const COPIED_BYTES_MAX: u64 = 1 << 30;
 const COPIED_ENTRIES_MAX: usize = 100_000;
 
-/// Of a value in the text of a difference.
+/// A longer value is shown by its length.
 const SHOWN_BYTES_MAX: usize = 60;
 
-/// What a call left behind in buckets and directories, and whom it wrote to.
+/// The buckets, files and requests after a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinalState {
     /// Namespace, key, value.
     pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    /// The guest's path, and what is there.
+    /// By the guest's path.
     pub files: BTreeMap<String, Entry>,
-    /// The requests that change something, and how often each was made. Two with the same `Idempotency-Key` and body to
-    /// the same address are one: their server knows.
+    /// The requests that change something, and how often each was made. Requests to one address with the same
+    /// `Idempotency-Key` and body count as one, as they do for their server.
     pub requests: BTreeMap<String, usize>,
 }
 
-/// What is at a path.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     Directory,
@@ -36,14 +36,14 @@ pub enum Entry {
     Link(String),
 }
 
-/// One thing that is not the same in two worlds.
+/// One difference between two final states.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Difference {
     /// `bucket "default": count` and the like.
     pub what: String,
-    /// As it is in a world that nothing disturbed; none when it is not there.
+    /// The value after an undisturbed call; none if there is none.
     pub undisturbed: Option<String>,
-    /// As it is after a crash and a recovery; none when it is not there.
+    /// The value after a crash and a recovery; none if there is none.
     pub recovered: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Difference {
 }
 
 impl FinalState {
-    /// What is in `buckets`, in directories, each with the guest's path of it, and in `requests`.
+    /// Read the final state. Each directory comes with its path for the guest.
     pub(super) fn of<'a>(
         mut buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
         directories: impl Iterator<Item = (&'a str, &'a Path)>,
@@ -81,7 +81,7 @@ impl FinalState {
         })
     }
 
-    /// Where `recovered` is not what this is, without the values of secrets.
+    /// Return where `recovered` differs from this state, without the values of secrets.
     pub(super) fn differences(
         &self,
         recovered: &FinalState,
@@ -160,7 +160,7 @@ impl Entry {
     }
 }
 
-/// A value as text, if it is short and is one; `plain` takes secrets out of it.
+/// Return a short text as it is, else its length. `plain` removes secrets.
 fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.len() <= SHOWN_BYTES_MAX => format!("{:?}", plain(text)),
@@ -168,7 +168,7 @@ fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
     }
 }
 
-/// Those of `requests` that are meant to change something.
+/// Count the requests that change something.
 fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
     let mut times = BTreeMap::new();
     for request in requests {
@@ -194,7 +194,7 @@ fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
     times
 }
 
-/// Enough to tell two bodies apart, however long they are.
+/// Return a text that is different for different bodies.
 fn body_in_words(body: &[u8]) -> String {
     match body.len() {
         0 => "no body".to_owned(),
@@ -220,7 +220,7 @@ fn read(host: &Path, guest: &str, files: &mut BTreeMap<String, Entry>) -> io::Re
     Ok(())
 }
 
-/// Copy what is in the directory `from` to `to`, which is made.
+/// Copy the directory `from` to `to`, which is created.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut budget = Budget {
         bytes: COPIED_BYTES_MAX,
@@ -230,7 +230,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     budget.copy(from, to)
 }
 
-/// What may still be copied.
+/// What may still be copied, of the limits.
 struct Budget<'a> {
     bytes: u64,
     entries: usize,

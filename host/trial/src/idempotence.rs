@@ -1,4 +1,4 @@
-//! What a crash-point check found, and how it is told.
+//! The report of a crash check.
 
 use std::fmt;
 
@@ -8,52 +8,47 @@ use super::final_state::Difference;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Outcome, Report};
 
-/// What the check found, without the values of secrets.
-///
-/// Shown, it names each effect that makes the difference, and the difference.
+/// The result of a crash check, without the values of secrets. Its text names each effect with a difference.
 #[derive(Debug)]
 pub struct Idempotence {
     pub undisturbed: Undisturbed,
-    /// The crashes after which the world was another, in the order of the effects.
+    /// The crashes that made a difference, in the order of the effects.
     pub broken: Vec<Crashed>,
-    /// The crashes that did not come, in the order of the effects.
+    /// The crashes that did not happen, in the order of the effects.
     pub unreached: Vec<Unreached>,
-    /// At how many of the effects the task was to crash: all, or evenly many of very many.
+    /// At how many effects the task was to crash.
     pub tried: usize,
-    /// How often the task crashed.
     pub crashes: usize,
 }
 
-/// The call that nothing disturbed.
+/// The undisturbed call.
 #[derive(Debug)]
 pub struct Undisturbed {
     pub report: Report,
-    /// Its effects, in their order.
+    /// Its effects, in order.
     pub effects: Vec<String>,
-    /// What differed between two calls that nothing disturbed: then nothing can be said about crashes.
+    /// The differences between two undisturbed calls: with any, crashes prove nothing.
     pub unlike: Vec<Difference>,
 }
 
-/// A crash, and what was wrong after the recovery.
+/// A crash that made a difference.
 #[derive(Debug)]
 pub struct Crashed {
-    /// Of the effect, from 1.
+    /// The number of the effect, from 1.
     pub number: usize,
     pub effect: String,
     pub moment: Moment,
-    /// How the recovering run ended.
+    /// The report of the recovering run.
     pub report: Report,
     pub differences: Vec<Difference>,
 }
 
-/// A crash that did not come: the run ended without getting so far, other than the undisturbed one.
-///
-/// Nothing is known then of what such a crash would leave.
+/// A crash that did not happen: unlike the undisturbed run, the run ended before the effect. The check is undecided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Unreached {
-    /// Of the effect, from 1.
+    /// The number of the effect, from 1.
     pub number: usize,
-    /// The one that has this number in the undisturbed run.
+    /// The effect with this number in the undisturbed run.
     pub effect: String,
     pub moment: Moment,
 }
@@ -76,7 +71,7 @@ impl fmt::Display for Moment {
 }
 
 impl Idempotence {
-    /// Whether the task succeeded, and each crash came and made no difference.
+    /// Whether the task succeeded, and each crash happened and made no difference.
     pub fn holds(&self) -> bool {
         self.undisturbed.is_a_measure() && self.broken.is_empty() && self.unreached.is_empty()
     }
@@ -98,13 +93,13 @@ impl Crashed {
 }
 
 impl Undisturbed {
-    /// Whether it succeeded, and leaves the same world every time.
+    /// Whether it succeeded and leaves the same state each time.
     pub(super) fn is_a_measure(&self) -> bool {
         self.report.outcome == Outcome::Succeeded && self.unlike.is_empty()
     }
 }
 
-/// What guests wrote is on one line: none of it is to pass for a line of the check.
+/// Texts of guests are printed on one line each, so that none of them looks like a line of the report.
 impl fmt::Display for Idempotence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let undisturbed = &self.undisturbed;
@@ -119,7 +114,7 @@ impl fmt::Display for Idempotence {
         if let Some(unlike) = undisturbed.unlike.first() {
             return write!(
                 f,
-                "two undisturbed runs leave different worlds, so that nothing can be said of crashes: {} is not the same in both",
+                "two undisturbed runs leave different states, so that nothing can be said of crashes: {} is not the same in both",
                 printable_line(&unlike.what)
             );
         }
@@ -131,11 +126,11 @@ impl fmt::Display for Idempotence {
         match (self.broken.len(), self.unreached.is_empty()) {
             (0, true) if self.tried < undisturbed.effects.len() => write!(
                 f,
-                "idempotent as far as was tried: crashed before and after {place}, and each recovery left the same world"
+                "idempotent as far as was tried: crashed before and after {place}, and each recovery left the same state"
             )?,
             (0, true) => write!(
                 f,
-                "idempotent: crashed before and after {place}, and each recovery left the same world"
+                "idempotent: crashed before and after {place}, and each recovery left the same state"
             )?,
             (0, false) => write!(
                 f,
@@ -225,16 +220,16 @@ mod tests {
         );
         assert_eq!(
             found(1, 1).to_string(),
-            "idempotent: crashed before and after its only effect, and each recovery left the same world"
+            "idempotent: crashed before and after its only effect, and each recovery left the same state"
         );
         assert_eq!(
             found(22, 22).to_string(),
-            "idempotent: crashed before and after each of its 22 effects, and each recovery left the same world"
+            "idempotent: crashed before and after each of its 22 effects, and each recovery left the same state"
         );
         assert_eq!(
             found(1000, 200).to_string(),
             "idempotent as far as was tried: crashed before and after 200 of its 1000 effects, spread over the whole run, \
-             and each recovery left the same world"
+             and each recovery left the same state"
         );
     }
 

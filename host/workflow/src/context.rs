@@ -1,4 +1,4 @@
-//! The context JSON that a task is handed: the user's keys, and the host's on top.
+//! The context JSON of a call: the user's keys, and the host's reserved keys.
 
 use serde_json::{Map, Value};
 
@@ -6,32 +6,32 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
 use campanile_sandbox::RunFacts;
 
-/// What the host says in every context, under the reserved keys.
+/// The values of the reserved keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     pub is_recovery: bool,
-    /// The slot; for a manual launch the time of the request.
+    /// The slot, or the time of a manual request.
     pub original_scheduled_time: Timestamp,
-    /// When recovery took the launch up again.
+    /// When recovery made the launch claimable again.
     pub recovery_attempt_time: Option<Timestamp>,
     pub execution_id: LaunchId,
     pub run_id: RunId,
-    /// 1 for the first call of the task for this launch; a call that may have been made in a lost run counts.
+    /// 1 for the first call of the task for this launch. A call that a lost run may have made counts.
     pub attempt: i64,
     pub trigger: LaunchKind,
     /// `id`, `name`, `expression` and `timezone`, or null.
     pub schedule: Value,
     pub scheduled_local: String,
-    /// The previous slot: the launch stands for what happened after it, up to its own slot.
+    /// The previous slot: the launch covers the time after it, up to its own slot.
     pub interval_start: Timestamp,
-    /// Output of the last successful run, or null.
+    /// The output of the last successful run, or null.
     pub last_result: Value,
     /// The failure since then, or null.
     pub last_failure: Value,
 }
 
 impl Facts {
-    /// Those of a launch by hand at `now` that belongs to no schedule and is on no record.
+    /// Return the values for a manual launch at `now` without a schedule and without a database.
     pub fn by_hand(now: Timestamp) -> Facts {
         Facts {
             is_recovery: false,
@@ -49,7 +49,7 @@ impl Facts {
         }
     }
 
-    /// What the task can ask for besides its context, of a run that was to begin at `scheduled_time`.
+    /// Return what `run-info` tells the task about a run that was to begin at `scheduled_time`.
     pub fn of_run(&self, scheduled_time: Timestamp) -> RunFacts {
         RunFacts {
             execution_id: self.execution_id,
@@ -62,15 +62,16 @@ impl Facts {
     }
 }
 
-/// The SHA-256 of the user's part, in lower-case hexadecimal: of its JSON without spaces, the keys of every object in
-/// their order as bytes. It is the same whoever wrote the keys in whichever order.
+/// Return the SHA-256 of the user's keys, in lower-case hexadecimal. The order in which keys were written has no effect.
+///
+/// It is the hash of the JSON without spaces, with the keys of every object in byte order.
 pub fn hash(user: &Map<String, Value>) -> String {
     let mut user = Value::Object(user.clone());
     user.sort_all_objects();
     sha256(user.to_string().as_bytes())
 }
 
-/// The whole context of one call, as text: `user` with the reserved keys over it.
+/// Return the context of one call as text: `user` with the reserved keys.
 pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
     let time = |time: Timestamp| Value::String(time.to_string());
     let mut set = |key: &str, value: Value| user.insert(key.to_owned(), value);

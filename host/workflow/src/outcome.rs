@@ -1,4 +1,4 @@
-//! Pure: what follows from one call of a task.
+//! Pure: decide whether a failed call of a task is retried.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use campanile_model::clock::Timestamp;
 use campanile_model::status::FailureKind;
 use campanile_sandbox::Outcome;
 
-/// How often a task is called, and how long apart.
+/// How often a task is called, and with which pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Calls in all, the first one included.
+    /// How many calls in all, with the first one.
     pub attempts_max: i64,
-    /// The pause after the first failure; doubled after every further one.
+    /// The pause after the first failure. Each further failure doubles it.
     pub first: Duration,
     /// The longest pause.
     pub longest: Duration,
 }
 
 impl RetryPolicy {
-    /// One second, two, four … at most a minute, `attempts_max` calls in all.
+    /// Return the policy with pauses of 1 s, 2 s, 4 s … at most a minute.
     pub fn of(attempts_max: i64) -> RetryPolicy {
         RetryPolicy {
             attempts_max,
@@ -27,7 +27,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The pause after the `attempt`-th failure, before jitter.
+    /// Return the pause after the `attempt`-th failure, before jitter.
     fn pause(&self, attempt: i64) -> Duration {
         let doublings = u32::try_from(attempt.saturating_sub(1))
             .unwrap_or(0)
@@ -36,33 +36,33 @@ impl RetryPolicy {
     }
 }
 
-/// What follows from a call that did not succeed.
+/// What follows from a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Call the task again at this time.
     Retry(Timestamp),
-    /// It has failed for good.
+    /// The failure is final.
     Fail,
 }
 
-/// How a call failed, as far as the decision depends on it.
+/// A failed call, as far as the decision depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedCall {
     pub kind: FailureKind,
-    /// Whether the task said that the same call may succeed later.
+    /// Whether the task says that the same call may succeed later.
     pub retryable: bool,
-    /// The pause that the task asked for.
+    /// The pause that the task requests.
     pub retry_after: Option<Duration>,
-    /// Whether calling it again is allowed: not where it may have run already and is to run at most once.
+    /// False for a task that runs at most once and may have run.
     pub may_repeat: bool,
-    /// Which call of the task it was, from 1, not counting calls lost with a host.
+    /// The number of the call, from 1. Calls that were lost with a host do not count.
     pub tries: i64,
 }
 
 /// Decide what follows from a failed call that ended at `now`.
 ///
-/// `jitter` in -1.0 ..= 1.0 spreads the pause by a quarter either way, so that tasks that failed
-/// together do not come back together.
+/// `jitter` from -1.0 to 1.0 changes the pause by up to a quarter, so that tasks that failed together are not retried
+/// together.
 pub fn decide(call: FailedCall, policy: &RetryPolicy, now: Timestamp, jitter: f64) -> Next {
     let may_succeed_later = match call.kind {
         FailureKind::Failed => call.retryable,
@@ -70,9 +70,9 @@ pub fn decide(call: FailedCall, policy: &RetryPolicy, now: Timestamp, jitter: f6
         | FailureKind::TimedOut
         | FailureKind::MemoryExceeded
         | FailureKind::HostError => true,
-        // Calling again changes nothing until somebody changes a grant or the code.
+        // A retry helps only after a change of the grants or the code.
         FailureKind::Denied | FailureKind::InvalidOutput | FailureKind::Refused => false,
-        // Not a call's end but the host's: recovery's business.
+        // Recovery handles these: the host ended, not the call.
         FailureKind::Cancelled | FailureKind::Lost => false,
     };
     if !may_succeed_later || !call.may_repeat || call.tries >= policy.attempts_max {
@@ -83,7 +83,7 @@ pub fn decide(call: FailedCall, policy: &RetryPolicy, now: Timestamp, jitter: f6
     Next::Retry(now.plus(spread.max(call.retry_after.unwrap_or_default())))
 }
 
-/// The stored word for how a call ended; none when it succeeded.
+/// Return the kind of failure of a call; none when it succeeded.
 pub fn failure_kind(outcome: Outcome) -> Option<FailureKind> {
     match outcome {
         Outcome::Succeeded => None,

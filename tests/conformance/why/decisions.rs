@@ -31,7 +31,7 @@ async fn it_was_missed_and_another_stands_for_it(test: TestDb) {
     stage.pass_to("11:07").await;
     stage.tells(Some("2026-05-04T10:20:00Z"), "
             slot, 2026-05-04T10:20:00Z: one of 5 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:10:00Z to 2026-05-04T10:50:00Z
-            late, 2026-05-04T11:07:00Z: decided by `tower` with tzdata <tzdata>, 47m after its time; skipped, since `catchup` is `latest` and the slot 2026-05-04T11:00:00Z stands for it").await;
+            late, 2026-05-04T11:07:00Z: decided by `tower` with tzdata <tzdata>, 47m after its time; skipped, since `catchup` is `latest` and the slot 2026-05-04T11:00:00Z is caught up instead").await;
     stage.tells(Some("2026-05-04T11:00:00Z"), "
             slot, 2026-05-04T11:00:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             late, 2026-05-04T11:07:00Z: decided 7m after its time; caught up, since `catchup` is `latest`
@@ -117,7 +117,7 @@ async fn it_waited_for_its_turn(test: TestDb) {
     stage.tells(Some("2026-05-04T10:02:00Z"), "
             slot, 2026-05-04T10:02:00Z: a slot of cron `* * * * *` (revision 1), launch <id>
             queued, 2026-05-04T10:02:00Z: decided, to wait for its turn behind the launch of 2026-05-04T10:01:00Z (<id>, run <id>), which succeeded at 2026-05-04T10:02:30Z
-            turn, 2026-05-04T10:02:40Z: let go by `tower` with tzdata <tzdata> after 40s
+            turn, 2026-05-04T10:02:40Z: opened by `tower` with tzdata <tzdata> after 40s
             taken, 2026-05-04T10:02:40Z: by `tower`: run <id>
             called, 2026-05-04T10:02:40Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:02:40Z: succeeded").await;
@@ -168,7 +168,7 @@ async fn it_was_a_little_late_and_waited_for_its_jitter(test: TestDb) {
             late, 2026-05-04T10:10:02Z: decided 2s after its time, within the grace
             queued, 2026-05-04T10:10:02Z: decided, to wait for its fire time
             waited, 2026-05-04T10:10:10.671286Z: until its fire time, 10s 671ms after its slot by its jitter
-            turn, 2026-05-04T10:13:00Z: let go by `tower` with tzdata <tzdata> after 2m 58s
+            turn, 2026-05-04T10:13:00Z: opened by `tower` with tzdata <tzdata> after 2m 58s
             taken, 2026-05-04T10:13:00Z: by `tower`: run <id>
             called, 2026-05-04T10:13:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:13:00Z: succeeded").await;
@@ -283,7 +283,7 @@ async fn a_person_asked_for_it(test: TestDb) {
     stage.tells(Some("2026-05-04T10:03:00Z"), "
             asked, 2026-05-04T10:03:00Z: a person or a program asked for a launch besides the slots: launch <id>
             launched, 2026-05-04T10:03:00Z: decided, to run the package `guests`
-            waited, 2026-05-04T10:03:00Z: for 5s, until a host with the package `guests` had a free place
+            waited, 2026-05-04T10:03:00Z: for 5s, until a host with the package `guests` had free capacity
             taken, 2026-05-04T10:03:05Z: by `tower`: run <id>
             called, 2026-05-04T10:03:05Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:03:05Z: succeeded").await;

@@ -71,7 +71,7 @@ async fn the_clock_leaves_it_out(test: TestDb) {
             slot, 2027-03-14T07:00:00Z: a slot of cron `30 2 * * *` (revision 1)
             coming, 2027-03-14T07:00:00Z: it will be decided then").await;
     stage.tells(Some("2027-03-14 02:45"), "
-            clock, 2027-03-14T07:00:00Z: the clock leaves 2027-03-14 02:45 out, and goes on here
+            clock, 2027-03-14T07:00:00Z: the clock skips 2027-03-14 02:45, and continues here
             no_slot: no slot of cron `30 2 * * *` (revision 1): the minute field `30` does not allow 45
             before, 2027-03-13T07:30:00Z: the slot before it
             after, 2027-03-15T06:30:00Z: the slot after it").await;
@@ -106,7 +106,7 @@ async fn an_interval_and_a_single_time_have_no_slot_then(test: TestDb) {
     };
     stage.add(rule, Policies::default()).await;
     stage.tells(Some("2026-05-04T10:15:00Z"), "
-            no_slot, 2026-05-04T10:15:00Z: no slot of every `10m` (revision 1): it rings every 10 minutes of elapsed time, counted from 2026-05-04T10:00:00+00:00[UTC]
+            no_slot, 2026-05-04T10:15:00Z: no slot of every `10m` (revision 1): it fires every 10 minutes of elapsed time, counted from 2026-05-04T10:00:00+00:00[UTC]
             before, 2026-05-04T10:10:00Z: the slot before it
             after, 2026-05-04T10:20:00Z: the slot after it").await;
 }
@@ -124,7 +124,7 @@ async fn it_was_before_the_schedule_or_its_start(test: TestDb) {
             Some("2026-05-04T09:50:00Z"),
             "
             slot, 2026-05-04T09:50:00Z: a slot of cron `*/10 * * * *` (revision 1)
-            added, 2026-05-04T10:00:00Z: the schedule was added only then, and owes nothing before",
+            added, 2026-05-04T10:00:00Z: the schedule was added then, and launches no slot before",
         )
         .await;
     stage
@@ -184,10 +184,10 @@ async fn a_person_took_it_out(test: TestDb) {
     stage.pass_to("10:10").await;
     stage.tells(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            taken_out, 2026-05-04T10:10:00Z: skipped by `tower` with tzdata <tzdata>: a person had taken it out").await;
+            taken_out, 2026-05-04T10:10:00Z: skipped by `tower` with tzdata <tzdata>: a person skipped this slot").await;
     stage.tells(Some("2026-05-04T10:20:00Z"), "
             slot, 2026-05-04T10:20:00Z: a slot of cron `*/10 * * * *` (revision 1)
-            taken_out, 2026-05-04T10:20:00Z: a person took it out: it will be skipped, and the slots after it will not").await;
+            taken_out, 2026-05-04T10:20:00Z: a person skipped this slot: it will not be launched, and the slots after it will").await;
 }
 
 async fn it_is_paused(test: TestDb) {
@@ -235,7 +235,7 @@ async fn it_fell_into_a_pause(test: TestDb) {
     stage.tells(Some("2026-05-04T10:20:00Z"), "
             slot, 2026-05-04T10:20:00Z: one of 3 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:10:00Z to 2026-05-04T10:30:00Z
             paused, 2026-05-04T10:05:00Z: by ada: the clapper is loose
-            resumed, 2026-05-04T10:35:00Z: by ben; skipped, as what falls into a pause is").await;
+            resumed, 2026-05-04T10:35:00Z: by ben; skipped, as is each slot of a pause").await;
 }
 
 async fn it_was_overdue_when_a_pause_began(test: TestDb) {
@@ -246,18 +246,18 @@ async fn it_was_overdue_when_a_pause_began(test: TestDb) {
     stage.tells(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1)
             paused, 2026-05-04T10:25:00Z: by ada
-            undecided, 2026-05-04T10:10:00Z: nobody had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it
-            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` gave its last sign of life then").await;
+            undecided, 2026-05-04T10:10:00Z: no host had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it
+            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` sent its last heartbeat then").await;
     stage.resume("10:45").await;
     stage.tells(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: one of 2 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:10:00Z to 2026-05-04T10:20:00Z
-            overdue: nobody had decided it when the pause began
+            overdue: no host had decided it when the pause began
             paused, 2026-05-04T10:25:00Z: by ada
-            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as a pause owes nothing that was not decided before it").await;
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as is each slot that was undecided when a pause began").await;
     stage.tells(Some("2026-05-04T10:30:00Z"), "
             slot, 2026-05-04T10:30:00Z: one of 2 slots of cron `*/10 * * * *` (revision 1) that were dropped together, from 2026-05-04T10:30:00Z to 2026-05-04T10:40:00Z
             paused, 2026-05-04T10:25:00Z: by ada
-            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as what falls into a pause is").await;
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as is each slot of a pause").await;
     // The rows join: one stands for the time since the other.
     let sql = "SELECT CAST(count(*) AS TEXT) FROM launch a JOIN launch b ON b.interval_start = a.last_scheduled_time
         WHERE a.reason = 'overdue' AND b.reason = 'paused'";
@@ -279,7 +279,7 @@ async fn the_timing_was_changed_in_a_pause(test: TestDb) {
     stage.resume("10:45").await;
     stage.tells(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            overdue: nobody had decided it when the pause began
+            overdue: no host had decided it when the pause began
             paused, 2026-05-04T10:15:00Z: by ada
             edited, 2026-05-04T10:25:00Z: skipped: the timing was changed while it was paused (revision 2: cron */30 * * * *)").await;
     stage.tells(Some("2026-05-04T10:20:00Z"), "
@@ -292,7 +292,7 @@ async fn the_timing_was_changed_in_a_pause(test: TestDb) {
             "
             slot, 2026-05-04T10:30:00Z: a slot of cron `*/30 * * * *` (revision 2), launch <id>
             paused, 2026-05-04T10:15:00Z: by ada
-            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as what falls into a pause is",
+            resumed, 2026-05-04T10:45:00Z: by ben; skipped, as is each slot of a pause",
         )
         .await;
 }
@@ -392,7 +392,7 @@ async fn the_timing_was_changed_and_it_has_another_name(test: TestDb) {
         .tells_of("bell", Some("2026-05-04T10:10:00Z"), "
             renamed, 2026-05-04T10:12:00Z: what was called `bell` is called `carillon` from then on
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            edited, 2026-05-04T10:12:00Z: skipped: the timing was changed before anybody had decided it (revision 2: cron 30 * * * *)")
+            edited, 2026-05-04T10:12:00Z: skipped: the timing was changed before a host decided it (revision 2: cron 30 * * * *)")
         .await;
     stage
         .tells_of("carillon", Some("2026-05-04T10:40:00Z"), "
@@ -414,7 +414,7 @@ async fn it_was_removed(test: TestDb) {
     tx.commit().await.unwrap();
     stage.tells(Some("2026-05-04T10:20:00Z"), "
             slot, 2026-05-04T10:20:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            removed, 2026-05-04T10:25:00Z: skipped: the schedule was removed before anybody had decided it").await;
+            removed, 2026-05-04T10:25:00Z: skipped: the schedule was removed before a host decided it").await;
     stage
         .tells(
             Some("2026-05-04T10:30:00Z"),
@@ -424,7 +424,7 @@ async fn it_was_removed(test: TestDb) {
         .await;
     stage.tells(None, "
             slot, 2026-05-04T10:20:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            removed, 2026-05-04T10:25:00Z: skipped: the schedule was removed before anybody had decided it
+            removed, 2026-05-04T10:25:00Z: skipped: the schedule was removed before a host decided it
             removed, 2026-05-04T10:25:00Z: it was removed; nothing after that is launched").await;
 }
 
@@ -457,7 +457,7 @@ async fn nobody_serves(test: TestDb) {
             None,
             "
             undecided, 2026-05-04T10:10:00Z: its time has come, and no host has decided it yet
-            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` gave its last sign of life then",
+            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` sent its last heartbeat then",
         )
         .await;
     stage
@@ -466,7 +466,7 @@ async fn nobody_serves(test: TestDb) {
             "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1)
             undecided, 2026-05-04T10:10:00Z: its time has come, and no host has decided it yet
-            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` gave its last sign of life then",
+            no_host, 2026-05-04T10:00:00Z: no host serves: `tower` sent its last heartbeat then",
         )
         .await;
 }

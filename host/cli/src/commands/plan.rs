@@ -102,7 +102,7 @@ impl Plan {
         let question = self.question(now)?;
         let wanted = self.diff.as_deref().map(check::read).transpose()?;
         let mut tx = db.read().await?;
-        let learned = snapshot::learn(&mut tx).await?;
+        let learned = snapshot::estimate_durations(&mut tx).await?;
         if wanted.is_some() {
             // The file is applied without a commit. The lock keeps hosts from deciding between the two reads.
             drop(tx);

@@ -1,10 +1,10 @@
-//! Why versions of packages stay as they are.
+//! Why an order about versions of a package is refused.
 
 use super::approve_command;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::DbError;
 
-/// Why versions stay as they are.
+/// Why an order about versions is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     #[error("there is no package named `{name}`{}", .nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?")))]
@@ -12,20 +12,20 @@ pub enum PackageError {
         name: String,
         nearest: Option<String>,
     },
-    #[error("no version of `{name}` was ever taken{}", .why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    #[error("no version of `{name}` was ever active{}", .why.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
     NoActiveVersion { name: String, why: Option<String> },
-    #[error("`{0}` has no version that waits or is kept out")]
+    #[error("`{0}` has no pending version")]
     NothingPending(String),
-    #[error("what `{name}` keeps out is {held}, not `{wanted}`")]
+    #[error("the pending version of `{name}` is {pending}, not `{wanted}`")]
     NotPending {
         name: String,
         wanted: String,
-        held: ArtifactDigest,
+        pending: ArtifactDigest,
     },
-    #[error("what `{name}` keeps out is {}, and it is not said whether that is meant or {}", .held.short(), .others.join(", "))]
+    #[error("the pending version of `{name}` is {}; name it, or one of {}, with --digest", .pending.short(), .others.join(", "))]
     AmbiguousPending {
         name: String,
-        held: ArtifactDigest,
+        pending: ArtifactDigest,
         others: Vec<String>,
     },
     #[error("the version {digest} of `{name}` is rejected already")]
@@ -33,7 +33,9 @@ pub enum PackageError {
         name: String,
         digest: ArtifactDigest,
     },
-    #[error("`{0}` cannot be the digest of a version: it has hexadecimal digits, 4 at least")]
+    #[error(
+        "`{0}` cannot be the digest of a version: write its first hexadecimal digits, at least 4"
+    )]
     NotADigest(String),
     #[error("`{name}` has no version `{wanted}`; it has {}", .known.join(", "))]
     NoVersion {
@@ -49,17 +51,17 @@ pub enum PackageError {
     },
     #[error("`{0}` has no former version to go back to")]
     NoFormer(String),
-    #[error("the version {digest} of `{name}` is in force already")]
+    #[error("the version {digest} of `{name}` is active already")]
     AlreadyActive {
         name: String,
         digest: ArtifactDigest,
     },
-    #[error("the version {digest} of `{name}` was never in force")]
+    #[error("the version {digest} of `{name}` was never active")]
     NeverActive {
         name: String,
         digest: ArtifactDigest,
     },
-    #[error("the host {host} lets in no version of `{name}` but {pin}: its {name}.toml says so")]
+    #[error("the host {host} accepts no version of `{name}` but {pin}: its {name}.toml says so")]
     Pinned {
         name: String,
         host: String,
@@ -70,7 +72,7 @@ pub enum PackageError {
 }
 
 impl PackageError {
-    /// What to do about it; empty when the sentence says so already.
+    /// Return what to do; empty when the message says so already.
     pub fn hint(&self) -> String {
         match self {
             PackageError::NothingPending(name) | PackageError::NoFormer(name) => {
@@ -80,12 +82,12 @@ impl PackageError {
                 "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
                  goes back to a former version"
             ),
-            PackageError::AmbiguousPending { name, held, .. } => format!(
-                "look at it with `campanile package diff {name}`; `{}` puts it in force",
-                approve_command(name, held)
+            PackageError::AmbiguousPending { name, pending, .. } => format!(
+                "look at it with `campanile package diff {name}`; `{}` activates it",
+                approve_command(name, pending)
             ),
             PackageError::Rejected { name, digest } => format!(
-                "`{}` puts it in force all the same",
+                "`{}` activates it all the same",
                 approve_command(name, digest)
             ),
             PackageError::NotADigest(_) => {
@@ -93,7 +95,7 @@ impl PackageError {
             }
             PackageError::AmbiguousDigest { .. } => "give more digits".to_owned(),
             PackageError::NeverActive { name, .. } => format!(
-                "copy its file into the folder; if it then waits, `campanile package approve {name}`"
+                "copy its file into the folder; if it is then pending, `campanile package approve {name}`"
             ),
             PackageError::Pinned { .. } => "change or remove its `sha256` first".to_owned(),
             _ => String::new(),

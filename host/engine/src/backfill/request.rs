@@ -1,4 +1,4 @@
-//! What a person asks of backfills: to look what one comes to, to begin it, to cancel it.
+//! Preview, begin and cancel a backfill, as a person requests.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{BackfillStatus, Tx, changes};
 
-/// Slots of one backfill, at most.
+/// How many slots one backfill may have.
 pub const SLOTS_MAX: u64 = 1_000_000;
 
-/// What is asked for.
+/// A request for a backfill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackfillRequest<'a> {
     pub id: BackfillId,
     /// The first and the last slot that may be launched.
     pub from: Timestamp,
     pub to: Timestamp,
-    /// From one launch to the next at least, in whole milliseconds.
+    /// The least time from one launch to the next, in whole milliseconds.
     pub spread: Duration,
-    /// Whether slots are launched too that would be left alone.
+    /// Whether slots are launched too that would be skipped; see [`BackfillPreview::slots_skipped`].
     pub forced: bool,
-    /// Laid over the schedule's context.
+    /// Its keys override the schedule's.
     pub context: Option<&'a Map<String, Value>>,
     pub by: &'a str,
 }
 
-/// What a backfill comes to.
+/// What a backfill would do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackfillPreview {
     pub schedule: Schedule,
@@ -45,7 +45,7 @@ pub struct BackfillPreview {
     pub slots_skipped: u64,
 }
 
-/// Why there is no backfill as asked.
+/// Why a request for a backfill is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
     #[error("the backfill would end before it begins: {to} is before {from}; exchange the two")]
@@ -55,7 +55,7 @@ pub enum BackfillError {
     )]
     Future(Timestamp),
     #[error(
-        "`{0}` has no slots that could be filled back: its rule launches at an event and not by the clock; `campanile schedule trigger` launches it now"
+        "`{0}` has no slots to backfill: its rule launches at an event and not by the clock; `campanile schedule trigger` launches it now"
     )]
     NoClock(String),
     #[error("`{name}` has no slot from {from} to {to}; {}", next_is(.next))]
@@ -70,7 +70,7 @@ pub enum BackfillError {
     )]
     TooMany { name: String },
     #[error(
-        "there is a backfill {id} already, with {}; say the same to follow it, or choose another id",
+        "there is a backfill {id} already, with {}; repeat the same request to follow it, or choose another id",
         .differences.join(", ")
     )]
     Differs {
@@ -93,7 +93,7 @@ fn next_is(next: &Option<Timestamp>) -> String {
     }
 }
 
-/// Look what a backfill comes to, without beginning it.
+/// Return what a backfill would do, without beginning it.
 pub async fn preview(
     tx: &mut Tx,
     name: &str,
@@ -149,10 +149,10 @@ pub async fn preview(
     })
 }
 
-/// The backfill that was asked for before under the same id, if there is one.
+/// Return the earlier backfill with the same id, if there is one.
 ///
 /// # Errors
-/// When that one is not what is asked for now.
+/// When the earlier request differs from this one.
 pub async fn find_earlier(
     tx: &mut Tx,
     name: &str,
@@ -173,7 +173,7 @@ pub async fn find_earlier(
     Ok(Some(before))
 }
 
-/// Begin what was surveyed; hosts carry it out.
+/// Begin a backfill; hosts execute it.
 pub async fn begin(
     tx: &mut Tx,
     preview: &BackfillPreview,
@@ -219,8 +219,7 @@ pub async fn begin(
     Ok(backfill)
 }
 
-/// End a backfill before its time; gives how many of its launches had not begun and are skipped. Those that had
-/// begun go on.
+/// Cancel a backfill; return how many of its launches had not started and are skipped. Started launches continue.
 pub async fn cancel(
     tx: &mut Tx,
     id: BackfillId,
@@ -237,7 +236,7 @@ pub async fn cancel(
         schedule, status, ..
     } = find(tx).await?;
     if schedule != name {
-        // It was renamed before its row was held, so it is not.
+        // It was renamed before this transaction locked the row, so the wrong row is locked.
         return Err(ScheduleError::Raced(name));
     }
     if status != BackfillStatus::Running {
@@ -254,7 +253,7 @@ fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
     i64::try_from(asked.spread.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How a backfill differs from what is asked for under its id; a clause for each argument.
+/// Return how a backfill differs from a request with the same id: a clause for each argument.
 fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
     let context: Option<Map<String, Value>> = before
         .context

@@ -1,4 +1,4 @@
-//! In what two forecasts differ.
+//! Compare two forecasts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,20 @@ use super::{Forecast, Row, SystemSnapshot};
 use campanile_model::clock::Timestamp;
 use campanile_store::LaunchStatus;
 
-/// In what the launches of a schedule differ between two forecasts, by their slots.
+/// How the launches of a schedule differ between two forecasts, by their slots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes<'a> {
     pub schedule: &'a str,
     pub added: Vec<&'a Row>,
     pub removed: Vec<&'a Row>,
-    /// Launched in both, and not at the same time: as before, and as after.
+    /// Launches at another time: before, and after.
     pub moved: Vec<(&'a Row, &'a Row)>,
 }
 
 /// The launches of each schedule, by its name and their slot.
 type Launches<'a> = BTreeMap<&'a str, BTreeMap<Timestamp, &'a Row>>;
 
-/// The schedules whose launches differ between two forecasts of the same span, in the order of names.
+/// Return the schedules whose launches differ between two forecasts of the same span, in the order of names.
 pub fn compare<'a>(
     before: (&'a SystemSnapshot, &'a Forecast),
     after: (&'a SystemSnapshot, &'a Forecast),
@@ -54,7 +54,6 @@ impl Changes<'_> {
         !(self.added.is_empty() && self.removed.is_empty() && self.moved.is_empty())
     }
 
-    /// The first slot of which something is different.
     pub fn first(&self) -> Option<Timestamp> {
         let moved = self.moved.iter().map(|(before, _)| *before);
         let rows = self.added.iter().chain(&self.removed).copied().chain(moved);
@@ -62,7 +61,6 @@ impl Changes<'_> {
     }
 }
 
-/// When a launch begins, as far as that is known.
 fn begins(row: &Row) -> (Timestamp, Option<Timestamp>) {
     (row.fire_time, row.started_at)
 }

@@ -1,4 +1,4 @@
-//! The launches of a forecast that are not over, and the rows that are told.
+//! The launches of a simulation that are not over, and the rows of its result.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,16 +11,16 @@ use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::UnfinishedLaunch;
 use campanile_store::{Decision, LaunchStatus};
 
-/// A launch that is not over.
 pub(super) struct SimulatedLaunch {
     pub schedule: usize,
     pub launch: UnfinishedLaunch,
-    /// Its row, if that is told.
+    /// Its row, if it was decided in the requested span.
     pub row: Option<usize>,
+    /// Its slot, if the simulation decided it.
     pub scheduled_time: Option<Timestamp>,
-    /// From when on it could have begun.
+    /// When it could have started.
     pub ready_at: Timestamp,
-    /// When it was decided, or its turn came: its age counts from this.
+    /// When it was decided, or left the queue: recovery counts its age from this.
     pub opened_at: Timestamp,
     /// How many ends of it were foreseen; only the last one counts.
     pub ends: u32,
@@ -28,10 +28,39 @@ pub(super) struct SimulatedLaunch {
     pub has_started: bool,
 }
 
-/// The order in which launches of a schedule were decided.
+impl SimulatedLaunch {
+    /// Return a launch that has not started.
+    pub fn new(schedule: usize, launch: UnfinishedLaunch) -> SimulatedLaunch {
+        SimulatedLaunch {
+            schedule,
+            row: None,
+            scheduled_time: None,
+            ready_at: launch.fire_time.max(launch.claimed_at),
+            opened_at: launch.claimed_at,
+            ends: 0,
+            ends_at: launch.claimed_at,
+            has_started: false,
+            launch,
+        }
+    }
+
+    /// Foresee its end; return the number of that end.
+    pub fn end_at(&mut self, at: Timestamp) -> u32 {
+        self.ends_at = at;
+        self.ends += 1;
+        self.ends
+    }
+
+    fn order(&self) -> Order {
+        let launch = &self.launch;
+        (launch.claimed_at, launch.fire_time, launch.id)
+    }
+}
+
+/// The order in which the launches of a schedule were decided.
 type Order = (Timestamp, Timestamp, LaunchId);
 
-/// What of one schedule is not over.
+/// The launches of one schedule that are not over.
 #[derive(Default, Clone)]
 struct OfSchedule {
     unfinished: BTreeSet<Order>,
@@ -56,8 +85,8 @@ impl LaunchTable {
         }
     }
 
-    /// Tell of a decision; gives its row.
-    pub fn tell(&mut self, schedule: usize, launch: &NewLaunch, status: LaunchStatus) -> usize {
+    /// Add a decision to the result; return its row.
+    pub fn add_row(&mut self, schedule: usize, launch: &NewLaunch, status: LaunchStatus) -> usize {
         self.rows.push(Row {
             schedule,
             id: launch.id,
@@ -78,14 +107,11 @@ impl LaunchTable {
         self.rows.len() - 1
     }
 
-    pub fn add(&mut self, simulated: SimulatedLaunch) {
-        let of_schedule = &mut self.schedules[simulated.schedule];
-        of_schedule.unfinished.insert(simulated.order());
-        let status = simulated.launch.status;
-        of_schedule.queued += usize::from(status == LaunchStatus::Queued);
-        of_schedule.running += usize::from(status == LaunchStatus::Running);
-        self.running += usize::from(status == LaunchStatus::Running);
-        self.launches.insert(simulated.launch.id, simulated);
+    pub fn add(&mut self, launch: SimulatedLaunch) {
+        let (id, schedule, status) = (launch.launch.id, launch.schedule, launch.launch.status);
+        self.schedules[schedule].unfinished.insert(launch.order());
+        self.launches.insert(id, launch);
+        self.count(schedule, status, 1);
     }
 
     pub fn get(&self, id: LaunchId) -> Option<&SimulatedLaunch> {
@@ -96,35 +122,40 @@ impl LaunchTable {
         self.launches.get_mut(&id)
     }
 
-    /// The row of a launch that is not over, if it is told.
     pub fn row(&mut self, id: LaunchId) -> Option<&mut Row> {
         let row = self.launches.get(&id)?.row?;
         self.rows.get_mut(row)
     }
 
     pub fn set_status(&mut self, id: LaunchId, status: LaunchStatus) {
-        let Some(simulated) = self.launches.get_mut(&id) else {
+        let Some(launch) = self.launches.get_mut(&id) else {
             return;
         };
-        let of_schedule = &mut self.schedules[simulated.schedule];
-        match std::mem::replace(&mut simulated.launch.status, status) {
-            LaunchStatus::Running => {
-                self.running -= 1;
-                of_schedule.running -= 1;
-            }
-            LaunchStatus::Queued => of_schedule.queued -= 1,
-            _ => {}
-        }
-        if status == LaunchStatus::Running {
-            self.running += 1;
-            of_schedule.running += 1;
-        }
+        let schedule = launch.schedule;
+        let before = std::mem::replace(&mut launch.launch.status, status);
+        self.count(schedule, before, -1);
+        self.count(schedule, status, 1);
         if let Some(row) = self.row(id) {
             row.status = status;
         }
     }
 
-    /// End a launch; gives it, unless it was over already.
+    /// Add `change` to the numbers of launches that have `status`.
+    fn count(&mut self, schedule: usize, status: LaunchStatus, change: isize) {
+        let of_schedule = &mut self.schedules[schedule];
+        match status {
+            LaunchStatus::Running => {
+                self.running = self.running.saturating_add_signed(change);
+                of_schedule.running = of_schedule.running.saturating_add_signed(change);
+            }
+            LaunchStatus::Queued => {
+                of_schedule.queued = of_schedule.queued.saturating_add_signed(change);
+            }
+            _ => {}
+        }
+    }
+
+    /// End a launch; return it, unless it was over already.
     pub fn end(
         &mut self,
         id: LaunchId,
@@ -137,35 +168,34 @@ impl LaunchTable {
             row.finished_at = Some(now);
             row.reason = reason;
             if status == LaunchStatus::Skipped && row.decision == Decision::Launched {
-                // It was let go, but nobody had taken it.
+                // It was open, and no host had claimed it.
                 row.decision = Decision::Skipped;
             }
         }
-        let simulated = self.launches.remove(&id)?;
-        let of_schedule = &mut self.schedules[simulated.schedule];
-        of_schedule.unfinished.remove(&simulated.order());
-        Some(simulated)
+        let launch = self.launches.remove(&id)?;
+        self.schedules[launch.schedule]
+            .unfinished
+            .remove(&launch.order());
+        Some(launch)
     }
 
-    /// What of a schedule is not over at `now`.
+    /// Return the launches of a schedule that count for the overlap policy at `now`.
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
         let order = self.schedules[schedule].unfinished.iter();
         let launches = order.filter_map(|(.., id)| self.launches.get(id));
-        let launches: Vec<UnfinishedLaunch> =
-            launches.map(|simulated| simulated.launch.clone()).collect();
-        plan::active(&launches, enabled, now)
+        let unfinished: Vec<_> = launches.map(|launch| launch.launch.clone()).collect();
+        plan::active(&unfinished, enabled, now)
     }
 
-    /// The launches that run, or would if there were a place, by fire time.
+    /// Return the launches that run or wait for capacity, by fire time.
     pub fn open_or_running(&self) -> Vec<LaunchId> {
-        let is_meant = |status| matches!(status, LaunchStatus::Open | LaunchStatus::Running);
-        let launches = self.launches.values();
-        let launches = launches.filter(|simulated| is_meant(simulated.launch.status));
-        let mut orders: Vec<(Timestamp, LaunchId)> = launches
-            .map(|simulated| (simulated.launch.fire_time, simulated.launch.id))
+        let all = self.launches.values().map(|launch| &launch.launch);
+        let mut found: Vec<(Timestamp, LaunchId)> = all
+            .filter(|launch| matches!(launch.status, LaunchStatus::Open | LaunchStatus::Running))
+            .map(|launch| (launch.fire_time, launch.id))
             .collect();
-        orders.sort_unstable();
-        orders.into_iter().map(|(_, id)| id).collect()
+        found.sort_unstable();
+        found.into_iter().map(|(_, id)| id).collect()
     }
 
     pub fn running(&self) -> usize {
@@ -176,22 +206,11 @@ impl LaunchTable {
         self.schedules[schedule].running
     }
 
-    /// Whether a launch of a schedule waits for its turn.
     pub fn has_queue(&self, schedule: usize) -> bool {
         self.schedules[schedule].queued > 0
     }
 
     pub fn into_rows(self) -> Vec<Row> {
         self.rows
-    }
-}
-
-impl SimulatedLaunch {
-    fn order(&self) -> Order {
-        (
-            self.launch.claimed_at,
-            self.launch.fire_time,
-            self.launch.id,
-        )
     }
 }

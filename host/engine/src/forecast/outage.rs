@@ -1,4 +1,4 @@
-//! What an outage does to launches.
+//! Simulate outages.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use campanile_store::LaunchStatus;
 use campanile_store::overlap::REASON;
 use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction};
 
-/// Any run: only whether there is one matters.
+/// Stands for any run: recovery only asks whether there is one.
 const RUN: RunId = RunId(Uuid::nil());
 
-/// Outages in their order, those that meet as one.
+/// Return the outages in order, merged where they meet.
 pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
     let mut sorted = outages.to_vec();
     sorted.sort_unstable_by_key(|outage| outage.from);
@@ -30,36 +30,36 @@ pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
 }
 
 impl Simulator<'_> {
-    /// Let an outage pass: what it interrupts is lost, and taken up again when it is over.
+    /// Let an outage pass: recover the launches that it interrupted.
     pub(super) fn pass(&mut self, outage: Outage) {
         self.now = outage.to;
         self.keep_retries();
-        for id in self.ledger.open_or_running() {
+        for id in self.launches.open_or_running() {
             self.recover(id);
         }
     }
 
-    /// Take up a launch that was lost, as recovery does.
+    /// Recover an orphaned launch, as the host that returns first does.
     fn recover(&mut self, id: LaunchId) {
-        let Some(simulated) = self.ledger.get_mut(id) else {
+        let Some(simulated) = self.launches.get_mut(id) else {
             return;
         };
         simulated.ends += 1;
-        let scheduled = &self.snapshot.schedules[simulated.schedule];
+        let schedule = &self.snapshot.schedules[simulated.schedule];
         let launch = &simulated.launch;
-        let stray = OrphanedLaunch {
+        let orphaned = OrphanedLaunch {
             launch_id: id,
             run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
             schedule_id: launch.schedule_id,
-            schedule_revision: scheduled.due.revision,
-            schedule: scheduled.name.clone(),
+            schedule_revision: schedule.due.revision,
+            schedule: schedule.name.clone(),
             scheduled_time: simulated.scheduled_time.unwrap_or(launch.fire_time),
             kind: launch.kind,
             claimed_at: simulated.opened_at,
             recoveries: launch.recoveries,
-            enabled: scheduled.enabled,
+            enabled: schedule.enabled,
             deleted_at: None,
-            missing_since: scheduled.due.missing_since,
+            missing_since: schedule.due.missing_since,
             cancel_deadline: launch.cancel_deadline,
             cause: OrphanCause::LeaseExpired,
         };
@@ -69,24 +69,22 @@ impl Simulator<'_> {
             None => {}
             Some(RecoveryAction::RunAgain) => self.run_again(id),
             Some(RecoveryAction::Abandon(reason)) => {
-                self.over(id, LaunchStatus::Abandoned, Some(reason))
+                self.end(id, LaunchStatus::Abandoned, Some(reason));
             }
-            Some(RecoveryAction::MarkUnknown) => self.over(id, LaunchStatus::Unknown, None),
-            Some(RecoveryAction::Cancel) => self.over(id, LaunchStatus::Cancelled, Some(REASON)),
+            Some(RecoveryAction::MarkUnknown) => self.end(id, LaunchStatus::Unknown, None),
+            Some(RecoveryAction::Cancel) => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
         }
     }
 
     fn run_again(&mut self, id: LaunchId) {
-        self.ledger.set_status(id, LaunchStatus::Open);
-        if let Some(simulated) = self.ledger.get_mut(id) {
+        self.launches.set_status(id, LaunchStatus::Open);
+        if let Some(simulated) = self.launches.get_mut(id) {
             simulated.launch.recoveries += 1;
         }
-        if let Some(row) = self.ledger.row(id) {
+        if let Some(row) = self.launches.row(id) {
             row.recoveries += 1;
         }
-        if self.now >= self.question.from {
-            self.forecast.recovered += 1;
-        }
-        self.opens(id);
+        self.forecast.recovered += u64::from(self.is_reported());
+        self.make_claimable(id);
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything stands on the record, for a forecast to go on from.
+//! Read the state from which a forecast begins.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,14 +14,13 @@ use campanile_store::schedules::{DueSchedule, Schedule};
 use campanile_store::stats::{self, ActiveRun};
 use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
 
-/// Launches of a schedule from which is learned how long they take, and those that are looked at for them.
-const LEARNED_FROM_MAX: i64 = 50;
-const LOOKED_AT_MAX: i64 = 500;
+/// A duration estimate uses so many successful launches, among so many of the newest.
+const SAMPLES_MAX: i64 = 50;
+const CANDIDATES_MAX: i64 = 500;
 
-/// How long the launches of schedules take.
 pub type DurationEstimates = HashMap<ScheduleId, DurationEstimate>;
 
-/// A schedule of which nothing can be foretold.
+/// A schedule without a forecast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OmittedSchedule {
     pub name: String,
@@ -29,23 +28,24 @@ pub struct OmittedSchedule {
     pub why: String,
 }
 
-/// Learn from the record how long launches take: once for several readings, for it is the longest part of one.
-pub async fn learn(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
-    let mut learned = DurationEstimates::new();
+/// Estimate how long launches take. This is the slowest part of a reading, so read it once for several snapshots.
+pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
+    let mut estimates = DurationEstimates::new();
     for schedule in schedules::list(tx, None, None).await? {
         let id = schedule.state.id;
-        let durations = stats::durations(tx, id, LEARNED_FROM_MAX, LOOKED_AT_MAX).await?;
-        learned.insert(id, DurationEstimate::from_durations(durations));
+        let durations = stats::durations(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
+        estimates.insert(id, DurationEstimate::from_durations(durations));
     }
-    Ok(learned)
+    Ok(estimates)
 }
 
-/// Read where everything stands at `now`, for hosts that work by `settings`: as many as live, and one if none does.
-/// For launches of schedules of which nothing is `learned` there is a guess.
+/// Read the state at `now`. Each live host works by `settings`; without a live host there is one.
+///
+/// Also returns the schedules without a forecast.
 pub async fn read(
     tx: &mut Tx,
     settings: &Settings,
-    learned: &DurationEstimates,
+    estimates: &DurationEstimates,
     now: Timestamp,
 ) -> Result<(SystemSnapshot, Vec<OmittedSchedule>), DbError> {
     let alive_since = now.minus(settings.lease);
@@ -73,7 +73,7 @@ pub async fn read(
         let why = match scheduled(&schedule, package, unfinished) {
             Ok(mut scheduled) => {
                 let why = silence(&schedule, &scheduled);
-                if let Some(takes) = learned.get(&schedule.state.id) {
+                if let Some(takes) = estimates.get(&schedule.state.id) {
                     scheduled.duration_estimate = *takes;
                 }
                 snapshot.schedules.push(scheduled);
@@ -86,14 +86,14 @@ pub async fn read(
     Ok((snapshot, left_out))
 }
 
-/// Why the clock gives a schedule nothing to do, if it does not.
+/// Return why the clock launches nothing of a schedule.
 fn silence(schedule: &Schedule, scheduled: &ScheduleSnapshot) -> Option<String> {
     let state = &schedule.state;
     if !state.enabled {
         let by = state.paused_by.as_deref();
-        let mut why = format!("it is paused by {}", by.unwrap_or("somebody"));
+        let mut why = format!("it is paused by {}", by.unwrap_or("an unknown person"));
         if let Some(until) = state.paused_until {
-            why += &format!(" until {until}, and rings again then");
+            why += &format!(" until {until}, and resumes then");
         }
         return Some(why);
     }
@@ -101,7 +101,6 @@ fn silence(schedule: &Schedule, scheduled: &ScheduleSnapshot) -> Option<String> 
     at_start.then(|| "it is launched when a host starts".to_owned())
 }
 
-/// The launches that are not over, by their schedule.
 async fn unfinished(
     tx: &mut Tx,
     schedules: &[Schedule],
@@ -128,7 +127,7 @@ async fn unfinished(
     Ok(unfinished)
 }
 
-/// A schedule as it stands, before it is known how long its launches take.
+/// Return the snapshot of a schedule, with a guess of how long its launches take.
 fn scheduled(
     schedule: &Schedule,
     package: Option<&PackageRow>,
@@ -158,7 +157,7 @@ fn scheduled(
 }
 
 impl DurationEstimate {
-    /// What is learned from launches that took so long: their median, the longer of the two in the middle.
+    /// Return the median of `durations`: of an even number the longer of the two in the middle.
     pub fn from_durations(mut durations: Vec<Duration>) -> DurationEstimate {
         durations.sort_unstable();
         DurationEstimate {

@@ -1,4 +1,4 @@
-//! What rows and starts come to.
+//! Totals of rows and starts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,25 +9,23 @@ use campanile_store::LaunchStatus;
 
 const MINUTE_US: i64 = 60_000_000;
 
-/// What a forecast comes to, for one schedule or for all.
+/// The totals of a forecast, for one schedule or for all.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
-    /// Decisions to launch, except those that end as skipped.
+    /// How many decisions to launch were not skipped later.
     pub launches: u64,
-    /// Slots that are not launched, each slot of a range counted, by reason.
+    /// How many slots are skipped, by reason; each slot of a range counts.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// The first slot that is launched.
     pub first: Option<Timestamp>,
-    /// The slot that is waited for when the forecast ends.
+    /// The next slot when the forecast ends.
     pub next: Option<Timestamp>,
-    /// Runs that begin, by the minute in which they do.
     pub starts: BTreeMap<Timestamp, u64>,
-    /// The most runs at the same time, and since when.
+    /// The most runs at the same time, and when that was first.
     pub peak: usize,
     pub peak_at: Option<Timestamp>,
-    /// How long a launch waits at most for its turn and for a place, from when it could have begun.
+    /// The longest wait of a launch in the queue and for capacity.
     pub lag: Duration,
-    /// The slot of that launch; none of one that was decided before the forecast.
+    /// The slot of that launch; none when it was decided before the forecast.
     pub lag_of: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! Pure: in what two versions of a schedule differ, and what a set of schedules would change.
+//! Pure: compare two definitions of a schedule, and a set of definitions with the schedules there are.
 
 use std::collections::BTreeMap;
 
@@ -11,44 +11,43 @@ use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleText};
 use campanile_store::Origin;
 use campanile_store::schedules::{Revision, Schedule};
 
-/// One line in which two versions of a schedule differ.
+/// One line in which two definitions differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
-    /// What it is about: a key of the schedules file.
+    /// A key of the schedules file.
     pub key: &'static str,
-    /// `None` where one of them says nothing.
+    /// `None` where the definition does not have the key.
     pub before: Option<String>,
     pub after: Option<String>,
 }
 
-/// What taking over a set of schedules would change, each list in the order of names.
+/// The changes that a set of definitions makes. Each list is in the order of names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
     pub added: Vec<Wanted>,
     pub changed: Vec<Changed>,
-    /// Those that nobody wants any more, as they are.
+    /// The schedules that are no longer defined.
     pub removed: Vec<Schedule>,
-    /// Wanted, but the name is held by a schedule of this other origin.
+    /// Definitions whose name belongs to a schedule of another origin.
     pub held: Vec<(Wanted, Origin)>,
 }
 
-/// A schedule that would say something else.
+/// A schedule whose definition changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changed {
-    /// As it is.
     pub schedule: Schedule,
     pub wanted: Wanted,
-    /// Empty only where this version cannot read what the schedule says.
+    /// Empty only where this version cannot read the current definition.
     pub differences: Vec<Difference>,
 }
 
 impl Diff {
-    /// Whether everything is as it is wanted.
+    /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         *self == Diff::default()
     }
 
-    /// The schedules that are not as they are wanted.
+    /// Return the names of all schedules in this diff.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let wanted = self
             .added
@@ -64,9 +63,9 @@ impl Diff {
     }
 }
 
-/// What it takes to make the schedules of `origin` among `current`, all there are, those that are `wanted`.
+/// Return the changes after which the schedules of `origin` are those that are `wanted`. `current` holds all schedules.
 ///
-/// Schedules of other origins are never touched: a name that one of them holds is not to be had.
+/// Schedules of other origins do not change and keep their names.
 pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
     let current: BTreeMap<&str, &Schedule> = current
         .iter()
@@ -105,7 +104,7 @@ pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
     diff
 }
 
-/// The lines in which `after` differs from `before`.
+/// Return the lines in which `after` differs from `before`.
 pub fn differences(before: &Wanted, after: &Wanted) -> Vec<Difference> {
     let (before, after) = (before.lines(), after.lines());
     let value = |lines: &[Line], key: &str| {
@@ -125,7 +124,7 @@ pub fn differences(before: &Wanted, after: &Wanted) -> Vec<Difference> {
     .collect()
 }
 
-/// One line of text for each difference: the key, what was said, and what is said now.
+/// Return one line of text for each difference: the key, the value before and the value after.
 pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
     let width = differences.iter().map(|line| line.key.len()).max();
     let width = width.unwrap_or(0);
@@ -137,14 +136,14 @@ pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
     lines.collect()
 }
 
-/// A key of the schedules file, and what is said under it.
+/// A key of the schedules file, and its value.
 type Line = (&'static str, String);
 
 impl Wanted {
-    /// What a revision says.
+    /// Read the definition in a revision.
     ///
     /// # Errors
-    /// `Unreadable` when another version stored something that this one does not know.
+    /// `Unreadable` when another version of Campanile stored something that this one does not know.
     pub fn of(definition: &Revision) -> Result<Wanted, ScheduleError> {
         let unreadable = |why: String| ScheduleError::Unreadable {
             name: definition.name.clone(),
@@ -164,7 +163,7 @@ impl Wanted {
         })
     }
 
-    /// What it says, line by line, without what it does not say.
+    /// Return the lines of the definition, without defaults.
     fn lines(&self) -> Vec<Line> {
         let RuleText {
             kind,
@@ -196,7 +195,7 @@ impl Wanted {
         if !exclude.is_empty() {
             lines.push(("exclude", exclude.join("; ")));
         }
-        let policies = self.policies.entries();
+        let policies = self.policies.said();
         lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
         if !self.context.is_empty() {
             lines.push(("context", Value::Object(self.context.clone()).to_string()));
@@ -227,7 +226,7 @@ mod tests {
         }
     }
 
-    /// A schedule that says what `wanted` does.
+    /// A schedule that definition what `wanted` does.
     fn schedule(wanted: &Wanted, origin: Origin) -> Schedule {
         let id = ScheduleId::new();
         let at = Timestamp::from_micros(0);

@@ -1,4 +1,4 @@
-//! Changing an operator's schedule that is there: what it says, what it is called, and which of its slots are taken out.
+//! Edit and rename an operator's schedule, and skip slots of any schedule.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::diff::{difference_lines, differences};
 use super::{ScheduleError, Wanted, find, parse, revise};
+use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
 use campanile_package::names;
 use campanile_schedule::policy::Policies;
@@ -15,23 +16,21 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Revision, Schedule};
 use campanile_store::{Origin, Tx, changes};
 
-/// The most slots that are taken out of one schedule at a time: each is looked at when slots are decided.
+/// How many slots of one schedule may be skipped ahead: each is compared whenever slots are decided.
 const SKIPS_MAX: usize = 1_000;
 
-/// A slot to take out of a schedule, or to put back.
+/// A slot to skip, or to restore.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Skip<'a> {
     pub slot: Timestamp,
     pub by: &'a str,
-    /// Put it back.
+    /// Restore it.
     pub undo: bool,
 }
 
-/// Change what an operator's schedule says; gives the revision it is at then, which is a new one if it says
-/// something else.
+/// Change the definition of an operator's schedule; return its revision, which is new if the definition changed.
 ///
-/// With `revision` the change was thought out for what the schedule said then, and is refused if it says something
-/// else by now. Timing never looks back; every other change keeps the cursor.
+/// With `revision`, the edit is refused unless that is the current revision. See [`revise`] for the cursor.
 pub async fn edit(
     tx: &mut Tx,
     name: &str,
@@ -53,7 +52,7 @@ pub async fn edit(
     Ok(schedule.state.revision + 1)
 }
 
-/// Call an operator's schedule something else. It keeps its identity, and with that its hashed slots and its launches.
+/// Rename an operator's schedule; return its new revision. It keeps its id, and so its hashed slots and its launches.
 pub async fn rename(
     tx: &mut Tx,
     old: &str,
@@ -96,7 +95,7 @@ pub async fn rename(
     Ok(revision)
 }
 
-/// Take one slot out of a schedule, or put it back. When its time comes a slot that is out is skipped, on the record.
+/// Skip one slot of a schedule, or restore it. A host records the skipped slot when its time comes.
 pub async fn skip(
     tx: &mut Tx,
     name: &str,
@@ -107,7 +106,7 @@ pub async fn skip(
     schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
     let state = &schedule.state;
-    // Those that are decided need not be remembered.
+    // Decided slots have their rows.
     let mut skips: BTreeSet<Timestamp> = state
         .history
         .skipped_slots()
@@ -141,7 +140,7 @@ pub async fn skip(
     Ok(())
 }
 
-/// The operator's schedule of that name, which nobody else changes until this transaction ends.
+/// Lock and return the operator's schedule of that name.
 pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     schedules::lock(tx, Some(name), None).await?;
     let schedule = find(tx, name).await?;
@@ -155,7 +154,7 @@ pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleErr
     })
 }
 
-/// That a schedule is not at `revision` any more, or that there never was one.
+/// Return the error that `revision` is not the current one, or never was one.
 async fn outdated(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -180,7 +179,7 @@ async fn outdated(
     })
 }
 
-/// Refuse what is no slot to come of a schedule, with those beside it.
+/// Refuse a time that is no future slot of a schedule; the error names the slots around it.
 fn refuse_no_slot(
     schedule: &Schedule,
     rule: &Rule,
@@ -189,16 +188,8 @@ fn refuse_no_slot(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let state = &schedule.state;
-    let made = u64::try_from(state.history.launches).unwrap_or_default();
-    let only_next;
-    let rule = match (rule.delay_after_completion(), state.next_slot) {
-        // It counts from ends: there is the one slot that the last end made.
-        (Some(_), Some(next)) => {
-            only_next = rule.only(next);
-            &only_next
-        }
-        _ => rule,
-    };
+    let made = state.history.launches_made();
+    let rule = &*decidable(rule, state.next_slot);
     let instant_before = slot.minus(Duration::from_micros(1));
     if policies.next_slot(rule, instant_before, made) == Some(slot) {
         return Ok(());

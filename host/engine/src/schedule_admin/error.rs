@@ -15,7 +15,7 @@ pub enum ScheduleError {
     #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
     Exists(String),
     #[error(
-        "a schedule named `{name}` exists already, and is {}; choose another name, or end that one first",
+        "a schedule named `{name}` exists already, and is {}; choose another name, or remove that one first",
         origin_is(*.origin)
     )]
     Held { name: String, origin: Origin },
@@ -29,7 +29,7 @@ pub enum ScheduleError {
         name: String,
         nearest: Option<String>,
     },
-    #[error("the package `{name}` was rejected, and no version of it was ever taken: {why}")]
+    #[error("the package `{name}` was rejected, and no version of it was ever active: {why}")]
     PackageRejected { name: String, why: String },
     #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
     UnknownTask {
@@ -42,17 +42,17 @@ pub enum ScheduleError {
     PackageMissing(String),
     #[error("{0}")]
     Rule(#[from] RuleError),
-    #[error("{0} is in the past, so the schedule would never ring; give a later time")]
+    #[error("{0} is in the past, so the schedule would never fire; give a later time")]
     Past(Timestamp),
     #[error(
-        "the rule has no slot from now to the end of 2099, so the schedule would never ring; `campanile cron explain` shows what it comes to"
+        "the rule has no slot from now to the end of 2099, so the schedule would never fire; `campanile cron explain` shows what it comes to"
     )]
     NothingAhead,
     #[error("{0}")]
     Policy(#[from] PolicyError),
     #[error("this version cannot read what `{name}` says: {why}")]
     Unreadable { name: String, why: String },
-    #[error("{0} is in the past, so the pause would be over already; give a later time")]
+    #[error("{0} is in the past, so the pause would have ended; give a later time")]
     PauseOver(Timestamp),
     #[error("{0}")]
     Reserved(#[from] ReservedKey),
@@ -79,27 +79,27 @@ pub enum ScheduleError {
         revision: i64,
         now: i64,
     },
-    #[error("{slot} is no slot to come of `{name}`{}", nearest_slots(.near))]
+    #[error("{slot} is no future slot of `{name}`{}", nearest_slots(.near))]
     NoSlot {
         name: String,
         slot: Timestamp,
         near: Vec<String>,
     },
-    #[error("{0} is in the past, so it is decided already, or about to be; name a slot to come")]
+    #[error("{0} is in the past, so it is decided already, or will be at once; name a future slot")]
     SlotPast(Timestamp),
-    #[error("the slot {1} of `{0}` is taken out already")]
+    #[error("the slot {1} of `{0}` is skipped already")]
     Skipped(String, Timestamp),
-    #[error("the slot {1} of `{0}` is not taken out")]
+    #[error("the slot {1} of `{0}` is not skipped")]
     NotSkipped(String, Timestamp),
     #[error(
-        "{1} slots of `{0}` are taken out, and that is all there may be; exclude them in its rule, or pause it"
+        "{1} slots of `{0}` are skipped, which is the limit; exclude slots in its rule, or pause it"
     )]
     ManySkips(String, usize),
     #[error("`{0}` is paused already")]
     Paused(String),
     #[error("`{0}` is not paused")]
     NotPaused(String),
-    #[error("somebody else changed `{0}` at the same time; look at it, then try again")]
+    #[error("another command or host changed `{0}` at the same time; look at it, then try again")]
     Raced(String),
     #[error("{0}")]
     Backfill(#[from] BackfillError),
@@ -115,7 +115,7 @@ fn hint(nearest: &Option<String>) -> String {
 
 fn nearest_slots(near: &[String]) -> String {
     match near {
-        [] => "; the clock gives it none".to_owned(),
+        [] => "; it has none".to_owned(),
         [one] => format!("; the nearest is {one}"),
         several => format!("; the nearest are {}", several.join(" and ")),
     }
@@ -124,8 +124,8 @@ fn nearest_slots(near: &[String]) -> String {
 pub(crate) fn origin_is(origin: Origin) -> &'static str {
     match origin {
         Origin::Operator => "the operator's",
-        Origin::File => "ordered by the schedules file",
-        Origin::Sidecar => "ordered by its package's sidecar",
+        Origin::File => "defined in the schedules file",
+        Origin::Sidecar => "defined in its package's sidecar",
         Origin::Package => "proposed by its package",
     }
 }

@@ -1,4 +1,4 @@
-//! Pausing a schedule and resuming it, by a person or when its pause is over.
+//! Pause and resume a schedule, by a person or at the end of the pause.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Pause, Schedule};
 use campanile_store::{Tx, changes};
 
-/// Decide no more slots until it is resumed. What runs, runs on; what waits for its turn goes on waiting.
+/// Pause a schedule: no slot is decided until it is resumed. Runs continue, and queued launches stay queued.
 pub async fn pause(
     tx: &mut Tx,
     name: &str,
@@ -37,8 +37,9 @@ pub async fn pause(
     Ok(())
 }
 
-/// Decide slots again. Those of the pause are owed to nobody and go on the record as skipped, and so do those that
-/// nobody had decided when it began; with `catch_up` they are decided like others that were missed.
+/// Resume a schedule. Slots of the pause, and slots that were undecided when it began, are recorded as skipped.
+///
+/// With `catch_up` they are decided like other missed slots.
 pub async fn resume(
     tx: &mut Tx,
     name: &str,
@@ -65,7 +66,7 @@ pub async fn resume(
     Ok(())
 }
 
-/// Resume a schedule whose pause was to end by now; gives how many. Slots from that moment on are owed.
+/// Resume the schedules whose pause ends by now; return how many. Slots from that end on are decided.
 pub(crate) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
     let mut ended = 0;
     for id in schedules::expired_pause(tx, now).await? {
@@ -89,7 +90,7 @@ pub(crate) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, Eng
     Ok(ended)
 }
 
-/// Resume a schedule that owes the slots after `owed_from`.
+/// Resume a schedule that has to decide the slots after `owed_from`.
 async fn resume_from(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -97,20 +98,12 @@ async fn resume_from(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let state = &schedule.state;
-    // One that this version cannot read stands still until another one does.
+    // A rule that this version cannot read has no next slot here.
     let cursor_at = drop_past_slots(tx, schedule, PAUSED, owed_from).await?;
     let next = match definition::parse(&schedule.definition) {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(
-                tx,
-                state.id,
-                &rule,
-                &policies,
-                state.history.launches,
-                after,
-            )
-            .await?
+            next_slot(tx, state.id, &rule, &policies, &state.history, after).await?
         }
         Err(_) => None,
     };

@@ -1,4 +1,4 @@
-//! Slots that have come and will not be decided, because their schedule was resumed, edited or removed.
+//! Record past slots as skipped that no host will decide: their schedule was resumed, edited or removed.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use campanile_store::{Decision, Tx};
 
 /// The reason of slots that came while their schedule was paused.
 pub const PAUSED: &str = "paused";
-/// The reason of slots that had come before their schedule was paused, and that nobody had decided by then.
+/// The reason of slots that were undecided when their schedule was paused.
 pub const OVERDUE: &str = "overdue";
 
 /// The finest step of an instant.
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// Slots of one schedule that are accounted for.
+/// Slots of one schedule that are recorded together.
 struct Range<'a> {
     schedule: &'a Schedule,
     rule: &'a Rule,
@@ -34,11 +34,9 @@ struct Range<'a> {
     now: Timestamp,
 }
 
-/// Account for the slots after the cursor and up to `now` that will never be decided otherwise; gives the last of them,
-/// or the cursor.
+/// Record the slots after the cursor and up to `now` as skipped; return the last of them, or the cursor.
 ///
-/// They are one row, with that `reason`. Of a schedule that is paused they are two, of the slots before the pause and
-/// of those in it, whatever they are dropped for.
+/// They are one row with that `reason`. Those of a paused schedule are two rows, for the slots before and in the pause.
 pub(super) async fn drop_past_slots(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -46,20 +44,18 @@ pub(super) async fn drop_past_slots(
     now: Timestamp,
 ) -> Result<Timestamp, ScheduleError> {
     let state = &schedule.state;
-    // A rule that this version cannot read has no slots that it could count.
+    // A rule that this version cannot read has no slots here.
     let Ok((rule, policies)) = definition::parse(&schedule.definition) else {
         return Ok(state.cursor_at);
     };
-    let launches = state.history.launches;
+    let (history, cursor_at) = (&state.history, state.cursor_at);
     let rule = match rule.delay_after_completion() {
         None => rule,
         // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => {
-            match next_slot(tx, state.id, &rule, &policies, launches, state.cursor_at).await? {
-                Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
-                None => return Ok(state.cursor_at),
-            }
-        }
+        Some(_) => match next_slot(tx, state.id, &rule, &policies, history, cursor_at).await? {
+            Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
+            None => return Ok(cursor_at),
+        },
     };
     let Some((from, until)) = span(schedule, &rule, &policies, now) else {
         return Ok(state.cursor_at);
@@ -91,15 +87,15 @@ pub(super) async fn drop_past_slots(
     paused.skip(tx).await
 }
 
-/// The instant after which the schedule's own slots come, and the last up to `now` that may be one.
+/// Return the instant after which the slots come, and the last one up to `now` that may be a slot.
 fn span(
     schedule: &Schedule,
     rule: &Rule,
     policies: &Policies,
     now: Timestamp,
 ) -> Option<(Timestamp, Timestamp)> {
-    let made = u64::try_from(schedule.state.history.launches).unwrap_or_default();
-    let first = policies.next_slot(rule, schedule.state.cursor_at, made)?;
+    let state = &schedule.state;
+    let first = policies.next_slot(rule, state.cursor_at, state.history.launches_made())?;
     let until = policies.end_at.map_or(now, |end| end.min(now));
     Some((first.minus(MICROSECOND), until))
 }

@@ -1,12 +1,11 @@
-//! Why a schedule did what it did at one moment, or did not: read from the record, finding by finding.
+//! Explain why a schedule launched, or did not launch, at one moment. Each finding comes from the database.
 //!
 //! ```text
-//! name, time ── ScheduleHistory::read ── moments asked for ── LaunchTrace::read ── moment, launch (pure) ──▶ findings
+//! name, time ── ScheduleHistory::read ── LaunchTrace::read ── moment, launch, path (pure) ──▶ findings
 //! ```
 //!
-//! `history` reads what is on the record, `moment` says what keeps a moment from being launched, or how the schedule
-//! stands; `launch` tells what was decided about a slot, and `path` what became of it. What the record does not hold is
-//! not told: nothing here decides again what a host has decided.
+//! `history` reads the database. `moment` explains a moment without a decision, and how the schedule stands. `launch`
+//! explains the decision about a slot, and `path` what followed. Nothing here repeats a host's decision.
 
 mod history;
 mod launch;
@@ -26,91 +25,77 @@ use campanile_model::text;
 use campanile_model::words;
 use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
 use campanile_store::Tx;
-use history::{LaunchTrace, ScheduleHistory};
+use history::{LaunchTrace, ParsedRevision, ScheduleHistory};
 
 words! {
     /// What a finding is about.
     FindingKind {
-        /// It has another name now.
         Renamed => "renamed",
-        /// It was made later.
+        /// The schedule was added after the moment.
         Added => "added",
-        /// It was removed.
         Removed => "removed",
-        /// This version cannot read what it says.
+        /// This version of Campanile cannot read the schedule's definition.
         Unreadable => "unreadable",
         /// The moment is a slot of the rule.
         Slot => "slot",
         /// The rule has no slot then.
         NoSlot => "no_slot",
-        /// An exclusion leaves the slot out.
+        /// An exclusion removes the slot.
         LeftOut => "left_out",
-        /// A change of offset has a part in it.
+        /// A change of the zone's offset is involved.
         Clock => "clock",
-        /// The slot before it.
         Before => "before",
-        /// The slot after it.
         After => "after",
         /// It is before `start_at`.
         NotBegun => "not_begun",
-        /// It is after `end_at`, or all launches were made.
+        /// It is after `end_at`, or `max_launches` is reached.
         Ended => "ended",
-        /// A person took the slot out.
+        /// A person skipped the slot.
         TakenOut => "taken_out",
-        /// The schedule was paused.
         Paused => "paused",
-        /// Nobody had decided it when a pause began.
+        /// The slot was undecided when a pause began.
         Overdue => "overdue",
-        /// The pause ended.
         Resumed => "resumed",
-        /// The timing was changed.
         Edited => "edited",
-        /// It was decided late.
         Late => "late",
         /// No live host had the package.
         PackageMissing => "no_package",
-        /// Another launch went on.
+        /// The overlap policy skipped it.
         Overlapped => "overlapped",
-        /// It was asked for besides the slots.
+        /// The launch was requested apart from the slots.
         Asked => "asked",
-        /// It was decided to launch it.
         Launched => "launched",
-        /// It had to wait for its turn.
         Queued => "queued",
-        /// It waited for its fire time or for a free place.
+        /// It waited for its fire time or for free capacity.
         Waited => "waited",
-        /// Its turn came.
+        /// It left the queue.
         Turn => "turn",
-        /// A host began a run.
+        /// A host claimed it.
         Taken => "taken",
-        /// A task was called.
         Called => "called",
-        /// A run was lost.
         Lost => "lost",
-        /// It was opened again.
+        /// Recovery made it claimable again.
         Recovered => "recovered",
-        /// How it ended, or how it stands.
+        /// How it ended, or its status now.
         Outcome => "outcome",
         /// It was skipped for another reason.
         Skipped => "skipped",
-        /// Its time has come, and no decision is on the record.
+        /// The slot has come, and no decision is recorded.
         Undecided => "undecided",
         /// What comes next.
         Coming => "coming",
-        /// Nobody is there to decide.
         NoHost => "no_host",
     }
 }
 
-/// One link of the chain.
+/// One link of the explanation.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// When that was, or will be.
     pub at: Option<Timestamp>,
     /// `at` on the clock of the schedule's zone.
     pub local: Option<String>,
-    /// One clause, which says what `kind` and `at` do not.
+    /// One clause; `kind` and `at` are not repeated in it.
     pub text: String,
 }
 
@@ -132,27 +117,26 @@ impl Finding {
     }
 }
 
-/// The whole chain.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Answer {
-    /// What the schedule is called, or was at last.
+    /// The newest name of the schedule.
     pub schedule: String,
     pub schedule_id: ScheduleId,
-    /// The zone in which local times are told.
+    /// The zone of the local times.
     pub timezone: String,
-    /// In the order in which they are to be read.
+    /// In reading order.
     pub findings: Vec<Finding>,
 }
 
-/// The moment that is asked about.
+/// The moment in question.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum When {
     Instant(Timestamp),
-    /// What the clock of the schedule's zone shows.
+    /// A time on the clock of the schedule's zone.
     Local(NaiveDateTime),
 }
 
-/// A text that should have been a moment.
+/// A text that is not a moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is {what}")]
 pub struct InvalidWhen {
@@ -161,47 +145,46 @@ pub struct InvalidWhen {
 }
 
 impl InvalidWhen {
-    /// What to write instead.
+    /// Return what to write instead.
     pub fn hint(&self) -> &'static str {
         "write an RFC 3339 time such as 2026-11-21T08:00:00Z, or what the clock of the schedule's zone shows, such as \
          \"2026-03-08 02:30\""
     }
 }
 
-/// Reads RFC 3339 with any offset, and date and time without one.
+/// Read RFC 3339 with any offset, or a date and a time without one.
 impl FromStr for When {
     type Err = InvalidWhen;
 
     fn from_str(text: &str) -> Result<When, InvalidWhen> {
-        let local = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok();
-        let formats = [
+        const LOCAL_FORMATS: [&str; 4] = [
             "%Y-%m-%d %H:%M",
             "%Y-%m-%dT%H:%M",
             "%Y-%m-%d %H:%M:%S%.f",
             "%Y-%m-%dT%H:%M:%S%.f",
         ];
-        let when = match text.parse() {
-            Ok(instant) => Some(When::Instant(instant)),
-            Err(_) => formats.iter().find_map(local).map(When::Local),
-        };
-        let refused = |what| InvalidWhen {
+        let local = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok();
+        let invalid = |what| InvalidWhen {
             text: text.to_owned(),
             what,
         };
-        let when = when.ok_or_else(|| refused("not a time"))?;
-        match (1970..2100).contains(&when.year()) {
+        let when = match text.parse() {
+            Ok(instant) => When::Instant(instant),
+            Err(_) => LOCAL_FORMATS
+                .iter()
+                .find_map(local)
+                .map(When::Local)
+                .ok_or_else(|| invalid("not a time"))?,
+        };
+        match (1970..2100).contains(&when.roughly().to_chrono().year()) {
             true => Ok(when),
-            false => Err(refused("outside the years 1970 to 2099")),
+            false => Err(invalid("outside the years 1970 to 2099")),
         }
     }
 }
 
 impl When {
-    fn year(self) -> i32 {
-        self.roughly().to_chrono().year()
-    }
-
-    /// The instant, or one less than a day away.
+    /// Return the instant; for a local time one that is less than a day away.
     fn roughly(self) -> Timestamp {
         match self {
             When::Instant(instant) => instant,
@@ -210,12 +193,11 @@ impl When {
     }
 }
 
-/// Why the schedule called `name`, or once called so, did what it did at the moment `when`, or did not; without a
-/// moment, what it decided last and how it stands at `now`.
+/// Explain what the schedule `name` did at the moment `when`. Without a moment, explain its newest decision and how it
+/// stands at `now`. `name` may be a former name.
 ///
 /// # Errors
-/// When there was never a schedule of that name, and when a local time is given that cannot be understood since this
-/// version cannot read what the schedule said then.
+/// When there never was a schedule of that name. When `when` is a local time and this version cannot read the rule.
 pub async fn why(
     tx: &mut Tx,
     name: &str,
@@ -223,18 +205,15 @@ pub async fn why(
     now: Timestamp,
 ) -> Result<Answer, ScheduleError> {
     let history = ScheduleHistory::read(tx, name, when.map(When::roughly), now).await?;
-    let (findings, about) = match when {
-        None => (newest(tx, &history).await?, now),
-        Some(When::Instant(instant)) => (at(tx, &history, instant).await?, instant),
-        Some(When::Local(local)) => (
-            shown(tx, &history, local).await?,
-            when.map_or(now, When::roughly),
-        ),
+    let explained = match when {
+        None => newest(tx, &history).await?,
+        Some(When::Instant(instant)) => at(tx, &history, instant).await?,
+        Some(When::Local(local)) => at_local(tx, &history, local).await?,
     };
-    let renamed = moment::renamed(&history, name);
-    let said = history.revision_at(about);
-    let mut findings: Vec<Finding> = renamed.into_iter().chain(findings).collect();
-    if let Ok((rule, _)) = &said.parsed {
+    let revision = history.revision_at(when.map_or(now, When::roughly));
+    let mut findings: Vec<Finding> = moment::renamed(&history, name).into_iter().collect();
+    findings.extend(explained);
+    if let Ok((rule, _)) = &revision.parsed {
         for finding in &mut findings {
             finding.local = finding.at.map(|at| rule.local_text(at));
         }
@@ -242,12 +221,11 @@ pub async fn why(
     Ok(Answer {
         schedule: history.newest.definition.name.clone(),
         schedule_id: history.state.id,
-        timezone: said.definition.rule.timezone.clone(),
+        timezone: revision.definition.rule.timezone.clone(),
         findings,
     })
 }
 
-/// The decision made last, and how the schedule stands.
 async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>, ScheduleError> {
     let mut findings = Vec::new();
     if let Some(decided) = campanile_store::history::newest(tx, history.state.id).await? {
@@ -258,7 +236,7 @@ async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>, 
     Ok(findings)
 }
 
-/// What was decided about an instant, or what kept that from being done.
+/// Explain the decisions about an instant, or why there is none.
 async fn at(
     tx: &mut Tx,
     history: &ScheduleHistory,
@@ -266,27 +244,27 @@ async fn at(
 ) -> Result<Vec<Finding>, ScheduleError> {
     let mut findings = Vec::new();
     let traces = LaunchTrace::read_all(tx, history, instant).await?;
-    if !traces.iter().any(|trace| trace.answers(instant)) {
+    if !traces.iter().any(|trace| trace.decides(instant)) {
         findings.extend(moment::without_decision(history, instant));
     }
-    for trace in traces.iter().filter(|trace| trace.holds(instant)) {
+    for trace in traces.iter().filter(|trace| trace.is_about(instant)) {
         findings.extend(launch::chain(history, trace, Some(instant)));
     }
     Ok(findings)
 }
 
-/// What was decided about the instants at which the clock shows a local time.
-async fn shown(
+/// Explain the instants at which the clock of the schedule's zone shows `local`: none, one or two.
+async fn at_local(
     tx: &mut Tx,
     history: &ScheduleHistory,
     local: NaiveDateTime,
 ) -> Result<Vec<Finding>, ScheduleError> {
-    let said = history.revision_at(When::Local(local).roughly());
-    let rule = match &said.parsed {
+    let revision = history.revision_at(When::Local(local).roughly());
+    let rule = match &revision.parsed {
         Ok((rule, _)) => rule,
         Err(why) => {
             return Err(ScheduleError::Unreadable {
-                name: said.definition.name.clone(),
+                name: revision.definition.name.clone(),
                 why: why.clone(),
             });
         }
@@ -294,11 +272,8 @@ async fn shown(
     match rule.occurrences_of(local) {
         LocalOccurrence::Once(instant) => at(tx, history, instant).await,
         LocalOccurrence::Twice(first, second) => {
-            let twice = format!(
-                "the clock shows {} twice, {} apart",
-                clock_text(local),
-                span(second.since(first))
-            );
+            let (clock, apart) = (clock_text(local), span(second.since(first)));
+            let twice = format!("the clock shows {clock} twice, {apart} apart");
             let mut findings = vec![Finding::new(FindingKind::Clock, twice)];
             findings.extend(at(tx, history, first).await?);
             findings.extend(at(tx, history, second).await?);
@@ -311,31 +286,32 @@ async fn shown(
             {
                 return at(tx, history, to).await;
             }
-            let findings = moment::left_out_by_clock(said, rule, local, change, &fit);
-            Ok(findings)
+            Ok(moment::skipped_by_clock(
+                revision, rule, local, change, &fit,
+            ))
         }
     }
 }
 
-/// A rule as it was written: `cron `30 2 * * *` (revision 1)`.
-fn rule_of(said: &history::ParsedRevision) -> String {
-    let definition = &said.definition;
+/// Return the rule as its author wrote it: `cron `30 2 * * *` (revision 1)`.
+fn rule_of(revision: &ParsedRevision) -> String {
+    let definition = &revision.definition;
+    let rule = &definition.rule;
     format!(
         "{} `{}` (revision {})",
-        definition.rule.kind, definition.rule.expression, definition.revision
+        rule.kind, rule.expression, definition.revision
     )
 }
 
-/// The rule in English, as the end of a sentence.
+/// Return the rule in English, as the end of a sentence.
 fn explained(rule: &Rule) -> String {
     let text = rule.explanation();
-    let text = text.trim_end_matches('.');
-    let mut letters = text.chars();
+    let mut letters = text.trim_end_matches('.').chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());
     first.into_iter().chain(letters).collect()
 }
 
-/// A length of time in units that matter.
+/// Return a length of time as text: milliseconds count below a minute only.
 fn span(length: Duration) -> String {
     const EXACT_BELOW: Duration = Duration::from_secs(60);
     let whole = match length < EXACT_BELOW {

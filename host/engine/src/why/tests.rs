@@ -117,7 +117,7 @@ fn a_slot_without_a_decision_is_not_explained_away() {
         told(&findings),
         [
             "slot: a slot of cron `0 * * * *` (revision 1)",
-            "undecided: no decision about it is on the record, though all up to 2026-01-01T02:00:00Z is decided",
+            "undecided: no decision about it is recorded, although all slots up to 2026-01-01T02:00:00Z are decided",
         ]
     );
 }
