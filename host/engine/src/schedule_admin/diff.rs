@@ -195,7 +195,7 @@ impl Wanted {
         if !exclude.is_empty() {
             lines.push(("exclude", exclude.join("; ")));
         }
-        let policies = self.policies.said();
+        let policies = self.policies.entries();
         lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
         if !self.context.is_empty() {
             lines.push(("context", Value::Object(self.context.clone()).to_string()));
