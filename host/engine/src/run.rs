@@ -283,7 +283,7 @@ enum Judged {
 fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Timestamp) -> Judged {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.clone().unwrap_or_default();
-        return match workflow::reserved_key_fault(&gives) {
+        return match workflow::refuse_reserved(&gives) {
             None => Judged::Done(gives),
             Some(refusal) => Judged::Failed(FailureKind::InvalidOutput, refusal),
         };
@@ -352,8 +352,6 @@ fn recorded_call(call: TaskRun, lost_runs_before: usize) -> RecordedCall {
     };
     RecordedCall {
         task: call.task,
-        attempt: call.attempt,
-        is_after_recovery: recovered_at.is_none_or(|at| call.started_at >= at),
         result,
         lost_runs_before,
     }

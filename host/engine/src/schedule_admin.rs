@@ -1,7 +1,7 @@
-//! Change schedules: for the command line, the schedules file, sidecars and packages' proposals.
+//! Changing what schedules say: the one way in for the command line, sidecars and packages' proposals.
 //!
-//! Each function checks everything first and then writes in the transaction of its caller, so that a refusal changes
-//! nothing.
+//! Everything is checked before anything is written, and each function writes within the
+//! transaction it is given, so a refusal leaves nothing half-done.
 
 mod diff;
 mod edit;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::backfill;
-use super::plan::{self, PACKAGE_MISSING, slot_after_end};
+use super::plan::{self, PACKAGE_MISSING};
 use crate::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
@@ -38,7 +38,7 @@ pub use pause::{pause, resume};
 use undecided::drop_past_slots;
 pub(super) use undecided::{OVERDUE, PAUSED};
 
-/// The definition that a schedule is to have.
+/// What a schedule shall say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     pub name: String,
@@ -49,23 +49,23 @@ pub struct Wanted {
     pub context: Map<String, Value>,
 }
 
-/// A launch that a person or a program requests.
+/// A launch besides the slots of a schedule.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trigger<'a> {
-    /// Its keys override the schedule's.
+    /// Laid over the schedule's context.
     pub context: Option<&'a Map<String, Value>>,
-    /// Replaces the schedule's overlap policy for this launch.
+    /// What becomes of it while another launch goes on, if that is not as the schedule says.
     pub overlap: Option<Overlap>,
 }
 
-/// The launch of a trigger, and what the overlap policy decided about it.
+/// What became of a trigger.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Triggered {
     pub launch: LaunchId,
     pub turn: OverlapDecision,
 }
 
-/// Add a schedule; return its id.
+/// Add a schedule; gives its id.
 pub async fn add(
     tx: &mut Tx,
     wanted: &Wanted,
@@ -80,7 +80,7 @@ pub async fn add(
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
-    let next = next_slot(tx, id, &rule, &wanted.policies, &History::default(), now).await?;
+    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
     let definition = revision(wanted, id, 1, now);
     schedules::insert(tx, &definition, origin, next).await?;
     let detail = format!(
@@ -95,7 +95,7 @@ pub async fn add(
     Ok(definition.schedule_id)
 }
 
-/// Replace the definition of `schedule`. A change of timing drops undecided slots of the past; others keep the cursor.
+/// Make `schedule` say what is wanted. A change of timing never looks back; any other keeps the cursor.
 pub async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -118,16 +118,9 @@ pub async fn revise(
     };
     let next = match schedule.state.enabled {
         true => {
-            let state = &schedule.state;
-            next_slot(
-                tx,
-                state.id,
-                &rule,
-                &wanted.policies,
-                &state.history,
-                cursor_at,
-            )
-            .await?
+            let launches = schedule.state.history.launches;
+            let id = schedule.state.id;
+            next_slot(tx, id, &rule, &wanted.policies, launches, cursor_at).await?
         }
         false => None,
     };
@@ -154,16 +147,16 @@ pub async fn revise(
     Ok(())
 }
 
-/// Remove an operator's schedule. Its launches stay in the database.
+/// End an operator's schedule for good. Its launches stay on the record.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
     let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
 }
 
-/// The reason of undecided slots and of queued launches of a removed schedule.
+/// The reason of slots, and of launches that wait for their turn, when their schedule is removed.
 const REMOVED: &str = "removed";
 
-/// Remove a schedule of any origin.
+/// End a schedule for good, whoever ordered it.
 pub(super) async fn end(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -188,7 +181,7 @@ pub(super) async fn end(
     Ok(())
 }
 
-/// Launch a schedule now, whatever its slots are.
+/// Launch a schedule now, besides its slots.
 pub async fn trigger(
     tx: &mut Tx,
     name: &str,
@@ -214,19 +207,33 @@ pub async fn trigger(
         overlap: trigger.overlap,
         ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
-    let id = launch.id;
-    let turns = admit_launches(tx, &schedule.state, &policies, vec![launch], now).await?;
+    let triggered = launch_beside(tx, &schedule, &policies, launch, now).await?;
     changes::bump(tx).await?;
-    Ok(Triggered {
-        launch: id,
-        turn: turns.first().copied().unwrap_or(OverlapDecision::Start),
-    })
+    Ok(triggered)
 }
 
-/// Decide launches in order by the overlap policy and insert them; return what was decided about each.
-///
-/// Rows that are skipped already are inserted as they are. The caller holds the schedule's row.
-pub(super) async fn admit_launches(
+/// Decide about a launch beside those of its schedule that are not over, whose row the caller holds.
+pub(super) async fn launch_beside(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    policies: &Policies,
+    launch: NewLaunch,
+    now: Timestamp,
+) -> Result<Triggered, DbError> {
+    let id = launch.id;
+    let mut turn = OverlapDecision::Start;
+    if launch.decision == Decision::Launched {
+        let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
+        turn = turns.into_iter().next().unwrap_or(turn);
+    } else {
+        launches::insert(tx, &[launch]).await?;
+    }
+    Ok(Triggered { launch: id, turn })
+}
+
+/// Decide about launches, each beside those before it and those of its schedule that are not over; gives the turn of
+/// each. The caller holds the schedule's row.
+pub(super) async fn launch_each_beside(
     tx: &mut Tx,
     state: &ScheduleState,
     policies: &Policies,
@@ -236,8 +243,7 @@ pub(super) async fn admit_launches(
     let unfinished = overlap::unfinished(tx, &[state.id]).await?;
     let mut beside = OverlapState::new(plan::active(&unfinished, state.enabled, now));
     let mut turns = Vec::with_capacity(launches.len());
-    let is_launched = |launch: &&mut NewLaunch| launch.decision == Decision::Launched;
-    for launch in launches.iter_mut().filter(is_launched) {
+    for launch in &mut launches {
         let early = launch.fire_time > now;
         let turn = beside.admit(policies, launch.id, launch.kind.into(), early);
         match turn {
@@ -326,7 +332,7 @@ async fn set_next_slot(
     Ok(())
 }
 
-/// Return a launch of now that is no slot, or the row that definition that its package is missing.
+/// The launch of a schedule besides its slots, or the record that there was no package to launch.
 pub(super) fn at_once(
     schedule: &Schedule,
     rule: &Rule,
@@ -364,16 +370,16 @@ pub(super) fn at_once(
     }
 }
 
-/// Return the next slot of a schedule that is decided up to `cursor_at`.
+/// The next slot of a schedule that is decided up to `cursor_at`.
 ///
-/// A rule that counts from ends begins at the next whole second. It has no next slot while its launch is not over, and
-/// may be due at once after an edit or a resume.
+/// A rule that counts from ends begins at the next whole second, has no next slot while its launch goes on, and may
+/// be due at once when it was edited or resumed.
 pub(super) async fn next_slot(
     tx: &mut Tx,
     id: ScheduleId,
     rule: &Rule,
     policies: &Policies,
-    history: &History,
+    launches: i64,
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     let newest = match rule.delay_after_completion() {
@@ -392,6 +398,7 @@ pub(super) fn next_slot_after(
     newest_finished_at: Option<Option<Timestamp>>,
 ) -> Option<Timestamp> {
     const SECOND_US: i64 = 1_000_000;
+    let made = u64::try_from(launches).unwrap_or_default();
     let Some(delay) = rule.delay_after_completion() else {
         return policies.next_slot(rule, cursor_at, made);
     };
@@ -399,8 +406,7 @@ pub(super) fn next_slot_after(
     let slot = match newest_finished_at {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
-            let slot = Timestamp::from_micros(second * SECOND_US);
-            policies.allowed_from(slot, history.launches_made())
+            Some(Timestamp::from_micros(second * SECOND_US))
         }
         Some(finished_at) => finished_at.map(|at| at.plus(delay).max(soonest)),
     };
@@ -434,7 +440,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     })
 }
 
-/// Return the package of that name; the error suggests the nearest name.
+/// The package of that name, or the nearest name.
 pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, ScheduleError> {
     match packages::find(tx, name).await? {
         Some(package) if package.digest.is_some() => return Ok(package),
@@ -485,14 +491,14 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
     Ok(rule)
 }
 
-/// Refuse a schedule that would never fire. A definition in a file may have ended: files stay as they are.
+/// Refuse a schedule that would never ring. What a file orders may be over: files are not edited for that.
 fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<(), ScheduleError> {
     let policies = &wanted.policies;
-    let will_fire = match rule.delay_after_completion() {
+    let rings = match rule.delay_after_completion() {
         Some(_) => policies.allowed_from(now, 0).is_some(),
         None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
     };
-    if will_fire {
+    if rings {
         return Ok(());
     }
     if let Some(end) = policies.end_at.filter(|end| *end <= now) {

@@ -146,7 +146,7 @@ impl PreparedStage {
 /// Return the report as a host judges it: a context with reserved keys is invalid output.
 fn judged(report: Report) -> Report {
     let passed = report.context.as_ref();
-    match passed.and_then(workflow::reserved_key_fault) {
+    match passed.and_then(workflow::refuse_reserved) {
         None => report,
         Some(refusal) => Report {
             outcome: Outcome::InvalidOutput,

@@ -1,7 +1,7 @@
 //! Pure: which tasks of a run may be called next, and with which context.
 //!
-//! A task is called when all tasks that it depends on have succeeded. Independent tasks are called at the same time.
-//! After a final failure no further task is called.
+//! A task is called when all it depends on has succeeded; tasks that do not depend on each other
+//! run at the same time. After a failure for good nothing new is called.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use campanile_sandbox::Limits;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub id: String,
-    /// The indexes of earlier steps.
+    /// Places of earlier steps.
     pub depends_on: Vec<usize>,
     pub limits: Limits,
     pub attempts_max: i64,
@@ -26,9 +26,6 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedCall {
     pub task: String,
-    pub attempt: i64,
-    /// Whether no run of the launch was lost since the call.
-    pub is_after_recovery: bool,
     pub result: CallResult,
     /// The lost runs of the launch that ended before the run of this call began.
     pub lost_runs_before: usize,
@@ -51,12 +48,12 @@ pub enum CallResult {
     },
 }
 
-/// The state of a step.
+/// Where a step stands.
 #[derive(Debug, Clone, PartialEq)]
 enum State {
     Pending,
     Running,
-    /// With its output, and the keys for the steps that depend on it.
+    /// Its output, and the keys it hands to the steps that depend on it.
     Done {
         output: Option<Value>,
         gives: Map<String, Value>,
@@ -81,11 +78,11 @@ pub struct Workflow {
 pub struct CallNumber {
     /// In the task's context: calls that a lost run may have begun count too.
     pub attempt: i64,
-    /// For the retry policy: only recorded calls count, so that the death of a host uses up no retry.
+    /// As the retry policy counts: only calls that are known to have ended. A host's death uses up no retry.
     pub tries: i64,
 }
 
-/// Two independent tasks set one context key to different values.
+/// Two tasks, neither of which depends on the other, handed on different values of one key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
@@ -98,7 +95,7 @@ pub struct ContextConflict {
 }
 
 impl Workflow {
-    /// Begin a run of `steps`. Each step must come after all steps that it depends on.
+    /// A run of `steps`, which must be in an order in which each comes after all it depends on.
     pub fn new(steps: Vec<Step>) -> Workflow {
         Workflow {
             states: vec![State::Pending; steps.len()],
@@ -126,8 +123,6 @@ impl Workflow {
                 continue;
             };
             self.tries[place] += 1;
-            self.attempts[place] = self.attempts[place].max(call.attempt);
-            is_called_since[place] = call.is_after_recovery;
             match call.result {
                 CallResult::Succeeded { output, context } => {
                     done_before[place] = Some(call.lost_runs_before);
@@ -156,24 +151,19 @@ impl Workflow {
         self.states.iter().all(done)
     }
 
-    /// Return the steps to call at `now`.
+    /// The steps to call at `now`.
     pub fn ready(&self, now: Timestamp) -> Vec<usize> {
         if self.has_failed() {
             return Vec::new();
         }
+        let done = |place: &usize| matches!(self.states[*place], State::Done { .. });
         (0..self.steps.len())
             .filter(|place| match self.states[*place] {
+                State::Pending => self.steps[*place].depends_on.iter().all(done),
                 State::Waiting(at) => at <= now,
-                _ => self.is_callable(*place),
+                _ => false,
             })
             .collect()
-    }
-
-    /// Whether a step is pending or waits for a retry, and all its dependencies have succeeded.
-    fn is_callable(&self, place: usize) -> bool {
-        let is_done = |place: &usize| matches!(self.states[*place], State::Done { .. });
-        matches!(self.states[place], State::Pending | State::Waiting(_))
-            && self.steps[place].depends_on.iter().all(is_done)
     }
 
     /// Return the message of a run whose task failed; it names the task if there are several.
@@ -184,41 +174,42 @@ impl Workflow {
         }
     }
 
+    /// The step at a place.
     pub fn step(&self, place: usize) -> &Step {
         &self.steps[place]
     }
 
-    /// Start a call of a step; return its number.
+    /// Note that a step is called; gives the number of the call.
     pub fn start(&mut self, place: usize) -> CallNumber {
         self.states[place] = State::Running;
         self.tries[place] += 1;
-        self.attempts[place] += 1;
         CallNumber {
             attempt: self.tries[place] + self.lost_calls[place],
             tries: self.tries[place],
         }
     }
 
+    /// Note that a step has succeeded.
     pub fn succeed(&mut self, place: usize, output: Option<Value>, gives: Map<String, Value>) {
         self.states[place] = State::Done { output, gives };
     }
 
-    /// Let a step wait until it is called again at `at`.
+    /// Note that a step is to be called again at `at`.
     pub fn wait(&mut self, place: usize, at: Timestamp) {
         self.states[place] = State::Waiting(at);
     }
 
-    /// Fail a step finally.
+    /// Note that a step has failed for good.
     pub fn fail(&mut self, place: usize) {
         self.states[place] = State::Failed;
     }
 
-    /// Whether a step has failed finally.
+    /// Whether a step has failed for good: then no other is called any more.
     pub fn has_failed(&self) -> bool {
         self.states.contains(&State::Failed)
     }
 
-    /// Return the earliest time at which a waiting step is to be called.
+    /// The earliest time at which a waiting step is to be called.
     pub fn next_retry(&self) -> Option<Timestamp> {
         self.states
             .iter()
@@ -229,9 +220,9 @@ impl Workflow {
             .min()
     }
 
-    /// Return `base` with the keys of the steps before `place`.
+    /// `base` with what the tasks before `place` have handed on.
     ///
-    /// The keys of a step override those of the steps that it depends on.
+    /// A task's own keys cover those of the tasks it depends on.
     pub fn context_for(
         &self,
         place: usize,
@@ -244,7 +235,7 @@ impl Workflow {
         Ok(context)
     }
 
-    /// Return the keys from the steps before `place`: each value with the step that set it.
+    /// What reaches a step from those it depends on: the value of each key and the step that set it.
     fn inherited(&self, place: usize) -> Result<BTreeMap<&str, (&Value, usize)>, ContextConflict> {
         let mut merged: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
         for before in &self.steps[place].depends_on {
@@ -286,7 +277,7 @@ impl Workflow {
             .any(|place| *place == earlier || self.is_before(earlier, *place))
     }
 
-    /// Return the result of the run: the output of its one last task, or an object with the outputs of its last tasks.
+    /// The result of the run: the output of its one last task, or an object of the outputs of its last tasks by name.
     pub fn output(&self) -> Option<Value> {
         let is_last = |place: usize| {
             !self
@@ -312,8 +303,8 @@ impl Workflow {
     }
 }
 
-/// Return why the keys that a task sets are refused, if they are.
-pub fn reserved_key_fault(gives: &Map<String, Value>) -> Option<String> {
+/// Why the keys that a task hands on cannot be taken, if they cannot.
+pub fn refuse_reserved(gives: &Map<String, Value>) -> Option<String> {
     context::check(gives).err().map(|error| error.to_string())
 }
 
@@ -359,8 +350,6 @@ mod tests {
     fn call(task: &str, result: CallResult) -> RecordedCall {
         RecordedCall {
             task: task.to_owned(),
-            attempt: 1,
-            is_after_recovery: false,
             result,
             lost_runs_before: 0,
         }
@@ -463,26 +452,6 @@ mod tests {
         assert_eq!(flow.start(1), second);
         let context = flow.context_for(2, keys(json!({"mine": 0})));
         assert_eq!(context, Ok(keys(json!({"mine": 0, "x": 1}))));
-    }
-
-    #[test]
-    fn a_lost_run_counts_only_for_tasks_that_it_may_have_called() {
-        let mut flow = diamond();
-        flow.replay(vec![succeeded("a"), succeeded("c")], 1);
-        assert_eq!(flow.ready(NOW), [1]);
-        assert_eq!(flow.start(1).attempt, 2);
-        flow.succeed(1, None, Map::new());
-        assert_eq!(flow.start(3).attempt, 1);
-
-        // The run that recovered it called `b`, and waited for the retry.
-        let retry = RecordedCall {
-            is_after_recovery: true,
-            ..call("b", CallResult::Retry { retry_at: NOW })
-        };
-        let mut flow = diamond();
-        flow.replay(vec![succeeded("a"), retry], 1);
-        assert_eq!(flow.start(1).attempt, 2);
-        assert_eq!(flow.start(2).attempt, 2);
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl Simulator<'_> {
             cancel_deadline: launch.cancel_deadline,
             cause: OrphanCause::LeaseExpired,
         };
-        let delivery = scheduled.policies.delivery;
-        let found = recovery_action(&stray, delivery, &self.snapshot.recovery, self.now);
+        let delivery = schedule.policies.delivery;
+        let found = recovery_action(&orphaned, delivery, &self.snapshot.recovery, self.now);
         match found.map(|found| found.action) {
             None => {}
             Some(RecoveryAction::RunAgain) => self.run_again(id),

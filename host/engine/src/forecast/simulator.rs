@@ -12,7 +12,7 @@ use super::{
     outage,
 };
 use crate::decide::SLOTS_MAX;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Plan, slot_after_end};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
 use campanile_schedule::policy::{self, Active, Displaced, Displacements, OverlapState};

@@ -103,7 +103,15 @@ async fn resume_from(
     let next = match definition::parse(&schedule.definition) {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(tx, state.id, &rule, &policies, &state.history, after).await?
+            next_slot(
+                tx,
+                state.id,
+                &rule,
+                &policies,
+                state.history.launches,
+                after,
+            )
+            .await?
         }
         Err(_) => None,
     };

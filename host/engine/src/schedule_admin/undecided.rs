@@ -48,11 +48,11 @@ pub(super) async fn drop_past_slots(
     let Ok((rule, policies)) = definition::parse(&schedule.definition) else {
         return Ok(state.cursor_at);
     };
-    let (history, cursor_at) = (&state.history, state.cursor_at);
+    let (launches, cursor_at) = (state.history.launches, state.cursor_at);
     let rule = match rule.delay_after_completion() {
         None => rule,
         // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => match next_slot(tx, state.id, &rule, &policies, history, cursor_at).await? {
+        Some(_) => match next_slot(tx, state.id, &rule, &policies, launches, cursor_at).await? {
             Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
             None => return Ok(cursor_at),
         },
