@@ -495,3 +495,30 @@ fn a_granted_link_grants_the_directory_that_it_leads_to() {
     let sidecar = grant_beside_own_paths(&root, "../link", "read").unwrap();
     assert_eq!(sidecar.grants.directories[0].host, root.join("there"));
 }
+
+#[test]
+fn the_reference_has_the_keys_that_are_read() {
+    let keys: Vec<String> = reference().into_iter().map(|help| help.key).collect();
+    for (table, required) in [
+        ("directories", "host = 'data'\nguest = '/in'\naccess = 'read'"),
+        ("http", "host = 'x'"),
+        ("sockets", "host = 'x'\nport = 1"),
+        ("keyvalue", "bucket = 'a'\naccess = 'read'"),
+    ] {
+        let error = read(&format!("[[grants.{table}]]\n{required}\nzzzzzz = 1")).unwrap_err();
+        let known = error.split("the keys known here are ").nth(1).unwrap();
+        for key in known.split(", ") {
+            let key = format!("grants.{table}[].{}", key.trim_matches('`'));
+            assert!(keys.contains(&key), "{key} in {keys:?}");
+        }
+    }
+    for (table, text) in [("grants.", "[grants]\nzzzzzz = 1"), ("", "zzzzzz = 1")] {
+        let error = read(text).unwrap_err();
+        let known = error.split("the keys known here are ").nth(1).unwrap();
+        for key in known.split(", ").map(|key| key.trim_matches('`')) {
+            let key = format!("{table}{key}");
+            let is_listed = keys.iter().any(|known| known.starts_with(&key));
+            assert!(is_listed || key == "schedules", "{key} in {keys:?}");
+        }
+    }
+}
