@@ -1,59 +1,74 @@
-//! The configuration: one checked struct, put together from flags, environment, file and defaults.
+//! The configuration: one checked struct, made from flags, environment variables, a file and defaults.
 //!
-//! Nothing else in the product reads `campanile.toml` or the variables named here.
+//! Only this module reads `campanile.toml` and the variables that it names.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::sections::{YEAR, host_name_fault};
+use self::settings::{Entry, YEAR, check_host_name};
 use campanile_engine::secrets::Source;
 use campanile_model::text::size_text;
 use campanile_package::files;
-use campanile_package::limits::LimitChanges;
-use campanile_package::toml_reader;
-use campanile_package::toml_reader::Document;
+use campanile_package::limits::{self, LimitChanges};
+use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{LIMITS, Limits, SandboxSettings};
-use campanile_store::{DatabaseUrl, InvalidDatabaseUrl};
+use campanile_store::InvalidDatabaseUrl;
 
-mod print;
-mod sections;
+mod secrets;
+mod settings;
 
-pub use sections::{Audit, Host, Late, Recovery, Sandbox, Watch};
+pub use settings::{Audit, Files, Host, Late, Recovery, Sandbox, Watch};
 
-/// The file looked for in the working directory when none is named.
+/// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
-/// The schedules file, unless another one is named: in the folder of the configuration file, or in the working
-/// directory when there is none.
+/// The default schedules file, in the folder of the configuration file, or in the working directory.
 const SCHEDULES_NAME: &str = "schedules.toml";
-/// The variable that holds the database's address.
+/// The variable that holds the address of the database.
 pub const ENV_DATABASE: &str = "CAMPANILE_DATABASE_URL";
-/// The variable that holds the plugins folder.
+/// The variable that holds the path of the plugins folder.
 pub const ENV_PLUGINS: &str = "CAMPANILE_PLUGINS";
 
-/// Everything that can be set. Checked: what is here can be used as it is.
-#[derive(Clone, Debug, PartialEq)]
+const DEFAULT_HEAD: &str = "\
+# Campanile's configuration. Every value below is the default: keep only what you change.
+#
+# Read from campanile.toml in the working directory, or from the file given with --config.
+# A flag overrides the environment, which overrides this file.
+# Durations are texts such as \"30s\", \"5m\" or \"1h 30m\"; sizes are texts such as \"64MiB\".
+# A relative path starts at the folder of this file.
+";
+
+const DEFAULT_SECRETS: &str = "
+# Secrets by name. Sidecars grant them. No value is logged, and values are removed from what tasks print.
+# [secrets.api_token]
+# file = \"/run/secrets/api_token\"
+# [secrets.db_password]
+# env = \"DB_PASSWORD\"
+# [secrets.deploy_key]
+# command = [\"pass\", \"show\", \"deploy-key\"]
+";
+
+/// The configuration. All values are checked.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// The file that was read, if there was one.
     pub file: Option<PathBuf>,
-    pub database: DatabaseUrl,
-    pub plugins: PathBuf,
-    /// The schedules file, which need not be there.
-    pub schedules: PathBuf,
+    pub files: Files,
     pub host: Host,
     pub watch: Watch,
-    /// Of one call; sidecars change them.
+    /// The limits of one call; sidecars change them.
     pub limits: Limits,
     pub recovery: Recovery,
     pub audit: Audit,
     pub late: Late,
     pub sandbox: Sandbox,
-    /// Where each secret comes from, by its name.
+    /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
 }
 
-/// What the command line says; none leaves the choice to the environment, the file and the defaults.
+/// The flags of the command line. `None` leaves the choice to the environment, the file and the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// Must exist when given.
@@ -67,19 +82,19 @@ pub struct Flags {
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file was read and something in it is wrong.
+    /// The file has a mistake.
     #[error(transparent)]
     File(#[from] toml_reader::Error),
-    /// The file cannot be read, or was named and is not there.
+    /// The file cannot be read, or was named and does not exist.
     #[error("the configuration {} cannot be read: {why}", .path.display())]
     Unreadable { path: PathBuf, why: String },
-    /// A flag or a variable.
+    /// A flag or a variable has a mistake.
     #[error("{place} {what}")]
     Value { place: &'static str, what: String },
 }
 
 impl Config {
-    /// Put the configuration together. `env` looks a variable up, `folder` is the working directory.
+    /// Make the configuration. `env` looks a variable up, `folder` is the working directory.
     ///
     /// Relative paths of the file start at the file's folder, all others at the working directory.
     pub fn load(
@@ -88,7 +103,7 @@ impl Config {
         folder: &Path,
     ) -> Result<Config, ConfigError> {
         let env = |name: &str| env(name).filter(|value| !value.is_empty());
-        let (file, text) = file(flags.config.as_deref(), folder)?;
+        let (file, text) = read_file(flags.config.as_deref(), folder)?;
         let mut config = match &file {
             Some(path) => {
                 let shown = path.display().to_string();
@@ -98,39 +113,80 @@ impl Config {
             None => Config::read(FILE_NAME, "", Path::new(""), &env)?,
         };
         config.file = file;
-        config.overrule(flags, &env)?;
+        config.override_with(flags, &env)?;
         Ok(config)
     }
 
-    /// The default configuration with a comment on every key: the text of a first `campanile.toml`.
+    /// Return the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
-        let limits = LIMITS.iter().map(|spec| {
-            let (help, key) = (spec.help, spec.key());
-            match spec.default_toml() {
-                Some(default) => format!("# {help}\n{key} = {default}\n"),
-                None => format!("# {help}\n# {key} = \"1m\"\n"),
+        let mut text = DEFAULT_HEAD.to_owned();
+        for (table, entries) in Config::default().entries() {
+            if !table.is_empty() {
+                text += &format!("\n[{table}]");
             }
-        });
-        let limits: String = limits.collect();
-        include_str!("config/default.toml").replace("# LIMITS\n", &limits)
+            for Entry {
+                help,
+                value,
+                example,
+            } in entries
+            {
+                for line in help.meaning.lines() {
+                    text += &format!("\n# {line}");
+                }
+                text += &match example {
+                    Some(example) => format!("\n# {} = {example}", help.key),
+                    None => format!("\n{} = {}", help.key, value.unwrap_or_default()),
+                };
+            }
+            text.push('\n');
+        }
+        text + DEFAULT_SECRETS
     }
 
-    /// What the sandbox needs to know.
+    /// List the keys of the configuration, for the generated reference.
+    #[cfg(test)]
+    pub fn reference() -> Vec<campanile_package::reference::KeyHelp> {
+        use campanile_package::reference::KeyHelp;
+
+        let mut keys = Vec::new();
+        for (table, entries) in Config::default().entries() {
+            keys.extend(entries.into_iter().map(
+                |Entry {
+                     help,
+                     value,
+                     example,
+                 }| KeyHelp {
+                    key: match table {
+                        "" => help.key,
+                        table => format!("{table}.{}", help.key),
+                    },
+                    default: value.filter(|_| example.is_none()),
+                    meaning: help.meaning.replace('\n', " "),
+                    ..help
+                },
+            ));
+        }
+        let secrets = secrets::KEYS.iter();
+        keys.extend(secrets.map(|help| help.at(format!("secrets.NAME.{}", help.key))));
+        keys
+    }
+
+    /// Return the settings of the sandbox.
     pub fn sandbox_settings(&self) -> SandboxSettings {
         SandboxSettings {
             calls_max: self.host.runs_max,
-            guest_threads: self.host.guest_threads,
+            guest_threads: self.host.guest_threads as usize,
             cache_dir: self.sandbox.cache_dir.clone(),
             memory_bytes_max: self.sandbox.memory_bytes_max,
             stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
         }
     }
 
-    /// What no task may be given to write: the configuration, the schedules file, the database, the compiled code that
-    /// this process runs, and the files of secrets.
+    /// Return the paths that no task may be granted to write: the configuration, the schedules file, the database, the
+    /// compiled code, and the files of secrets.
     pub fn own_paths(&self) -> Vec<PathBuf> {
-        let database = self.database.sqlite_path().map(Path::to_path_buf);
-        let schedules = Some(self.schedules.clone());
+        let database = self.files.database.sqlite_path().map(Path::to_path_buf);
+        let schedules = Some(self.files.schedules.clone());
         let paths = [
             self.file.clone(),
             schedules,
@@ -152,24 +208,16 @@ impl Config {
     ) -> Result<Config, toml_reader::Error> {
         let document = Document::parse(shown, text)?;
         let mut top = document.section();
-        let database = match top.text("database")? {
-            Some(url) => url
-                .parse::<DatabaseUrl>()
-                .map_err(|error| top.error("database", error))?
-                .within(home),
-            None => DatabaseUrl::Sqlite(PathBuf::from("campanile.db")),
-        };
-        let plugins = match top.path("plugins", "")? {
-            Some(path) => home.join(path),
-            None => PathBuf::from("plugins"),
-        };
-        let schedules = match top.path("schedules", "; leave it out for schedules.toml")? {
-            Some(path) => home.join(path),
-            None => home.join(SCHEDULES_NAME),
-        };
-        let host = Host::read(top.table_or_empty("host")?)?;
-        let watch = Watch::read(top.table_or_empty("watch")?)?;
-        let sandbox = Sandbox::read(top.table_or_empty("sandbox")?, home, env)?;
+        let mut files = Files::read(&mut top, home)?;
+        if files.schedules == Path::new(SCHEDULES_NAME) {
+            files.schedules = home.join(files.schedules);
+        }
+        let mut sandbox = read_table(&mut top, "sandbox", |table| Sandbox::read(table, home))?;
+        sandbox.cache_dir = sandbox
+            .cache_dir
+            .or_else(|| user_cache(env))
+            .filter(|_| sandbox.cache);
+        sandbox.cache = sandbox.cache_dir.is_some();
         let limits = LimitChanges::read(top.table_or_empty("limits")?, sandbox.memory_bytes_max)?
             .over(&Limits::default());
         if limits.memory_bytes_max > sandbox.memory_bytes_max {
@@ -182,28 +230,41 @@ impl Config {
                 ),
             ));
         }
-        let recovery = Recovery::read(top.table_or_empty("recovery")?)?;
-        let audit = Audit::read(top.table_or_empty("audit")?)?;
-        let late = Late::read(top.table_or_empty("late")?)?;
-        let secrets = sections::secrets(top.named_tables("secrets")?, home, env)?;
-        top.finish()?;
-        Ok(Config {
+        let config = Config {
             file: None,
-            database,
-            plugins,
-            schedules,
-            host,
-            watch,
+            files,
+            host: read_table(&mut top, "host", |table| {
+                let host = Host::read(table, home)?;
+                let name = host.name.as_deref().map_or(Ok(()), check_host_name);
+                name.map_err(|what| table.error("name", what))?;
+                Ok(host)
+            })?,
+            watch: read_table(&mut top, "watch", |table| Watch::read(table, home))?,
             limits,
-            recovery,
-            audit,
-            late,
+            recovery: read_table(&mut top, "recovery", |table| {
+                let recovery = Recovery::read(table, home)?;
+                recovery.check(table)?;
+                Ok(recovery)
+            })?,
+            audit: read_table(&mut top, "audit", |table| Audit::read(table, home))?,
+            late: read_table(&mut top, "late", |table| {
+                let late = Late::read(table, home)?;
+                match late.catchup_window < late.misfire_grace {
+                    false => Ok(late),
+                    true => Err(table.error(
+                        "catchup_window",
+                        "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
+                    )),
+                }
+            })?,
             sandbox,
-            secrets,
-        })
+            secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
+        };
+        top.finish()?;
+        Ok(config)
     }
 
-    fn overrule(
+    fn override_with(
         &mut self,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<OsString>,
@@ -218,40 +279,112 @@ impl Config {
             },
         };
         if let Some((place, url)) = database {
-            self.database = url
+            self.files.database = url
                 .parse()
                 .map_err(|error: InvalidDatabaseUrl| value(place, error.to_string()))?;
         }
-        if let Some(path) = flags
-            .plugins
-            .clone()
-            .or_else(|| env(ENV_PLUGINS).map(PathBuf::from))
-        {
-            self.plugins = path;
+        let plugins = flags.plugins.clone();
+        if let Some(path) = plugins.or_else(|| env(ENV_PLUGINS).map(PathBuf::from)) {
+            self.files.plugins = path;
         }
         if let Some(name) = &flags.name {
-            if let Some(fault) = host_name_fault(name) {
-                return Err(value("--name", fault));
-            }
+            check_host_name(name).map_err(|what| value("--name", what))?;
             self.host.name = Some(name.clone());
         }
         self.host.wait = flags.wait.unwrap_or(self.host.wait).min(YEAR);
         Ok(())
     }
+
+    /// List the keys of each table.
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 8] {
+        let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
+            let amount = self.limits.get(spec.resource);
+            Entry {
+                help,
+                value: amount.map(|amount| spec.unit.toml(amount)),
+                example: amount.is_none().then_some("\"1m\""),
+            }
+        });
+        [
+            ("", self.files.entries()),
+            ("host", self.host.entries()),
+            ("watch", self.watch.entries()),
+            ("limits", limits.collect()),
+            ("recovery", self.recovery.entries()),
+            ("audit", self.audit.entries()),
+            ("late", self.late.entries()),
+            ("sandbox", self.sandbox.entries()),
+        ]
+    }
 }
 
-/// The file's path and text: the one named, else the usual one if it is there.
-fn file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), ConfigError> {
+/// The configuration as TOML, without the database's password and without the values of secrets.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => writeln!(f, "# from {}", file.display())?,
+            None => writeln!(f, "# no file")?,
+        }
+        for (table, entries) in self.entries() {
+            if !table.is_empty() {
+                writeln!(f, "\n[{table}]")?;
+            }
+            for Entry { help, value, .. } in entries {
+                if let Some(value) = value {
+                    writeln!(f, "{} = {value}", help.key)?;
+                }
+            }
+        }
+        for (name, source) in &self.secrets {
+            writeln!(
+                f,
+                "\n[secrets.{}]\n{}",
+                toml_reader::toml_key(name),
+                secrets::toml(source)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Read the table `key` of `top`, empty when it is absent, and refuse its unknown keys.
+fn read_table<T>(
+    top: &mut Section<'_>,
+    key: &'static str,
+    read: impl FnOnce(&mut Section<'_>) -> Result<T, toml_reader::Error>,
+) -> Result<T, toml_reader::Error> {
+    let mut section = top.table_or_empty(key)?;
+    let table = read(&mut section)?;
+    section.finish()?;
+    Ok(table)
+}
+
+/// Return the path and the text of the named file, else of the usual file if it exists.
+fn read_file(
+    named: Option<&Path>,
+    folder: &Path,
+) -> Result<(Option<PathBuf>, String), ConfigError> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
     match files::read_text(&path) {
         Ok(Some(text)) => Ok((Some(path), text)),
         Ok(None) if named.is_none() => Ok((None, String::new())),
         Ok(None) => Err(ConfigError::Unreadable {
             path,
-            why: "it is not there; correct the path given with --config".to_owned(),
+            why: "it does not exist; correct the path given with --config".to_owned(),
         }),
         Err(why) => Err(ConfigError::Unreadable { path, why }),
     }
+}
+
+/// Return this program's folder in the user's cache folder; `None` for a user without a home.
+fn user_cache(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let absolute = |name| {
+        env(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(caches.join("campanile"))
 }
 
 #[cfg(test)]

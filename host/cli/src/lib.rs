@@ -212,7 +212,7 @@ impl Common {
 
     /// Open the database; its tables must be those of this version. It is closed when the command ends.
     async fn open(&self) -> Result<Db, Failure> {
-        let db = Db::open_current(&self.config()?.database).await?;
+        let db = Db::open_current(&self.config()?.files.database).await?;
         Ok(self.opened.get_or_init(|| db).clone())
     }
 

@@ -23,6 +23,7 @@ use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
 use campanile_package::grants;
+use campanile_package::reference::KeyHelp;
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
 use campanile_store::packages::PackageState;
@@ -527,13 +528,21 @@ fn sample_text(key: &str) -> &'static str {
 // The other files.
 
 fn configuration_text() -> String {
-    format!("\n```toml\n{}\n```\n\n", Config::default_text().trim_end())
+    let keys = keys_table(Config::reference());
+    format!(
+        "{keys}```toml\n{}\n```\n\n",
+        Config::default_text().trim_end()
+    )
 }
 
 fn grants_text() -> String {
+    keys_table(grants::KINDS.into_iter().flat_map(|kind| kind.reference()))
+}
+
+fn keys_table(keys: impl IntoIterator<Item = KeyHelp>) -> String {
     let mut text =
         "\n| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for help in grants::KINDS.into_iter().flat_map(|kind| kind.reference()) {
+    for help in keys {
         let default = help.default.map(|text| format!("`{text}`"));
         let _ = writeln!(
             text,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::grants::{self, GrantKind, SidecarPlace};
 use super::host_rules::HostRules;
-use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
+use super::limits::{self, LimitChanges, MAX_ATTEMPTS_MOST};
 use super::reference::KeyHelp;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleSpec;
@@ -102,9 +102,12 @@ pub fn reference() -> Vec<KeyHelp> {
         .within("1 to 1000"),
     ];
     let keys = keys.map(|help| help.at(help.key.to_owned()));
-    keys.into_iter()
-        .chain(grants::KINDS.into_iter().flat_map(GrantKind::reference))
-        .collect()
+    let limits = limits::keys().into_iter().map(|help| KeyHelp {
+        key: format!("limits.{}", help.key),
+        ..help
+    });
+    let grants = grants::KINDS.into_iter().flat_map(GrantKind::reference);
+    keys.into_iter().chain(limits).chain(grants).collect()
 }
 
 #[cfg(test)]

@@ -300,16 +300,15 @@ impl<'d> Section<'d> {
         Ok(self.parsed(key, read)?.unwrap_or_default())
     }
 
-    /// Read a path that a file can have; the error about an empty path ends with `hint`.
-    pub fn path(&mut self, key: &'static str, hint: &str) -> Result<Option<PathBuf>, Error> {
-        match self.quoted(key, "a path in quotes")? {
-            None => Ok(None),
-            Some("") => Err(self.error(key, format_args!("is empty: write a path{hint}"))),
-            Some(path) if path.contains('\0') => {
-                Err(self.error(key, "holds a NUL character, which no path can have"))
-            }
-            Some(path) => Ok(Some(PathBuf::from(path))),
-        }
+    /// Read a path that a file can have.
+    pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, Error> {
+        let path = self.quoted(key, "a path in quotes")?;
+        let path = path.map(|path| match path {
+            "" => Err("is empty: write a path, or leave the key out"),
+            path if path.contains('\0') => Err("holds a NUL character, which no path can have"),
+            path => Ok(PathBuf::from(path)),
+        });
+        path.transpose().map_err(|what| self.error(key, what))
     }
 
     /// Read `true` or `false`.

@@ -168,7 +168,7 @@ impl Launches {
         let cpu_us = micros(cpu) / f64::from(self.n);
         let starts = rows.iter().filter_map(|row| row.started_at);
         let report = LaunchesReport {
-            backend: config.database.backend(),
+            backend: config.files.database.backend(),
             launches: self.n,
             launches_per_s: per_s,
             lag_ms: Lag::of(starts.map(|start| (first, start))),
@@ -219,7 +219,7 @@ impl Burst {
             .iter()
             .filter_map(|row| Some((row.scheduled_time, row.started_at?)));
         let report = BurstReport {
-            backend: config.database.backend(),
+            backend: config.files.database.backend(),
             schedules: self.schedules,
             seconds: self.seconds,
             slots,
@@ -348,7 +348,7 @@ type Parts = (
 async fn engine(config: &Config) -> Result<Parts, Failure> {
     let clock = Clock::system();
     let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
-    let db = Db::open_scratch(&config.database, &name).await?;
+    let db = Db::open_scratch(&config.files.database, &name).await?;
     let dir = tempfile::tempdir().map_err(Failure::failed)?;
     std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
     let sandbox = sandbox(config, &clock)?;

@@ -41,7 +41,7 @@ impl Record for MigrationState {
 
 impl DbCommand {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let url = common.config()?.database;
+        let url = common.config()?.files.database;
         let db = match self {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
             DbCommand::Status => Db::open(&url).await?,

@@ -56,11 +56,16 @@ impl Serve {
         let sandbox =
             Sandbox::new(config.sandbox_settings(), clock.clone()).map_err(Failure::failed)?;
         let sandbox = Arc::new(sandbox);
-        let folder = PluginsFolder::open(&config.plugins, Arc::clone(&sandbox), rules(&config))
-            .map_err(Failure::refused)?;
-        let watcher = Watch::start(&config.plugins, config.watch.mode, config.watch.rescan);
+        let folder =
+            PluginsFolder::open(&config.files.plugins, Arc::clone(&sandbox), rules(&config))
+                .map_err(Failure::refused)?;
+        let watcher = Watch::start(
+            &config.files.plugins,
+            config.watch.mode,
+            config.watch.rescan,
+        );
         let schedules = FollowedFile::new(
-            config.schedules.clone(),
+            config.files.schedules.clone(),
             config.watch.mode,
             config.watch.rescan,
         );
@@ -127,7 +132,7 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db, Failure> {
     let give_up_at = clock.now().plus(config.host.wait);
     let mut pause = RETRY_PAUSE_MIN;
     loop {
-        let error = match Db::open_and_migrate(&config.database).await {
+        let error = match Db::open_and_migrate(&config.files.database).await {
             Ok(db) => return Ok(db),
             Err(error) => error,
         };

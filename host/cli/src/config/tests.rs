@@ -41,7 +41,7 @@ fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
         })
         .collect();
     let config = Config::read("default", &text, Path::new(""), &no_env).unwrap();
-    assert_eq!(config.host.name.as_deref(), Some("tower-1"));
+    assert_eq!(config.host.name.as_deref(), Some("host-1"));
     let keys = |text: &str| -> Vec<String> {
         let mut section = String::new();
         let mut keys = Vec::new();
@@ -69,9 +69,9 @@ fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
 fn the_defaults_are_the_promised_ones() {
     let config = defaults();
     assert_eq!(config.file, None);
-    assert_eq!(config.database.to_string(), "sqlite:campanile.db");
-    assert_eq!(config.plugins, Path::new("plugins"));
-    assert_eq!(config.schedules, Path::new("schedules.toml"));
+    assert_eq!(config.files.database.to_string(), "sqlite:campanile.db");
+    assert_eq!(config.files.plugins, Path::new("plugins"));
+    assert_eq!(config.files.schedules, Path::new("schedules.toml"));
     assert_eq!(config.host.runs_max, 256);
     assert!(config.host.guest_threads >= 1);
     assert_eq!(config.limits, Limits::default());
@@ -104,23 +104,23 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
 
     let by_file = load(&Flags::default(), &no_env);
     assert_eq!(
-        by_file.database.sqlite_path(),
+        by_file.files.database.sqlite_path(),
         Some(&*folder.path().join("file.db"))
     );
-    assert_eq!(by_file.plugins, folder.path().join("file"));
+    assert_eq!(by_file.files.plugins, folder.path().join("file"));
     assert_eq!(by_file.file, Some(folder.path().join(FILE_NAME)));
     assert_eq!(by_file.watch.mode, Mode::Poll);
     assert_eq!(by_file.host.name.as_deref(), Some("file"));
 
     let by_env = load(&Flags::default(), &env);
-    assert_eq!(by_env.database.to_string(), "sqlite:env.db");
-    assert_eq!(by_env.plugins, Path::new("env"));
+    assert_eq!(by_env.files.database.to_string(), "sqlite:env.db");
+    assert_eq!(by_env.files.plugins, Path::new("env"));
     let by_empty_env = load(&Flags::default(), &|_| Some(OsString::new()));
     assert_eq!(by_empty_env, by_file);
 
     let by_flag = load(&flags, &env);
-    assert_eq!(by_flag.database.to_string(), "sqlite:flag.db");
-    assert_eq!(by_flag.plugins, Path::new("flag"));
+    assert_eq!(by_flag.files.database.to_string(), "sqlite:flag.db");
+    assert_eq!(by_flag.files.plugins, Path::new("flag"));
     assert_eq!(by_flag.host.name.as_deref(), Some("flag"));
     assert_eq!(by_flag.host.wait, Duration::ZERO);
 }
@@ -141,11 +141,11 @@ fn a_named_file_must_be_there_and_its_paths_start_at_its_folder() {
     let text = "plugins = 'p'\ndatabase = 'sqlite:/abs.db'\n[sandbox]\ncache_dir = 'c'";
     fs::write(folder.path().join("etc/tower.toml"), text).unwrap();
     let config = Config::load(&flags, &no_env, folder.path()).unwrap();
-    assert_eq!(config.plugins, folder.path().join("etc/p"));
+    assert_eq!(config.files.plugins, folder.path().join("etc/p"));
     let beside = folder.path().join("etc/schedules.toml");
-    assert_eq!(config.schedules, beside, "beside the configuration");
+    assert_eq!(config.files.schedules, beside, "beside the configuration");
     assert!(config.own_paths().contains(&beside));
-    assert_eq!(config.database.to_string(), "sqlite:/abs.db");
+    assert_eq!(config.files.database.to_string(), "sqlite:/abs.db");
     assert_eq!(config.sandbox.cache_dir, Some(folder.path().join("etc/c")));
 }
 
@@ -208,7 +208,7 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[watch]\nmode = 'native'",
-            "DIR/campanile.toml:2:1: `watch.mode` is \"native\": write \"auto\", \"poll\" or \"off\"",
+            "DIR/campanile.toml:2:1: `watch.mode` must be `auto` or `poll` or `off`",
         ),
         (
             "[watch]\nrescan = '1ms'",
@@ -216,11 +216,11 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "\n[recovery]\nlease = '10s'",
-            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or runs are taken away while they go on",
+            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or hosts lose the leases of their runs",
         ),
         (
             "[recovery]\nmax_age = '5m'",
-            "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or nothing is ever recovered",
+            "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or no launch is ever recovered",
         ),
         (
             "[limits]\nmemory = '2GiB'",
@@ -236,7 +236,7 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "plugins = ''",
-            "DIR/campanile.toml:1:1: `plugins` is empty: write a path",
+            "DIR/campanile.toml:1:1: `plugins` is empty: write a path, or leave the key out",
         ),
         (
             "plugins = \"a\\u0000b\"",
@@ -248,7 +248,7 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[sandbox]\ncache_dir = ''",
-            "DIR/campanile.toml:2:1: `sandbox.cache_dir` is empty: write a path; to keep nothing, write cache = false",
+            "DIR/campanile.toml:2:1: `sandbox.cache_dir` is empty: write a path, or leave the key out",
         ),
         (
             "[secrets.db]\nfil = '/run/db'",
@@ -256,7 +256,7 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[secrets.db]",
-            "DIR/campanile.toml:1:1: `secrets.db` needs one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`, and only one",
+            "DIR/campanile.toml:1:1: `secrets.db` needs exactly one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`",
         ),
     ] {
         assert_eq!(read(text).unwrap_err(), want);

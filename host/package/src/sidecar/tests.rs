@@ -500,7 +500,10 @@ fn a_granted_link_grants_the_directory_that_it_leads_to() {
 fn the_reference_has_the_keys_that_are_read() {
     let keys: Vec<String> = reference().into_iter().map(|help| help.key).collect();
     for (table, required) in [
-        ("directories", "host = 'data'\nguest = '/in'\naccess = 'read'"),
+        (
+            "directories",
+            "host = 'data'\nguest = '/in'\naccess = 'read'",
+        ),
         ("http", "host = 'x'"),
         ("sockets", "host = 'x'\nport = 1"),
         ("keyvalue", "bucket = 'a'\naccess = 'read'"),

@@ -114,7 +114,7 @@ impl Load {
         host.stop().await?;
 
         let report = LoadReport {
-            backend: config.database.backend(),
+            backend: config.files.database.backend(),
             packages: self.packages,
             start_ms,
             drop_ms: Lag::of(drops),
@@ -221,7 +221,7 @@ async fn add_measured_schedules(host: &BenchHost) -> Result<(), Failure> {
 async fn starts(config: &Config, dir: &Path, packages: u32) -> Result<Starts, Failure> {
     let clock = Clock::system();
     let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
-    let db = Db::open_scratch(&config.database, &name).await?;
+    let db = Db::open_scratch(&config.files.database, &name).await?;
     let measured = starts_on(db.url().clone(), dir, packages, &clock).await;
     db.discard().await?;
     measured

@@ -52,7 +52,7 @@ impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         let file = match self.file {
             Some(file) => file,
-            None => common.config()?.schedules,
+            None => common.config()?.files.schedules,
         };
         let wanted = read(&file)?;
         let (db, clock) = common.open_with_clock().await?;

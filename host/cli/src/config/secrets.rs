@@ -1,0 +1,81 @@
+//! The sources of secrets: the tables `[secrets.NAME]`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use campanile_engine::secrets::Source;
+use campanile_package::toml_reader::{Error, Section};
+use campanile_sandbox::Secret;
+
+/// The keys of one table, of which each table has exactly one.
+#[cfg(test)]
+pub(super) const KEYS: [campanile_package::reference::KeyHelp<&str>; 3] = [
+    campanile_package::reference::KeyHelp::new(
+        "env",
+        "text",
+        "The secret is the value of this variable when the host starts.",
+    ),
+    campanile_package::reference::KeyHelp::new(
+        "file",
+        "path",
+        "The secret is the content of this file, read for each call.",
+    ),
+    campanile_package::reference::KeyHelp::new(
+        "command",
+        "list of texts",
+        "The secret is what this command prints, used for one minute.",
+    ),
+];
+
+/// Read the tables `[secrets.NAME]`.
+pub(super) fn read(
+    named: Vec<(String, Section<'_>)>,
+    home: &Path,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<BTreeMap<String, Source>, Error> {
+    let mut sources = BTreeMap::new();
+    for (name, mut section) in named {
+        let variable = section.text("env")?;
+        let file = section.path("file")?;
+        let command = section.texts("command")?;
+        let source = match (variable, file, command) {
+            (Some(variable), None, None) => {
+                let value = match env(&variable).map(OsString::into_string) {
+                    None => None,
+                    Some(Ok(value)) => Some(Secret::new(value)),
+                    Some(Err(_)) => {
+                        return Err(section.error(
+                            "env",
+                            format_args!("names {variable}, whose value is not UTF-8 text"),
+                        ));
+                    }
+                };
+                Source::Env { variable, value }
+            }
+            (None, Some(file), None) => Source::File(home.join(file)),
+            (None, None, Some(words)) if !words.is_empty() => Source::Command(words),
+            _ => {
+                let error = section.error_of_table(
+                    "needs exactly one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`",
+                );
+                // An unknown key is most likely the missing one, mistyped.
+                section.finish()?;
+                return Err(error);
+            }
+        };
+        section.finish()?;
+        sources.insert(name, source);
+    }
+    Ok(sources)
+}
+
+/// Return the key of `source` as TOML, without the secret's value.
+pub(super) fn toml(source: &Source) -> String {
+    let entry = match source {
+        Source::Env { variable, .. } => ("env", toml::Value::from(variable.as_str())),
+        Source::File(path) => ("file", toml::Value::from(path.to_string_lossy().as_ref())),
+        Source::Command(words) => ("command", toml::Value::from(words.clone())),
+    };
+    format!("{} = {}", entry.0, entry.1)
+}

@@ -1,0 +1,362 @@
+//! The tables of the configuration: each key with its type, default, bounds and meaning in one place.
+//!
+//! Reading, printing, the default file and the reference are made from these tables.
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use campanile_engine::watch::Mode;
+use campanile_model::text::{duration_text, size_text};
+use campanile_package::reference::KeyHelp;
+use campanile_package::toml_reader::{Error, Section};
+use campanile_schedule::policy::Defaults;
+use campanile_store::DatabaseUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The bounds of the durations in `[recovery]`.
+const RECOVERY: (Duration, Duration) = (Duration::from_millis(100), YEAR);
+
+/// The type of a key's value.
+trait Setting: Sized {
+    /// The least and the greatest value.
+    type Bounds;
+    /// The type and the unit, as the reference names them.
+    const KIND: &'static str;
+
+    /// Read `key`, or return `None` when the file does not set it. A relative path starts at `home`.
+    fn read(
+        section: &mut Section<'_>,
+        key: &'static str,
+        bounds: Self::Bounds,
+        home: &Path,
+    ) -> Result<Option<Self>, Error>;
+
+    /// Return the value as TOML writes it; `None` for a value that is not set.
+    fn toml(&self) -> Option<String>;
+
+    fn bounds_text(_: Self::Bounds) -> Option<String> {
+        None
+    }
+}
+
+/// One key with its value.
+pub(super) struct Entry {
+    /// The meaning has one line for each line of the default file.
+    pub(super) help: KeyHelp,
+    /// As TOML writes it.
+    pub(super) value: Option<String>,
+    /// A value to show for a key without a fixed default.
+    pub(super) example: Option<&'static str>,
+}
+
+/// Declare a table: a struct with its defaults, and how it is read and listed.
+macro_rules! table {
+    ($(#[doc = $doc:literal])+ $name:ident {
+        $($(#[doc = $meaning:literal])+ $field:ident $key:literal: $type:ty = $default:expr, $bounds:expr $(, example $example:literal)?;)*
+    }) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            $($(#[doc = $meaning])+ pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> $name {
+                $name { $($field: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// Read the keys that `section` sets. A relative path starts at `home`.
+            pub(super) fn read(section: &mut Section<'_>, home: &Path) -> Result<$name, Error> {
+                let default = $name::default();
+                Ok($name {
+                    $($field: Setting::read(section, $key, $bounds, home)?.unwrap_or(default.$field),)*
+                })
+            }
+
+            /// List the keys with their values.
+            pub(super) fn entries(&self) -> Vec<Entry> {
+                vec![$(Entry {
+                    help: KeyHelp {
+                        key: $key.to_owned(),
+                        kind: <$type>::KIND.to_owned(),
+                        default: None,
+                        bounds: <$type>::bounds_text($bounds),
+                        meaning: [$($meaning.trim()),+].join("\n"),
+                    },
+                    value: self.$field.toml(),
+                    example: None $(.or(Some($example)))?,
+                },)*]
+            }
+        }
+    };
+}
+
+table! {
+    /// The top of the file: where Campanile keeps its data and finds its files.
+    Files {
+        /// The database of schedules, launches and runs: "sqlite:PATH" or "postgres://user:password@host/name".
+        /// The variable CAMPANILE_DATABASE_URL overrides it and keeps the password out of this file.
+        database "database": DatabaseUrl = DatabaseUrl::Sqlite("campanile.db".into()), ();
+        /// The plugins folder: each .wasm file in it is a package. The variable CAMPANILE_PLUGINS overrides it.
+        plugins "plugins": PathBuf = "plugins".into(), ();
+        /// The schedules file. The host applies each change of it by the schedules' names. The file may be absent.
+        schedules "schedules": PathBuf = super::SCHEDULES_NAME.into(), ();
+    }
+}
+
+table! {
+    /// `[host]`: this process.
+    Host {
+        /// The name that identifies this host after a restart. Without it, the machine's name.
+        name "name": Option<String> = None, (), example "\"host-1\"";
+        /// The most runs at once on this host.
+        runs_max "runs_max": u32 = 256, (1, 10_000);
+        /// The threads that call tasks. Without it, one for each processor.
+        guest_threads "guest_threads": u32 = processors(), (1, 1024), example "4";
+        /// How long to wait for the database at the start. "0s" tries once.
+        wait "wait": Duration = 60 * SECOND, (Duration::ZERO, YEAR);
+        /// How long runs may continue after the host is told to stop.
+        drain "drain": Duration = 30 * SECOND, (Duration::ZERO, YEAR);
+    }
+}
+
+table! {
+    /// `[watch]`: how the host notices changes in the plugins folder.
+    Watch {
+        /// "auto" uses events of the operating system, "poll" looks every 2 s (for network file systems and shared
+        /// folders of containers), "off" relies on the rescan.
+        mode "mode": Mode = Mode::Auto, ();
+        /// How often to scan the folder in every mode.
+        rescan "rescan": Duration = 30 * SECOND, (SECOND, DAY);
+    }
+}
+
+table! {
+    /// `[recovery]`: launches whose host died or lost its lease.
+    Recovery {
+        /// How long a lease is valid without being renewed.
+        lease "lease": Duration = 30 * SECOND, RECOVERY;
+        /// How often a host renews its leases. It must be shorter than `lease`.
+        renew "renew": Duration = 10 * SECOND, RECOVERY;
+        /// When a launch that no host claimed, although there was capacity, counts as lost.
+        lost_threshold "lost_threshold": Duration = 300 * SECOND, RECOVERY;
+        /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
+        max_age "max_age": Duration = DAY, RECOVERY;
+        /// How often one launch is recovered. 0 recovers none.
+        max_attempts "max_attempts": u32 = 3, (0, 1000);
+        /// How often to look for lost launches.
+        interval "interval": Duration = 5 * SECOND, RECOVERY;
+    }
+}
+
+table! {
+    /// `[audit]`: the regular check of all schedules.
+    Audit {
+        /// How often to repair next slots, compute statistics and judge health.
+        interval "interval": Duration = 60 * SECOND, (SECOND, DAY);
+    }
+}
+
+table! {
+    /// `[late]`: the defaults of schedules for late and missed slots.
+    Late {
+        /// A slot that is later than this counts as missed.
+        misfire_grace "misfire_grace": Duration = 300 * SECOND, (Duration::ZERO, YEAR);
+        /// A missed slot that is older than this is not caught up. It may not be shorter than `misfire_grace`.
+        catchup_window "catchup_window": Duration = DAY, (Duration::ZERO, YEAR);
+    }
+}
+
+table! {
+    /// `[sandbox]`: the engine that calls tasks.
+    Sandbox {
+        /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
+        memory_bytes_max "memory_max": u64 = 1 << 30, (64 << 10, 4 << 30);
+        /// The stack of a task, which bounds how deep it may recurse.
+        stack_bytes_max "stack": u64 = 1 << 20, (64 << 10, 64 << 20);
+        /// Whether the host stores compiled code between starts.
+        cache "cache": bool = true, ();
+        /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder.
+        cache_dir "cache_dir": Option<PathBuf> = None, (), example "\"/var/cache/campanile\"";
+    }
+}
+
+fn processors() -> u32 {
+    let count = std::thread::available_parallelism().map(NonZero::get);
+    count
+        .ok()
+        .and_then(|count| u32::try_from(count).ok())
+        .unwrap_or(1)
+}
+
+/// Refuse a name that a host cannot have; the error is a clause.
+pub(super) fn check_host_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    match (1..=255).contains(&name.len()) && name.bytes().all(is_plain) {
+        true => Ok(()),
+        false => Err(format!(
+            "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`"
+        )),
+    }
+}
+
+impl Recovery {
+    /// Check the durations against each other.
+    pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
+        for (key, value, other, other_value, is_wrong, advice) in [
+            (
+                "renew",
+                self.renew,
+                "lease",
+                self.lease,
+                self.renew >= self.lease,
+                "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs",
+            ),
+            (
+                "max_age",
+                self.max_age,
+                "lost_threshold",
+                self.lost_threshold,
+                self.max_age <= self.lost_threshold,
+                "it must be longer, or no launch is ever recovered",
+            ),
+        ] {
+            if is_wrong {
+                let (value, other_value) = (duration_text(value), duration_text(other_value));
+                let other = section.path_of(other);
+                let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
+                return Err(section.error(key, what));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Late {
+    /// Return the defaults of schedules that do not set these policies.
+    pub fn defaults(&self) -> Defaults {
+        Defaults {
+            misfire_grace: self.misfire_grace,
+            catchup_window: self.catchup_window,
+        }
+    }
+}
+
+macro_rules! setting {
+    ($type:ty, $kind:literal, $toml:expr, $bounds:ty, $read:expr $(, $bounds_text:expr)?) => {
+        impl Setting for $type {
+            type Bounds = $bounds;
+            const KIND: &'static str = $kind;
+
+            fn read(section: &mut Section<'_>, key: &'static str, bounds: $bounds, home: &Path) -> Result<Option<$type>, Error> {
+                let read: fn(&mut Section<'_>, &'static str, $bounds, &Path) -> _ = $read;
+                read(section, key, bounds, home)
+            }
+
+            fn toml(&self) -> Option<String> {
+                let toml: fn(&$type) -> toml::Value = $toml;
+                Some(toml(self).to_string())
+            }
+
+            $(fn bounds_text(bounds: $bounds) -> Option<String> {
+                let [least, most] = <[_; 2]>::from(bounds).map($bounds_text);
+                Some(format!("{least} to {most}"))
+            })?
+        }
+    };
+}
+
+type Durations = (Duration, Duration);
+setting!(
+    Duration,
+    "duration",
+    |it| duration_text(*it).into(),
+    Durations,
+    |section, key, (least, most), _| { section.duration(key, least, most) },
+    duration_text
+);
+// A number of bytes; other numbers are `u32`.
+setting!(
+    u64,
+    "size",
+    |it| size_text(*it).into(),
+    (u64, u64),
+    |section, key, (least, most), _| { section.size(key, least, most) },
+    size_text
+);
+setting!(
+    u32,
+    "number",
+    |it| i64::from(*it).into(),
+    (u32, u32),
+    |section, key, (least, most), _| {
+        let number = section.number(key, least.into(), most.into())?;
+        Ok(number.and_then(|number| number.try_into().ok()))
+    },
+    |number| number
+);
+setting!(
+    bool,
+    "true or false",
+    |it| (*it).into(),
+    (),
+    |section, key, (), _| section.boolean(key)
+);
+setting!(
+    String,
+    "text",
+    |it| it.as_str().into(),
+    (),
+    |section, key, (), _| section.text(key)
+);
+setting!(
+    Mode,
+    "\"auto\", \"poll\" or \"off\"",
+    |it| it.as_str().into(),
+    (),
+    |section, key, (), _| { section.parsed(key, Mode::read) }
+);
+setting!(
+    PathBuf,
+    "path",
+    |it| it.to_string_lossy().as_ref().into(),
+    (),
+    |section, key, (), home| { Ok(section.path(key)?.map(|path| home.join(path))) }
+);
+// Shown without the password.
+setting!(
+    DatabaseUrl,
+    "text",
+    |it| it.to_string().into(),
+    (),
+    |section, key, (), home| {
+        let parse = |url: &str| {
+            url.parse::<DatabaseUrl>()
+                .map_err(|error| error.to_string())
+        };
+        Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
+    }
+);
+
+impl<T: Setting> Setting for Option<T> {
+    type Bounds = T::Bounds;
+    const KIND: &'static str = T::KIND;
+
+    fn read(
+        section: &mut Section<'_>,
+        key: &'static str,
+        bounds: T::Bounds,
+        home: &Path,
+    ) -> Result<Option<Option<T>>, Error> {
+        Ok(T::read(section, key, bounds, home)?.map(Some))
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.as_ref().and_then(T::toml)
+    }
+}
