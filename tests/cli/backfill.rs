@@ -77,9 +77,9 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
         "from",
         "id",
         "launched",
-        "slots_skipped",
         "schedule",
         "slots",
+        "slots_skipped",
         "spread_ms",
         "status",
         "succeeded",
@@ -120,7 +120,7 @@ async fn a_backfill_is_tried_asked_for_and_looked_at(place: Place) {
     assert_eq!(all[1], site.json(["backfill", "show", id]));
     let shown = site.ok(["backfill", "show", id]);
     assert!(
-        shown.contains("by ada") && shown.contains("5 succeeded"),
+        shown.contains("created by  ada") && shown.contains("5 succeeded"),
         "{shown}"
     );
     let events = list(site.json(["event", "list"]));

@@ -320,7 +320,7 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
         (said.code, said.stdout.as_str()),
         (0, "skipped the slot 2091-01-01T03:00:00Z of x\n")
     );
-    skip(&[slot]).refused(&["the slot 2091-01-01T03:00:00Z of `x` is taken out already"]);
+    skip(&[slot]).refused(&["the slot 2091-01-01T03:00:00Z of `x` is skipped already"]);
     assert_eq!(show(&site, "x")["skips"], json!([slot]));
     let words = site.ok(["schedule", "next", "x", "-n", "3"]);
     let marked: Vec<&str> = words

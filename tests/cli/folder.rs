@@ -307,7 +307,7 @@ async fn a_host_that_still_compiles_can_be_stopped(place: Place) {
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());
     let said = host.stderr_lines().join("\n");
     assert!(
-        said.contains("stopped before the plugin folder was looked through"),
+        said.contains("stopped before the plugin folder was scanned"),
         "{said}"
     );
     assert!(!said.contains("serving"), "{said}");

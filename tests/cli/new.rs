@@ -70,7 +70,7 @@ fn a_project_in_each_language_is_written_as_it_is_told() {
         let folder = here.path().join("my-task");
         assert_eq!(listed, files(&folder), "{language}");
         let readme = fs::read_to_string(folder.join("README.md")).unwrap();
-        assert!(readme.contains("bell"), "{language}: {readme}");
+        assert!(readme.contains("my-task"), "{language}: {readme}");
         if language == "go" {
             assert_eq!(listed, ["README.md"]);
         } else {

@@ -353,7 +353,7 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
     assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
     let words = site.ok(["schedule", "show", "both"]);
-    assert!(words.contains("day match  and\n"), "{words}");
+    assert!(words.contains("day match     and\n"), "{words}");
 }
 
 async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {

@@ -200,7 +200,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     assert!(listed.contains("rejected"), "{listed}");
     let shown = site.ok(["package", "show", "chimes"]);
     assert!(
-        shown.contains(note) && shown.contains("chimes 2.0.0"),
+        shown.contains(note) && shown.contains("chimes  2.0.0"),
         "{shown}"
     );
 
@@ -433,7 +433,7 @@ async fn a_file_that_is_not_the_pinned_one_changes_nothing(place: Place) {
     site.sidecar("chimes", &format!("sha256 = '{}'\n", digest_of(&third())));
     host.wait_for_line("updated chimes");
     site.run(["package", "rollback", "chimes"]).refused(&[
-        "lets in no version of `chimes` but",
+        "accepts no version of `chimes` but",
         &digest_of(&third()),
         "hint: change or remove",
     ]);
@@ -478,15 +478,15 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
     }
     let in_force = digest_of(&first());
     let to = ["package", "rollback", "chimes", "--to", &in_force];
-    site.run(to).refused(&["is in force already"]);
+    site.run(to).refused(&["is active already"]);
     site.drop_in(&second());
     host.wait_for_line("waits for approval");
     let approve = ["package", "approve", "chimes", "--digest", &other];
     site.run(approve)
-        .refused(&["what `chimes` keeps out is", "hint: look at it with"]);
+        .refused(&["the pending version of `chimes` is", "hint: look at it with"]);
     let waits = digest_of(&second());
     let to = ["package", "rollback", "chimes", "--to", &waits];
-    site.run(to).refused(&["was never in force"]);
+    site.run(to).refused(&["was never active"]);
     let json = site.run(["package", "approve", "nothing", "--json"]);
     assert_eq!(json.code, 2, "{json:?}");
     assert!(
