@@ -482,8 +482,10 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
     site.drop_in(&second());
     host.wait_for_line("waits for approval");
     let approve = ["package", "approve", "chimes", "--digest", &other];
-    site.run(approve)
-        .refused(&["the pending version of `chimes` is", "hint: look at it with"]);
+    site.run(approve).refused(&[
+        "the pending version of `chimes` is",
+        "hint: look at it with",
+    ]);
     let waits = digest_of(&second());
     let to = ["package", "rollback", "chimes", "--to", &waits];
     site.run(to).refused(&["was never active"]);

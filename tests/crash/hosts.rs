@@ -152,7 +152,7 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
         "too late: after {slept:?}"
     );
     still.signal(Signal::CONT);
-    still.wait_for_line("this host had been silent for so long");
+    still.wait_for_line("another host marked this one as dead");
     let record = tower.record_when(
         "both succeeded",
         Duration::from_secs(60),

@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_package;
 use campanile_sandbox::{BucketGrant, Sandbox, SandboxSettings, Secret, Time};
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 use serde_json::Value;

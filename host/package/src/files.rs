@@ -1,6 +1,6 @@
 //! Files of the plugins folder and the schedules file: which exist, whether they changed, and their content.
 //!
-//! All functions but [`off_thread`] block; call them off the async threads. They open only regular files: opening a
+//! All functions but `off_thread` block; call them off the async threads. They open only regular files: opening a
 //! FIFO waits for a writer that may never come.
 
 use std::collections::BTreeMap;

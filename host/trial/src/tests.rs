@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::*;
 use campanile_model::clock::Clock;
-use campanile_package;
 use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies, Sandbox, SandboxSettings};
 use guest_text::{Guest, guest};
 

@@ -137,8 +137,8 @@ impl Workflow {
         }
         for (place, step) in self.steps.iter().enumerate() {
             // The runs lost since the last of the dependencies was done; none while one is not.
-            let done = step.depends_on.iter().map(|before| done_before[*before]);
-            let begun_after = done.fold(Some(0), |all, one| Some(all?.max(one?)));
+            let mut done = step.depends_on.iter().map(|before| done_before[*before]);
+            let begun_after = done.try_fold(0, |newest, done| Some(newest.max(done?)));
             let may_have_called = begun_after.map_or(0, |before| lost_runs.saturating_sub(before));
             self.lost_calls[place] = i64::try_from(may_have_called).unwrap_or(i64::MAX);
         }

@@ -7,5 +7,9 @@ pub(crate) mod program;
 pub(crate) mod redaction;
 mod report;
 mod trap;
+#[expect(
+    clippy::result_large_err,
+    reason = "a verdict is made once for each call, and moved once"
+)]
 mod verdict;
 mod waiting;

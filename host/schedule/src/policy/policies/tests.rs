@@ -1,0 +1,299 @@
+//! The table of the policies against what reads it.
+
+use super::*;
+
+fn all_policies() -> Policies {
+    Policies {
+        catchup: Catchup::All,
+        catchup_window: Some(Duration::from_secs(5_400)),
+        catchup_max: Some(7),
+        catchup_spread: Some(Duration::from_millis(1_500)),
+        misfire_grace: Some(Duration::from_secs(60)),
+        overlap: Overlap::BufferOne,
+        max_buffered: Some(3),
+        keep: Some(Keep::Latest),
+        max_concurrent: Some(2),
+        cancel_grace: Some(Duration::from_secs(10)),
+        delivery: Delivery::AtMostOnce,
+        jitter: Some(Duration::from_secs(30)),
+        start_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+        end_at: Some("2027-01-01T00:00:00Z".parse().unwrap()),
+        max_launches: Some(1_000),
+        pause_on_failure: Some(5),
+    }
+}
+
+#[test]
+fn policies_that_are_not_set_are_not_stored() {
+    let stored = serde_json::to_string(&Policies::default()).unwrap();
+    assert_eq!(stored, "{}");
+    assert_eq!(
+        serde_json::from_str::<Policies>("{}").unwrap(),
+        Policies::default()
+    );
+}
+
+#[test]
+fn every_policy_is_stored_and_read_back() {
+    // The text is part of the contract with databases already written.
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
+    assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
+    assert_eq!(
+        serde_json::from_str::<Policies>(stored).unwrap(),
+        all_policies()
+    );
+}
+
+#[test]
+fn unknown_keys_and_values_are_refused() {
+    for stored in [
+        r#"{"catchup":"newest"}"#,
+        r#"{"jitter":"soon"}"#,
+        r#"{"grace":"5m"}"#,
+    ] {
+        assert!(
+            serde_json::from_str::<Policies>(stored).is_err(),
+            "{stored}"
+        );
+    }
+}
+
+#[test]
+fn catchup_has_the_names_of_other_schedulers() {
+    let read = |text: &str| {
+        let mut policies = Policies::default();
+        policies.set_catchup(text)?;
+        Ok::<_, String>((policies.catchup, policies.catchup_spread))
+    };
+    for &word in Catchup::ALL {
+        assert_eq!(read(word.as_str()), Ok((word, None)));
+    }
+    for (alias, word, spread) in [
+        ("skip", Catchup::None, None),
+        ("run_all", Catchup::All, None),
+        ("execute", Catchup::Latest, None),
+        ("execute_with_delay", Catchup::Latest, Some(EXECUTE_DELAY)),
+    ] {
+        assert_eq!(read(alias), Ok((word, spread)), "{alias}");
+    }
+    let fault = read("newest").unwrap_err();
+    assert_eq!(fault, "must be `none` or `latest` or `earliest` or `all`");
+}
+
+#[test]
+fn execute_with_delay_keeps_a_spread_that_is_set() {
+    let mut policies = all_policies();
+    policies.set_catchup("execute_with_delay").unwrap();
+    assert_eq!(policies.catchup_spread, all_policies().catchup_spread);
+}
+
+#[test]
+fn failures_in_a_row_pause_the_schedule() {
+    assert!(!Policies::default().pauses_after(u32::MAX));
+    for (failures, pauses) in [(4, false), (5, true), (6, true)] {
+        assert_eq!(all_policies().pauses_after(failures), pauses, "{failures}");
+    }
+}
+
+#[test]
+fn launches_left_ends_at_zero() {
+    assert_eq!(Policies::default().launches_left(9), None);
+    for (made, left) in [(0, 1_000), (999, 1), (1_000, 0), (1_001, 0)] {
+        assert_eq!(all_policies().launches_left(made), Some(left), "{made}");
+    }
+}
+
+/// Every policy with a value, as text.
+const WRITTEN: [(Policy, &str); 16] = [
+    (Policy::Catchup, "all"),
+    (Policy::CatchupWindow, "1h 30m"),
+    (Policy::CatchupMax, "7"),
+    (Policy::CatchupSpread, "1s 500ms"),
+    (Policy::MisfireGrace, "1m"),
+    (Policy::Overlap, "buffer_one"),
+    (Policy::MaxBuffered, "3"),
+    (Policy::Keep, "first"),
+    (Policy::MaxConcurrent, "2"),
+    (Policy::CancelGrace, "10s"),
+    (Policy::Delivery, "at_most_once"),
+    (Policy::Jitter, "30s"),
+    (Policy::StartAt, "2026-01-01T00:00:00Z"),
+    (Policy::EndAt, "2027-01-01T00:00:00Z"),
+    (Policy::MaxLaunches, "1000"),
+    (Policy::PauseOnFailure, "5"),
+];
+
+#[test]
+fn every_policy_prints_as_it_is_read_and_stored() {
+    let mut all = Policies::default();
+    for (policy, text) in WRITTEN {
+        all.set(policy, text).unwrap();
+    }
+    let entries: Vec<(Policy, String)> = all.entries().collect();
+    let written = WRITTEN.map(|(policy, text)| (policy, text.to_owned()));
+    assert_eq!(entries, written);
+    let stored = serde_json::to_value(&all).unwrap();
+    let stored = stored.as_object().unwrap();
+    assert_eq!(stored.len(), WRITTEN.len());
+    for (policy, text) in WRITTEN {
+        let value = &stored[policy.as_str()];
+        let number = value.as_u64().map(|number| number.to_string());
+        assert_eq!(number.as_deref().or(value.as_str()), Some(text));
+        assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(_)));
+    }
+}
+
+#[test]
+fn policies_are_cleared_and_copied_one_by_one() {
+    let mut all = Policies::default();
+    for (policy, text) in WRITTEN {
+        all.set(policy, text).unwrap();
+    }
+    let mut copy = Policies::default();
+    for (policy, text) in WRITTEN {
+        copy.copy(policy, &all);
+        assert_eq!(copy.text(policy).as_deref(), Some(text));
+    }
+    assert_eq!(copy, all);
+    for (policy, _) in WRITTEN {
+        all.clear(policy);
+        assert_eq!(all.text(policy), None);
+        copy.copy(policy, &all);
+    }
+    assert_eq!((all, copy), (Policies::default(), Policies::default()));
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
+    for (policy, text, clause) in [
+        (
+            Policy::Catchup,
+            "newest",
+            "must be `none` or `latest` or `earliest` or `all`",
+        ),
+        (
+            Policy::Overlap,
+            "bufer_one",
+            "must be `skip` or `buffer_one` or `buffer_all` or `cancel_other` or `terminate_other` or `allow`; \
+             did you mean `buffer_one`?",
+        ),
+        (
+            Policy::Keep,
+            "last",
+            "must be `first` or `latest`; did you mean `latest`?",
+        ),
+        (
+            Policy::Jitter,
+            "soon",
+            "is \"soon\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\"",
+        ),
+        (
+            Policy::CancelGrace,
+            "11y",
+            "is \"11y\", longer than ten years: write a shorter time",
+        ),
+        (
+            Policy::CatchupMax,
+            "many",
+            "must be a whole number from 1 to 1000",
+        ),
+        (
+            Policy::MaxLaunches,
+            "9223372036854775808",
+            "must be a whole number from 1 to 9223372036854775807",
+        ),
+        (
+            Policy::EndAt,
+            "noon",
+            "is wrong: `noon` is not an RFC 3339 time such as 2026-11-21T08:00:00Z",
+        ),
+    ] {
+        let mut policies = Policies::default();
+        assert_eq!(policies.set(policy, text), Err(clause.to_owned()));
+        assert_eq!(policies, Policies::default(), "{policy}");
+    }
+}
+
+#[test]
+fn every_entry_of_the_table_is_consistent() {
+    for (index, &policy) in Policy::ALL.iter().enumerate() {
+        let spec = policy.spec();
+        assert_eq!((policy as usize, spec.key.parse()), (index, Ok(policy)));
+        let mut policies = Policies::default();
+        match spec.default {
+            Fixed(text) => policies.set(policy, &text()).unwrap(),
+            Host(of) => assert!(of(&Defaults::default()) > Duration::ZERO),
+            Nothing(meaning) => assert!(!meaning.is_empty()),
+        }
+        if let Word(words) = spec.kind {
+            assert!(words.iter().all(|word| policies.set(policy, word).is_ok()));
+        }
+        if let ValueKind::Duration(example) = spec.kind {
+            policies.set(policy, example).unwrap();
+        }
+        if let Some((other, words)) = spec.needs {
+            let Word(known) = other.spec().kind else {
+                panic!("{policy} needs {other}, which has no words");
+            };
+            assert!(words.iter().all(|word| known.contains(word)), "{policy}");
+        }
+        assert!(!spec.meaning.ends_with('.'), "{policy}");
+    }
+}
+
+#[test]
+fn the_guide_has_the_table() {
+    let guide = format!(
+        "{}/../../docs/src/guides/late-and-overlapping.md",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let guide = std::fs::read_to_string(guide).unwrap();
+    assert!(
+        guide.contains(&reference()),
+        "write into the guide:\n{}",
+        reference()
+    );
+}
+
+#[test]
+fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
+    let defaults = Defaults::default();
+    let effective = |policies: &Policies| -> BTreeMap<&str, String> {
+        let all = policies.effective(&defaults);
+        all.filter_map(|(policy, text)| Some((policy.as_str(), text?)))
+            .collect()
+    };
+    let text = |pairs: &[(&'static str, &str)]| -> BTreeMap<&'static str, String> {
+        pairs
+            .iter()
+            .map(|(key, text)| (*key, (*text).to_owned()))
+            .collect()
+    };
+    assert_eq!(
+        effective(&Policies::default()),
+        text(&[
+            ("catchup", "latest"),
+            ("catchup_window", "1day"),
+            ("misfire_grace", "5m"),
+            ("overlap", "skip"),
+            ("delivery", "at_least_once"),
+        ])
+    );
+    let policies = Policies {
+        catchup: Catchup::None,
+        overlap: Overlap::BufferAll,
+        jitter: Some(Duration::from_secs(1)),
+        ..Policies::default()
+    };
+    assert_eq!(
+        effective(&policies),
+        text(&[
+            ("catchup", "none"),
+            ("misfire_grace", "5m"),
+            ("overlap", "buffer_all"),
+            ("max_buffered", "100"),
+            ("delivery", "at_least_once"),
+            ("jitter", "1s"),
+        ])
+    );
+}
