@@ -84,7 +84,7 @@ async fn end_cancelled(
     events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
 }
 
-/// Launch what has its turn of every backfill that runs, and end those that are done.
+/// Launch the next slots of every running backfill, and end each backfill that is done.
 pub(crate) async fn run_backfills(
     ctx: &Ctx,
     now: Timestamp,
@@ -110,7 +110,7 @@ async fn fill_one(
     now: Timestamp,
 ) -> Result<BackfillProgress, EngineError> {
     let mut tx = ctx.db.write().await?;
-    // Whoever decides about a schedule's launches holds its row; one that another host holds, it looks after.
+    // The host that holds the schedule's row decides its launches. If another host holds it, that host continues the backfill.
     let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
     if held.is_empty() {
         return Ok(WAITS);
@@ -193,7 +193,7 @@ async fn fill_held(
         .map(|&(slot, fire_time)| template.launch(slot, fire_time))
         .collect();
     let launched = launches.len();
-    // What goes on beside it is limited by what the schedule says now.
+    // The overlap policy of the present revision applies, not that of the backfill's revision.
     let now_says = ctx.specs.get(tx, state.id, state.revision).await?;
     schedule_admin::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
     Ok(BackfillProgress {

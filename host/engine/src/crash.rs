@@ -21,7 +21,7 @@ pub const POINTS: [&str; 9] = [
 /// The points of a backfill, beside that path.
 pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfill_commit"];
 
-/// The points at which a host puts a package on the record: in force, or kept out.
+/// The points around the commit that records a version of a package, active or pending.
 pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_commit"];
 
 /// Die here, if this is the point that the environment names.

@@ -1,7 +1,7 @@
-//! Changing what schedules say: the one way in for the command line, sidecars and packages' proposals.
+//! Change schedules: for the command line, the schedules file, sidecars and packages' proposals.
 //!
-//! Everything is checked before anything is written, and each function writes within the
-//! transaction it is given, so a refusal leaves nothing half-done.
+//! Each function checks everything first and then writes in the transaction of its caller, so that a refusal changes
+//! nothing.
 
 mod diff;
 mod edit;
@@ -38,7 +38,7 @@ pub use pause::{pause, resume};
 use undecided::drop_past_slots;
 pub(super) use undecided::{OVERDUE, PAUSED};
 
-/// What a schedule shall say.
+/// The definition that a schedule is to have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {
     pub name: String,
@@ -49,16 +49,16 @@ pub struct Wanted {
     pub context: Map<String, Value>,
 }
 
-/// A launch besides the slots of a schedule.
+/// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trigger<'a> {
-    /// Laid over the schedule's context.
+    /// Its keys override the schedule's.
     pub context: Option<&'a Map<String, Value>>,
-    /// What becomes of it while another launch goes on, if that is not as the schedule says.
+    /// Replaces the schedule's overlap policy for this launch.
     pub overlap: Option<Overlap>,
 }
 
-/// What became of a trigger.
+/// The launch of a trigger, and what the overlap policy decided about it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Triggered {
     pub launch: LaunchId,
@@ -95,7 +95,7 @@ pub async fn add(
     Ok(definition.schedule_id)
 }
 
-/// Make `schedule` say what is wanted. A change of timing never looks back; any other keeps the cursor.
+/// Replace the definition of `schedule`. A change of timing drops undecided slots of the past; others keep the cursor.
 pub async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -147,7 +147,7 @@ pub async fn revise(
     Ok(())
 }
 
-/// End an operator's schedule for good. Its launches stay on the record.
+/// Remove an operator's schedule. Its launches stay in the database.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
     let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
@@ -156,7 +156,7 @@ pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
 /// The reason of slots, and of launches that wait for their turn, when their schedule is removed.
 const REMOVED: &str = "removed";
 
-/// End a schedule for good, whoever ordered it.
+/// Remove a schedule of any origin.
 pub(super) async fn end(
     tx: &mut Tx,
     schedule: &Schedule,
@@ -181,7 +181,7 @@ pub(super) async fn end(
     Ok(())
 }
 
-/// Launch a schedule now, besides its slots.
+/// Launch a schedule now, whatever its slots are.
 pub async fn trigger(
     tx: &mut Tx,
     name: &str,
@@ -370,10 +370,10 @@ pub(super) fn at_once(
     }
 }
 
-/// The next slot of a schedule that is decided up to `cursor_at`.
+/// Return the next slot of a schedule that is decided up to `cursor_at`.
 ///
-/// A rule that counts from ends begins at the next whole second, has no next slot while its launch goes on, and may
-/// be due at once when it was edited or resumed.
+/// A rule that counts from ends begins at the next whole second. It has no next slot while its launch is not over, and
+/// may be due at once after an edit or a resume.
 pub(super) async fn next_slot(
     tx: &mut Tx,
     id: ScheduleId,
