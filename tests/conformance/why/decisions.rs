@@ -236,7 +236,7 @@ async fn it_was_to_be_run_at_most_once(test: TestDb) {
             launched, 2026-05-04T10:10:00Z: decided by `tower` with tzdata <tzdata>, to run the package `guests`
             taken, 2026-05-04T10:10:00Z: by `tower`: run <id>
             lost, 2026-05-04T10:10:45Z: the run of `tower`: its lease expired
-            outcome, 2026-05-04T10:10:45Z: unknown: it was to be run at most once, and nobody knows what the lost run did").await;
+            outcome, 2026-05-04T10:10:45Z: unknown: it runs at most once, and what the lost run did is not known").await;
 }
 
 async fn it_was_given_up(test: TestDb) {
