@@ -85,7 +85,7 @@ fn every_word_of_a_closed_set_is_in_the_reference() {
 #[test]
 fn every_field_of_a_record_is_in_its_json() {
     use output::Record;
-    /// Check every key, except those that only people see.
+    /// Check that the schema has every shown key, except keys that the JSON output omits.
     fn check<R: Record + JsonSchema>() {
         let only_text = [
             "rule",

@@ -123,7 +123,7 @@ impl RunBuckets {
         let bytes = unsigned(after.bytes);
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
         buckets::resize(tx, namespace, after).await?;
-        // Last, because the renewal of the run's lease waits for whoever holds its row.
+        // This lock is the last statement, because the lease keeper's renewal waits while it is held.
         match runs::lock_if_current(tx, self.run, self.fence).await? {
             true => Ok(bytes),
             false => Err(BucketError::ClaimLost.into()),

@@ -86,7 +86,7 @@ impl Dispatcher {
         }
     }
 
-    /// Execute one run in a task of its own, so that a panic ends that run alone.
+    /// Spawn a tokio task that executes one run, so that a panic ends only this run.
     fn spawn_run(&self, work: Work) {
         let Some(permit) = self.ctx.capacity.acquire() else {
             // Only this service takes permits, and it claims no more runs than are free. Should that ever be wrong, the

@@ -275,7 +275,7 @@ async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result
     }
 }
 
-/// Return to the active versions where an operator decided against those that this host has.
+/// Replace each loaded version that an operator rejected or rolled back by the active version of its package.
 async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result<(), EngineError> {
     let mut tx = ctx.db.read().await?;
     let decided_against = package_versions::blocked(&mut tx).await?;

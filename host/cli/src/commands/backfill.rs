@@ -178,7 +178,7 @@ pub(crate) async fn follow(
     Ok(output::exit_code(record.has_succeeded()))
 }
 
-/// Show the progress of a backfill, and what it waits for, until it ends.
+/// Show the progress of a backfill, and the reason of each pause, until it ends.
 async fn until_finished(
     db: &Db,
     clock: &Clock,

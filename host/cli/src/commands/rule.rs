@@ -91,7 +91,7 @@ impl RuleOptions {
         self.has_anchor() || self.has_exclusions() || choices.contains(&true)
     }
 
-    /// Copy the options besides the expression to `text`; what is not given stays.
+    /// Copy the given options, except the expression, to `text`. A field without an option keeps its value.
     pub(crate) fn apply_to(&self, text: &mut RuleText) {
         text.anchor = self.anchor.or(text.anchor);
         if let Some(zone) = &self.tz {
