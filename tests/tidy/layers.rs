@@ -1,11 +1,12 @@
 //! The table of crates in ARCHITECTURE.md is what cargo builds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::repository;
+use super::{Source, none, repository, sources};
 
 /// Crates by name, each with the names of what it depends on in a build, optional dependencies left out.
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
@@ -13,8 +14,8 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 /// What `campanile-testkit` must build without.
 const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
 
-/// The members of the workspace but for the tests.
-fn dependencies() -> Dependencies {
+/// Return the members of the workspace as `cargo metadata` describes them.
+fn members() -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -22,9 +23,20 @@ fn dependencies() -> Dependencies {
         .output()
         .expect("cargo");
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata");
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     list(&metadata["packages"])
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+/// Return the crates of the workspace without the tests.
+fn dependencies() -> Dependencies {
+    members()
         .iter()
         .filter(|package| package["name"] != "campanile-tests")
         .map(|package| {
@@ -117,4 +129,47 @@ fn a_test_of_a_task_builds_no_database_and_no_command_line() {
     for never in NOT_FOR_TESTS_OF_TASKS {
         assert!(!reached.contains(never), "campanile-testkit builds {never}");
     }
+}
+
+/// Return whether `name` stands in `text` between characters that are not part of a name.
+fn has_word(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+        !text[..at].ends_with(part_of_name) && !text[at + name.len()..].starts_with(part_of_name)
+    })
+}
+
+/// Return the ends of the paths in `#[path = "../…"]` attributes.
+fn modules_elsewhere(text: &str) -> Vec<&str> {
+    let paths = text.split("#[path = \"../").skip(1);
+    let paths = paths.filter_map(|rest| rest.split('"').next());
+    paths.map(|path| path.trim_start_matches("../")).collect()
+}
+
+#[test]
+fn each_crate_names_every_crate_that_it_depends_on() {
+    let sources = sources();
+    let root = repository().canonicalize().expect("the repository");
+    let mut unused = Vec::new();
+    for package in members() {
+        let manifest = PathBuf::from(text(&package["manifest_path"]));
+        let folder = manifest.parent().and_then(|it| it.strip_prefix(&root).ok());
+        let folder = format!("{}/", folder.expect("a member of the repository").display());
+        let own = |source: &&Source| source.is("rs") && source.path.starts_with(&folder);
+        let mut code: Vec<&str> = sources.iter().filter(own).map(|it| &*it.text).collect();
+        assert!(!code.is_empty(), "{folder} has no source");
+        let elsewhere: Vec<&str> = code
+            .iter()
+            .flat_map(|text| modules_elsewhere(text))
+            .collect();
+        let included = |source: &&Source| elsewhere.iter().any(|end| source.path.ends_with(end));
+        code.extend(sources.iter().filter(included).map(|it| &*it.text));
+        for dependency in list(&package["dependencies"]) {
+            let name = text(&dependency["name"]).replace('-', "_");
+            if !code.iter().any(|text| has_word(text, &name)) {
+                unused.push(format!("{folder}Cargo.toml: {name}"));
+            }
+        }
+    }
+    none("dependencies that no source names", unused);
 }
