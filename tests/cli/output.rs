@@ -213,7 +213,7 @@ fn a_host_outlives_whoever_reads_its_log() {
         site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
         let mut command = site.command(["serve"]);
         let quiet = command.stderr(broken_pipe()).stdout(Stdio::null());
-        let mut host = HostProcess::spawn_unheard(quiet);
+        let mut host = HostProcess::spawn_without_reading(quiet);
         eventually(|| match site.run(["launch", "list", "--json"]) {
             said if said.stdout.contains("succeeded") => Ok(()),
             said => Err(format!("{said:?}")),

@@ -1,4 +1,4 @@
-//! The tools of the tests themselves.
+//! Tests of the shared test support.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn shell(script: &str) -> HostProcess {
 }
 
 #[test]
-fn a_process_is_heard_and_its_end_is_seen() {
+fn the_output_and_the_exit_code_of_a_process_are_read() {
     let mut process = shell("echo data; echo one >&2; echo two >&2; exit 3");
     assert_eq!(process.wait_for_line("tw"), "two");
     assert_eq!(process.wait_exit().code(), Some(3));
@@ -20,11 +20,11 @@ fn a_process_is_heard_and_its_end_is_seen() {
 }
 
 #[test]
-fn a_process_can_be_asked_to_stop_and_be_killed() {
-    let mut asked = shell("trap 'exit 7' TERM; echo up >&2; while :; do sleep 0.01; done");
-    asked.wait_for_line("up");
-    asked.terminate();
-    assert_eq!(asked.wait_exit().code(), Some(7));
+fn a_process_can_be_terminated_and_killed() {
+    let mut terminated = shell("trap 'exit 7' TERM; echo up >&2; while :; do sleep 0.01; done");
+    terminated.wait_for_line("up");
+    terminated.terminate();
+    assert_eq!(terminated.wait_exit().code(), Some(7));
 
     let mut killed = shell("echo up >&2; exec sleep 100");
     killed.wait_for_line("up");
@@ -32,18 +32,18 @@ fn a_process_can_be_asked_to_stop_and_be_killed() {
 }
 
 #[test]
-#[should_panic(expected = "never said `three` and ended; it said:\none\ntwo")]
-fn a_line_that_does_not_come_fails_with_those_that_came() {
+#[should_panic(expected = "did not print `three` and ended; it printed:\none\ntwo")]
+fn waiting_for_a_line_that_is_not_printed_fails_with_the_printed_lines() {
     shell("echo one >&2; echo two >&2").wait_for_line_within("three", Duration::from_secs(20));
 }
 
 #[tokio::test]
-async fn a_cluster_stops_crashes_and_comes_back_with_its_data() {
+async fn a_cluster_keeps_its_data_over_a_stop_and_a_crash() {
     let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let url = cluster.url().clone();
     Db::open_and_migrate(&url).await.unwrap().close().await;
     cluster.stop().unwrap();
-    assert!(Db::open(&url).await.is_err(), "stopped");
+    assert!(Db::open(&url).await.is_err(), "the server is stopped");
     cluster.start_again().unwrap();
     cluster.crash().unwrap();
     cluster.start_again().unwrap();

@@ -64,10 +64,10 @@ pub struct ClusterOptions {
     pub fsync: bool,
 }
 
-/// A Postgres server that this process started. It ends when it is dropped or the process ends.
+/// A Postgres server that this process started. The server ends when this value is dropped or the process ends.
 pub struct Cluster {
     shell: Child,
-    words: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     port: u16,
     url: DatabaseUrl,
@@ -116,18 +116,18 @@ impl Cluster {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("cannot run a shell for Postgres: {error}"))?;
-        let words = shell.stdin.take();
+        let commands = shell.stdin.take();
         let answers = BufReader::new(shell.stdout.take().ok_or("no pipe from the shell")?);
-        // From here on the shell removes it.
+        // From here on the shell removes the folder.
         let _ = folder.keep();
         let mut cluster = Cluster {
             shell,
-            words,
+            commands,
             answers,
             port: 0,
             url: DatabaseUrl::Sqlite(PathBuf::new()),
         };
-        cluster.ask("init")?;
+        cluster.command("init")?;
         // Another process may bind the port before the server starts.
         let mut started = Err(String::new());
         for _ in 0..5 {
@@ -153,53 +153,56 @@ impl Cluster {
         &self.url
     }
 
-    /// Return its port on 127.0.0.1, also while it is stopped.
+    /// Return the server's port on 127.0.0.1. It stays the same while the server is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Stop it in order: it closes connections and keeps the data.
+    /// Stop the server. It closes its connections and keeps the data.
     pub fn stop(&mut self) -> Result<(), String> {
-        self.ask("stop")
+        self.command("stop")
     }
 
-    /// Stop it at once, as a crash would: it recovers from its log at the next start.
+    /// Stop the server at once, as a crash would. It recovers from its log at the next start.
     pub fn crash(&mut self) -> Result<(), String> {
-        self.ask("crash")
+        self.command("crash")
     }
 
-    /// Start it again on the same port, after [`Cluster::stop`] or [`Cluster::crash`].
+    /// Start the server again on the same port, after [`Cluster::stop`] or [`Cluster::crash`].
     pub fn start_again(&mut self) -> Result<(), String> {
         let port = self.port;
-        self.ask(&format!("start {port}"))
+        self.command(&format!("start {port}"))
     }
 
-    /// Stop it and start it again.
+    /// Stop the server and start it again.
     pub fn restart(&mut self) -> Result<(), String> {
         self.stop()?;
         self.start_again()
     }
 
-    fn ask(&mut self, word: &str) -> Result<(), String> {
-        let words = self.words.as_mut().ok_or("the shell is gone")?;
+    fn command(&mut self, command: &str) -> Result<(), String> {
+        let commands = self
+            .commands
+            .as_mut()
+            .ok_or("the shell of the test server has ended")?;
         let mut answer = String::new();
-        writeln!(words, "{word}")
-            .and_then(|()| words.flush())
+        writeln!(commands, "{command}")
+            .and_then(|()| commands.flush())
             .and_then(|()| self.answers.read_line(&mut answer).map(|_| ()))
-            .map_err(|error| format!("Postgres for the tests does not {word}: {error}"))?;
+            .map_err(|error| format!("the test server cannot {command}: {error}"))?;
         match answer.trim() {
             "done" => Ok(()),
             "" => Err(format!(
-                "Postgres for the tests does not {word}: its shell ended"
+                "the shell of the test server ended during `{command}`"
             )),
-            other => Err(format!("Postgres for the tests does not {word}: {other}")),
+            other => Err(format!("the test server cannot {command}: {other}")),
         }
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.words = None;
+        self.commands = None;
         let _ = self.shell.wait();
     }
 }
@@ -228,7 +231,7 @@ pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// The folder with `initdb` and `postgres`: of `PATH`, else of the newest installed version.
+/// Return the folder with `initdb` and `postgres`: from `PATH`, else of the newest installed version.
 fn server_programs() -> Option<PathBuf> {
     let has_both =
         |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
@@ -258,14 +261,14 @@ fn server_programs() -> Option<PathBuf> {
     found.pop()
 }
 
-/// The digits in a path, as a number: `/usr/lib/postgresql/17/bin` is 17.
+/// Return the digits in a path as a number: 17 for `/usr/lib/postgresql/17/bin`.
 fn version_in(folder: &Path) -> u64 {
     let text = folder.to_string_lossy();
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(0)
 }
 
-/// Start the shell that supervises the server. When this process is root, it runs as another user: Postgres refuses root.
+/// Return the command that supervises the server. When this process is root, it runs as another user: Postgres refuses root.
 fn as_unprivileged(folder: &Path, password_file: &Path) -> Result<Command, String> {
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new("sh");
@@ -282,18 +285,18 @@ fn as_unprivileged(folder: &Path, password_file: &Path) -> Result<Command, Strin
         std::os::unix::fs::chown(path, Some(uid), Some(gid))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    let there = |program: &str| {
+    let is_installed = |program: &str| {
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
             .any(|folder| folder.join(program).is_file())
     };
     let mut command;
-    if there("setpriv") {
+    if is_installed("setpriv") {
         command = Command::new("setpriv");
         command
             .arg(format!("--reuid={uid}"))
             .arg(format!("--regid={gid}"))
             .args(["--clear-groups", "sh", "-c", SHELL]);
-    } else if there("runuser") {
+    } else if is_installed("runuser") {
         command = Command::new("runuser");
         command.args(["-u", name, "--", "sh", "-c", SHELL]);
     } else {
@@ -303,7 +306,7 @@ fn as_unprivileged(folder: &Path, password_file: &Path) -> Result<Command, Strin
     Ok(command)
 }
 
-fn id_of(user: &str, which: &str) -> Option<u32> {
-    let output = Command::new("id").args([which, user]).output().ok()?;
+fn id_of(user: &str, flag: &str) -> Option<u32> {
+    let output = Command::new("id").args([flag, user]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }

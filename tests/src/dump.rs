@@ -1,4 +1,4 @@
-//! All rows of a database as text: the same text for the same rows on both databases.
+//! Writes all rows of a database as text: the same rows give the same text on both databases.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use crate::{Backend, TestDb};
 /// Columns whose values the store draws at random.
 const RANDOM_COLUMNS: &[(&str, &str)] = &[("event", "id")];
 
-/// The tables of Campanile, by name; those of the migrator are not among them.
+/// Return the names of Campanile's tables, sorted, without the migrator's table.
 pub async fn tables(test: &TestDb) -> Vec<String> {
     let sql = match test.backend() {
         Backend::Sqlite => {
@@ -38,7 +38,7 @@ pub async fn columns(test: &TestDb, table: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Every row of one table, one a line, sorted.
+/// Return the rows of one table as sorted lines.
 pub async fn dump_table(test: &TestDb, table: &str) -> Vec<String> {
     // By name: the order of columns does not matter.
     let columns: BTreeMap<String, String> = columns(test, table)
@@ -67,7 +67,7 @@ pub async fn dump_table(test: &TestDb, table: &str) -> Vec<String> {
     lines
 }
 
-/// Every row of every table.
+/// Return the rows of all tables, one line each.
 pub async fn dump(test: &TestDb) -> String {
     let mut text = String::new();
     for table in tables(test).await {
@@ -81,7 +81,7 @@ pub async fn dump(test: &TestDb) -> String {
 fn as_text(column: &str, kind: &str) -> String {
     match kind {
         // SQLite
-        // These two turn also NULL into a text.
+        // `hex` and `printf` turn NULL into a text.
         "BLOB" => format!("iif({column} IS NULL, NULL, lower(hex({column})))"),
         "REAL" => format!("iif({column} IS NULL, NULL, printf('%.6f', {column}))"),
         "INTEGER" => format!("CAST({column} AS TEXT)"),
@@ -95,6 +95,6 @@ fn as_text(column: &str, kind: &str) -> String {
         "timestamp with time zone" => {
             format!(r#"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"#)
         }
-        other => panic!("the type {other} of {column} has no text here"),
+        other => panic!("no conversion to text for the type {other} of {column}"),
     }
 }

@@ -54,27 +54,27 @@ pub fn campanile_binary() -> &'static Path {
             .arg(target_folder)
             .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
             .status()
-            .expect("cargo, to build campanile");
+            .expect("cargo builds campanile");
         assert!(status.success(), "campanile does not build");
         profile_folder.join("campanile")
     })
 }
 
-/// A running `campanile`. Killed when it is dropped.
+/// A running `campanile` process. A drop kills it.
 pub struct HostProcess {
     child: Child,
-    stderr: Arc<Lines>,
-    stdout: Arc<Lines>,
+    stderr: Arc<PipeLines>,
+    stdout: Arc<PipeLines>,
 }
 
 #[derive(Default)]
-struct Lines {
-    read: Mutex<Collected>,
-    more: Condvar,
+struct PipeLines {
+    state: Mutex<PipeState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct Collected {
+struct PipeState {
     lines: Vec<String>,
     ended: bool,
 }
@@ -91,7 +91,7 @@ impl HostProcess {
         HostProcess::spawn(&mut command)
     }
 
-    /// Start a command made by the caller, for example with environment variables.
+    /// Start a command that the caller made, for example with environment variables.
     pub fn spawn(command: &mut Command) -> HostProcess {
         let mut child = command
             .stdin(Stdio::null())
@@ -109,7 +109,7 @@ impl HostProcess {
     }
 
     /// Start a command whose stdout and stderr the caller has set. Their lines are not read here.
-    pub fn spawn_unheard(command: &mut Command) -> HostProcess {
+    pub fn spawn_without_reading(command: &mut Command) -> HostProcess {
         let child = command
             .stdin(Stdio::null())
             .spawn()
@@ -121,7 +121,7 @@ impl HostProcess {
         }
     }
 
-    /// The process id.
+    /// Return the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -130,31 +130,31 @@ impl HostProcess {
     ///
     /// # Panics
     ///
-    /// When the line does not come, with all lines that came.
+    /// When no such line is printed. The message has all lines that were printed.
     pub fn wait_for_line(&self, text: &str) -> String {
         self.wait_for_line_within(text, Duration::from_secs(WAIT_SECONDS))
     }
 
-    /// The same, waiting up to `limit`.
+    /// Do the same, waiting up to `limit`.
     pub fn wait_for_line_within(&self, text: &str, limit: Duration) -> String {
         let until = Instant::now() + limit;
-        let mut read = self.stderr.read.lock().expect("no reader panics");
+        let mut state = self.stderr.state.lock().expect("no reader panics");
         loop {
-            if let Some(line) = read.lines.iter().find(|line| line.contains(text)) {
+            if let Some(line) = state.lines.iter().find(|line| line.contains(text)) {
                 return line.clone();
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || read.ended {
-                let ended = if read.ended { " and ended" } else { "" };
-                let said = read.lines.join("\n");
+            if left.is_zero() || state.ended {
+                let ended = if state.ended { " and ended" } else { "" };
+                let printed = state.lines.join("\n");
                 // The reader must not find the lock poisoned.
-                drop(read);
-                panic!("campanile never said `{text}`{ended}; it said:\n{said}");
+                drop(state);
+                panic!("campanile did not print `{text}`{ended}; it printed:\n{printed}");
             }
-            (read, _) = self
+            (state, _) = self
                 .stderr
-                .more
-                .wait_timeout(read, left)
+                .changed
+                .wait_timeout(state, left)
                 .expect("no reader panics");
         }
     }
@@ -169,55 +169,55 @@ impl HostProcess {
         self.stdout.lines()
     }
 
-    /// `kill -9`, and wait until it is gone.
+    /// Kill the process with SIGKILL and wait for its end.
     pub fn kill(&mut self) -> ExitStatus {
         let _ = self.child.kill();
         self.child.wait().expect("the end of a killed process")
     }
 
-    /// Ask it to stop, as an init system does.
+    /// Ask the process to stop with SIGTERM, as an init system does.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Send it any signal.
+    /// Send a signal to the process.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Return how it ended, if it has.
+    /// Return the exit status if the process has ended.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child process")
     }
 
-    /// Wait for `span`, in which it must not end.
+    /// Wait for `span`. The process must not end in that time.
     ///
     /// # Panics
     ///
-    /// When it ends, with everything it printed.
+    /// When the process ends. The message has everything it printed.
     pub fn stays_up(&mut self, span: Duration) {
         let until = Instant::now() + span;
         while Instant::now() < until {
             if let Some(status) = self.try_wait() {
-                let said = self.stderr_lines().join("\n");
-                panic!("campanile ended with {status}; it said:\n{said}");
+                let printed = self.stderr_lines().join("\n");
+                panic!("campanile ended with {status}; it printed:\n{printed}");
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// Wait until it has ended, up to [`WAIT_SECONDS`].
+    /// Wait until the process has ended, up to [`WAIT_SECONDS`].
     ///
     /// # Panics
     ///
-    /// When it does not end, with everything it printed.
+    /// When the process does not end. The message has everything it printed.
     pub fn wait_exit(&mut self) -> ExitStatus {
         self.wait_exit_within(Duration::from_secs(WAIT_SECONDS))
     }
 
-    /// The same, waiting up to `limit`.
+    /// Do the same, waiting up to `limit`.
     pub fn wait_exit_within(&mut self, limit: Duration) -> ExitStatus {
         let until = Instant::now() + limit;
         loop {
@@ -228,7 +228,7 @@ impl HostProcess {
             }
             assert!(
                 Instant::now() < until,
-                "campanile did not end in {limit:?}; it said:\n{}",
+                "campanile did not end in {limit:?}; it printed:\n{}",
                 self.stderr_lines().join("\n")
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -243,22 +243,22 @@ impl Drop for HostProcess {
     }
 }
 
-impl Lines {
+impl PipeLines {
     fn lines(&self) -> Vec<String> {
-        self.read.lock().expect("no reader panics").lines.clone()
+        self.state.lock().expect("no reader panics").lines.clone()
     }
 
-    /// Wait, a little, until the pipe is read to its end.
+    /// Wait up to two seconds until the pipe is read to its end.
     fn wait_end(&self) {
-        let read = self.read.lock().expect("no reader panics");
+        let state = self.state.lock().expect("no reader panics");
         let _ = self
-            .more
-            .wait_timeout_while(read, Duration::from_secs(2), |read| !read.ended);
+            .changed
+            .wait_timeout_while(state, Duration::from_secs(2), |state| !state.ended);
     }
 }
 
-fn collect(pipe: impl Read + Send + 'static) -> Arc<Lines> {
-    let lines = Arc::new(Lines::default());
+fn collect(pipe: impl Read + Send + 'static) -> Arc<PipeLines> {
+    let lines = Arc::new(PipeLines::default());
     let collected = lines.clone();
     std::thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
@@ -266,14 +266,14 @@ fn collect(pipe: impl Read + Send + 'static) -> Arc<Lines> {
         loop {
             bytes.clear();
             let read = pipe.read_until(b'\n', &mut bytes).unwrap_or(0);
-            let mut into = collected.read.lock().expect("no reader panics");
+            let mut state = collected.state.lock().expect("no reader panics");
             if read == 0 {
-                into.ended = true;
+                state.ended = true;
             } else {
                 let line = String::from_utf8_lossy(&bytes);
-                into.lines.push(line.trim_end().to_owned());
+                state.lines.push(line.trim_end().to_owned());
             }
-            collected.more.notify_all();
+            collected.changed.notify_all();
             if read == 0 {
                 return;
             }

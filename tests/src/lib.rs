@@ -1,4 +1,4 @@
-//! What Campanile's tests share: fresh databases of both kinds, and the real program as a child process.
+//! Shared test support: fresh databases of both kinds, and the real program as a child process.
 //!
 //! ```ignore
 //! on_both!(a_paused_schedule_is_not_due);
@@ -12,7 +12,7 @@
 pub mod cluster;
 pub mod dump;
 mod host_process;
-pub mod texts;
+pub mod rule_texts;
 
 use campanile_store::{DatabaseUrl, Db, Tx, probe};
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ impl Backend {
     }
 }
 
-/// An empty place for the database of one test: a file in a temporary folder, or a new schema.
+/// The location of one test's database, without tables: a file in a temporary folder, or a new schema.
 ///
 /// A drop deletes it. A schema on a server given by `TEST_POSTGRES_URL` stays when its test fails.
 pub struct Place {
@@ -49,7 +49,7 @@ pub struct Place {
     /// A folder for other files of the test.
     pub folder: TempDir,
     /// The server and the schema to drop, when the server outlives the tests.
-    outlives: Option<(DatabaseUrl, String)>,
+    schema_to_drop: Option<(DatabaseUrl, String)>,
 }
 
 /// Return a new [`Place`], without tables.
@@ -63,17 +63,17 @@ pub async fn fresh_place(backend: Backend) -> Place {
             backend,
             url: DatabaseUrl::Sqlite(folder.path().join("campanile.db")),
             folder,
-            outlives: None,
+            schema_to_drop: None,
         },
         Backend::Postgres => {
-            let (server, outlives) = cluster::shared();
+            let (server, server_outlives_tests) = cluster::shared();
             let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
             run_sql(&server, &format!("CREATE SCHEMA {schema}")).await;
             Place {
                 backend,
                 url: server.in_schema(&schema),
                 folder,
-                outlives: outlives.then_some((server, schema)),
+                schema_to_drop: server_outlives_tests.then_some((server, schema)),
             }
         }
     }
@@ -81,14 +81,14 @@ pub async fn fresh_place(backend: Backend) -> Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some((server, schema)) = self.outlives.take() else {
+        let Some((server, schema)) = self.schema_to_drop.take() else {
             return;
         };
         if std::thread::panicking() {
             eprintln!("the tables are left in the schema {schema}");
             return;
         }
-        // Not in the runtime of the test: it may be ending, and it still holds transactions
+        // Not in the runtime of the test: the runtime may be ending, and it still holds transactions
         // that the test has dropped.
         let dropping = std::thread::spawn(move || {
             let sql = format!(
@@ -101,7 +101,7 @@ impl Drop for Place {
             runtime().block_on(run_sql(&server, &sql));
         });
         if dropping.join().is_err() {
-            eprintln!("a schema could not be dropped");
+            eprintln!("a test schema could not be dropped");
         }
     }
 }
@@ -146,7 +146,7 @@ impl TestDb {
         tx.commit().await.expect("a commit");
     }
 
-    /// Return the rows of a query whose columns are all texts; `~` stands for a missing value.
+    /// Return the rows of a query whose columns are all texts. A missing value is `~`.
     pub async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
         let mut tx = self.read().await;
         probe::rows(&mut tx, sql)
@@ -184,7 +184,7 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Run one case on a fresh database of one kind. What [`on_both!`] expands to.
+/// Run one case on a fresh database of one kind. [`on_both!`] expands to calls of this function.
 pub fn run_case<F: Future<Output = ()>>(backend: Backend, case: impl FnOnce(TestDb) -> F) {
     runtime().block_on(async {
         let test = fresh_db(backend).await;
@@ -192,7 +192,7 @@ pub fn run_case<F: Future<Output = ()>>(backend: Backend, case: impl FnOnce(Test
     });
 }
 
-/// Run one case on an empty place of one kind. What [`on_both_empty!`] expands to.
+/// Run one case on an empty place of one kind. [`on_both_empty!`] expands to calls of this function.
 pub fn run_empty_case<F: Future<Output = ()>>(backend: Backend, case: impl FnOnce(Place) -> F) {
     runtime().block_on(async {
         let place = fresh_place(backend).await;

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use campanile_tests::texts;
+use campanile_tests::rule_texts;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    texts::check(bytes, &mut |text| texts::parse(text));
+    rule_texts::check(bytes, &mut |text| rule_texts::parse(text));
 });

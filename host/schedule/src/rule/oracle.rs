@@ -5,7 +5,7 @@
 //!
 //! [`compare`] asserts the properties of every rule: `next(t)` is after `t`, no slot is between them,
 //! `prev(next(t))` is not after `t`, and the normal form means the same. `hash.rs` tests hashed values,
-//! and `tests/conformance/texts.rs` the properties of every text.
+//! and `tests/conformance/rule_texts.rs` the properties of every text.
 
 mod intervals;
 mod random;

@@ -1,41 +1,41 @@
-//! A million random texts: none makes the reader of rules panic, and none keeps it for a millisecond.
+//! A million random texts: the rule parser never panics, and reads each text within a millisecond.
 
 use std::time::{Duration, Instant};
 
-use campanile_tests::texts;
+use campanile_tests::rule_texts;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Each of three tests reads so many.
+/// The number of texts that each of the three tests reads.
 const TEXTS: usize = 334_000;
 
-/// The longest that reading one may take, in processor time.
+/// The processor time within which one text must be read.
 const LIMIT: Duration = Duration::from_millis(1);
 
-/// A machine that does something else makes one reading slow, but not four.
+/// A busy machine makes one measurement slow, but not four.
 const TRIES: usize = 4;
 
 #[test]
-fn random_bytes_are_read_in_time_and_without_a_panic() {
+fn random_bytes_are_parsed_in_time_without_a_panic() {
     check_many("random bytes", |random| {
-        // Most bytes of the second sort are such as rules are written with.
+        // Half of the texts consist of the characters that rules are written with.
         let plausible = random.random_bool(0.5);
         let length = match random.random_range(0..100) {
             0 => random.random_range(0..1_100),
             _ => random.random_range(0..40),
         };
-        let one = |random: &mut StdRng| match plausible {
+        let random_byte = |random: &mut StdRng| match plausible {
             true => LETTERS[random.random_range(0..LETTERS.len())],
             false => random.random(),
         };
-        (0..length).map(|_| one(random)).collect()
+        (0..length).map(|_| random_byte(random)).collect()
     });
 }
 
 #[test]
-fn expressions_with_slips_are_read_in_time_and_without_a_panic() {
-    let understood = check_many("slips", |random| {
+fn expressions_with_typing_errors_are_parsed_in_time_without_a_panic() {
+    let valid = check_many("typing errors", |random| {
         let mut text = RULES[random.random_range(0..RULES.len())]
             .as_bytes()
             .to_vec();
@@ -51,12 +51,12 @@ fn expressions_with_slips_are_read_in_time_and_without_a_panic() {
         }
         text
     });
-    assert!(understood > TEXTS / 10, "only {understood} were rules");
+    assert!(valid > TEXTS / 10, "only {valid} were valid rules");
 }
 
 #[test]
-fn texts_of_a_rules_shape_are_read_in_time_and_without_a_panic() {
-    let understood = check_many("shapes", |random| {
+fn random_texts_in_rule_syntax_are_parsed_in_time_without_a_panic() {
+    let valid = check_many("rule syntax", |random| {
         let fields = match random.random_range(0..20) {
             0 => random.random_range(0..60),
             _ => random.random_range(5..=6),
@@ -73,7 +73,7 @@ fn texts_of_a_rules_shape_are_read_in_time_and_without_a_panic() {
             .collect();
         fields.join(" ").into_bytes()
     });
-    assert!(understood > TEXTS / 100, "only {understood} were rules");
+    assert!(valid > TEXTS / 100, "only {valid} were valid rules");
 }
 
 fn random_item(random: &mut StdRng) -> String {
@@ -127,7 +127,7 @@ const RULES: [&str; 16] = [
     "12-25",
 ];
 
-/// Read many texts. Returns how many rules were understood.
+/// Read [`TEXTS`] texts. Return how many valid rules they gave.
 fn check_many(what: &str, text: impl Fn(&mut StdRng) -> Vec<u8>) -> usize {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
@@ -135,33 +135,33 @@ fn check_many(what: &str, text: impl Fn(&mut StdRng) -> Vec<u8>) -> usize {
     };
     println!("{what}: CAMPANILE_TEST_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    // The first use of a zone makes its table, and the next has it.
-    texts::check(b"0 0 * * *", &mut |text| texts::parse(text));
-    let (mut understood, mut longest) = (0, Duration::ZERO);
+    // The first use of a time zone builds its table. Build it before the times are measured.
+    rule_texts::check(b"0 0 * * *", &mut |text| rule_texts::parse(text));
+    let (mut valid, mut longest) = (0, Duration::ZERO);
     for _ in 0..TEXTS {
         let bytes = text(&mut random);
-        understood += texts::check(&bytes, &mut |text| {
-            let begun = Instant::now();
-            let read = texts::parse(text);
-            let mut took = begun.elapsed();
+        valid += rule_texts::check(&bytes, &mut |text| {
+            let started = Instant::now();
+            let parsed = rule_texts::parse(text);
+            let mut took = started.elapsed();
             for _ in 0..TRIES {
                 if took < LIMIT {
                     break;
                 }
-                let begun = thread_time();
-                let _ = texts::parse(text);
-                took = thread_time() - begun;
+                let started = thread_time();
+                let _ = rule_texts::parse(text);
+                took = thread_time() - started;
             }
             longest = longest.max(took);
             assert!(took < LIMIT, "{text:?} takes {took:?}");
-            read
+            parsed
         });
     }
-    println!("{what}: {TEXTS} texts, {understood} rules, the longest reading took {longest:?}");
-    understood
+    println!("{what}: {TEXTS} texts, {valid} valid rules, the slowest took {longest:?}");
+    valid
 }
 
-/// What this thread has used of a processor.
+/// Return the processor time that this thread has used.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

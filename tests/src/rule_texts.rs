@@ -1,19 +1,19 @@
-//! What must hold for any text given as a rule. A test and the fuzz target call it.
+//! Checks that hold for any text given as a rule. A test and the fuzz target call them.
 
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 
-/// How a text is read; a test measures the time besides.
+/// Reads a rule text. A test also measures the time.
 pub type Parse<'a> = &'a mut dyn FnMut(&RuleText) -> Result<Rule, RuleError>;
 
-/// Read a text without a measure.
+/// Read a rule text without measuring the time.
 pub fn parse(text: &RuleText) -> Result<Rule, RuleError> {
     Rule::parse(text, HashKey::NONE)
 }
 
-/// Read `bytes` as an expression of every kind, and as an exclusion; return how many were valid.
+/// Read `bytes` as an expression of every kind, and as an exclusion. Return how many were valid.
 ///
 /// # Panics
 /// For an error without a hint or of more than one line, a slot that is not after the given instant, or a normal form
@@ -28,21 +28,24 @@ pub fn check(bytes: &[u8], parse: Parse) -> usize {
         exclude: vec![text.into_owned()],
         ..RuleText::new(RuleKind::Cron, "0 9 * * *", "America/New_York")
     });
-    let understood = texts.iter().filter(|text| check_text(text, parse));
-    understood.count()
+    let valid = texts.iter().filter(|text| check_text(text, parse));
+    valid.count()
 }
 
 fn check_text(text: &RuleText, parse: Parse) -> bool {
     let rule = match parse(text) {
         Ok(rule) => rule,
         Err(error) => {
-            let said = error.to_string();
-            assert!(!said.is_empty() && !said.contains('\n'), "{text:?}: {said}");
-            assert!(!error.hint().is_empty(), "{text:?}: {said}");
+            let message = error.to_string();
+            assert!(
+                !message.is_empty() && !message.contains('\n'),
+                "{text:?}: {message}"
+            );
+            assert!(!error.hint().is_empty(), "{text:?}: {message}");
             return false;
         }
     };
-    // The middle of a second pass.
+    // 01:45 in New York, in the hour that the clock repeats.
     let after = Timestamp::from_micros(1_793_515_500_000_000);
     if let Some(slot) = rule.next(after) {
         assert!(slot > after, "{text:?}");
