@@ -8,7 +8,7 @@ use campanile_engine::Engine;
 use campanile_engine::backfill::{
     self, BackfillError, BackfillPreview, BackfillRequest, UNFINISHED_MAX,
 };
-use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind};
 use campanile_schedule::policy::{Overlap, Policies};
@@ -65,7 +65,7 @@ impl System {
     }
 
     async fn add(&self, name: &str, kind: RuleKind, expression: &str, overlap: Overlap) {
-        let wanted = Wanted {
+        let wanted = ScheduleDefinition {
             name: name.to_owned(),
             package: "noop".to_owned(),
             task: None,

@@ -1,13 +1,30 @@
-//! Reads a stored revision of a schedule: its rule and its policies.
+//! Reads a stored revision of a schedule.
 
+use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::schedules::Revision;
 
+/// Return the definition in a revision, with its rule as text.
+///
+/// # Errors
+/// When this version cannot read it, because another version stored it.
+pub fn read(revision: &Revision) -> Result<ScheduleDefinition, String> {
+    let context = serde_json::from_str(&revision.context);
+    Ok(ScheduleDefinition {
+        name: revision.name.clone(),
+        package: revision.package.clone(),
+        task: revision.task.clone(),
+        rule: revision.rule.clone(),
+        policies: policies(revision)?,
+        context: context.map_err(|error| format!("its context: {error}"))?,
+    })
+}
+
 /// Return the rule and the policies of a revision.
 ///
 /// # Errors
-/// When this version cannot read them, because another version stored them.
+/// As [`read`].
 pub fn parse(revision: &Revision) -> Result<(Rule, Policies), String> {
     let rule = Rule::parse(&revision.rule, HashKey::of(revision.schedule_id));
     let rule = rule.map_err(|error| error.to_string())?;
@@ -17,7 +34,7 @@ pub fn parse(revision: &Revision) -> Result<(Rule, Policies), String> {
 /// Return the policies alone, which can be read also where the zone of the rule is unknown.
 ///
 /// # Errors
-/// As [`parse`].
+/// As [`read`].
 pub fn policies(revision: &Revision) -> Result<Policies, String> {
     serde_json::from_str(&revision.policies).map_err(|error| format!("its policies: {error}"))
 }

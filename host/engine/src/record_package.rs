@@ -4,7 +4,7 @@ use crate::approval::{self, VersionAdmission};
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::EngineError;
-use crate::schedule_admin::{self, ScheduleError, Wanted};
+use crate::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
@@ -173,15 +173,7 @@ async fn follow_schedules(
         Some(_) => Origin::Sidecar,
         None => Origin::Package,
     };
-    let wanted = package.schedules().into_iter().map(|(name, spec)| Wanted {
-        name,
-        package: package.name.clone(),
-        rule: spec.rule,
-        policies: spec.policies,
-        task: spec.task,
-        context: spec.context,
-    });
-    let wanted: Vec<Wanted> = wanted.collect();
+    let wanted = package.schedules();
     schedules::lock(tx, None, Some(&package.name)).await?;
     let mut refusals = Refusals::new();
     for wanted in &wanted {
@@ -210,7 +202,7 @@ async fn follow_schedules(
 async fn remove_others(
     tx: &mut Tx,
     package: &str,
-    wanted: &[Wanted],
+    wanted: &[ScheduleDefinition],
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     for schedule in schedules::list(tx, None, Some(package)).await? {
@@ -234,7 +226,7 @@ fn is_of_package(origin: Origin) -> bool {
 /// Add or change one schedule of a package, unless it is already as wanted.
 async fn follow(
     tx: &mut Tx,
-    wanted: &Wanted,
+    wanted: &ScheduleDefinition,
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {

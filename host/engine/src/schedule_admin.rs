@@ -22,13 +22,14 @@ use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
 use campanile_package::{Manifest, names};
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
-use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::schedules::{self, NextSlot, Revision, Schedule, ScheduleState};
 use campanile_store::{Db, DbError, Decision, Origin, Tx, changes, overlap};
 
+pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
@@ -37,17 +38,6 @@ pub(super) use pause::end_pauses;
 pub use pause::{pause, resume};
 use undecided::drop_past_slots;
 pub(super) use undecided::{OVERDUE, PAUSED};
-
-/// The definition that a schedule is to have.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    pub name: String,
-    pub package: String,
-    pub task: Option<String>,
-    pub rule: RuleText,
-    pub policies: Policies,
-    pub context: Map<String, Value>,
-}
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,7 +58,7 @@ pub struct Triggered {
 /// Add a schedule; gives its id.
 pub async fn add(
     tx: &mut Tx,
-    wanted: &Wanted,
+    wanted: &ScheduleDefinition,
     origin: Origin,
     now: Timestamp,
 ) -> Result<ScheduleId, ScheduleError> {
@@ -99,7 +89,7 @@ pub async fn add(
 pub async fn revise(
     tx: &mut Tx,
     schedule: &Schedule,
-    wanted: &Wanted,
+    wanted: &ScheduleDefinition,
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
@@ -465,7 +455,11 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     })
 }
 
-async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, ScheduleError> {
+async fn check(
+    tx: &mut Tx,
+    wanted: &ScheduleDefinition,
+    id: ScheduleId,
+) -> Result<Rule, ScheduleError> {
     if names::schedule_name_fault(&wanted.name).is_some() {
         return Err(ScheduleError::Name(wanted.name.clone()));
     }
@@ -492,7 +486,11 @@ async fn check(tx: &mut Tx, wanted: &Wanted, id: ScheduleId) -> Result<Rule, Sch
 }
 
 /// Refuse a schedule that would never ring. What a file orders may be over: files are not edited for that.
-fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<(), ScheduleError> {
+fn refuse_nothing_ahead(
+    wanted: &ScheduleDefinition,
+    rule: &Rule,
+    now: Timestamp,
+) -> Result<(), ScheduleError> {
     let policies = &wanted.policies;
     let rings = match rule.delay_after_completion() {
         Some(_) => policies.allowed_from(now, 0).is_some(),
@@ -513,14 +511,16 @@ fn refuse_nothing_ahead(wanted: &Wanted, rule: &Rule, now: Timestamp) -> Result<
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
-    let unreadable = |why| ScheduleError::Unreadable {
-        name: schedule.definition.name.clone(),
-        why,
-    };
-    definition::parse(&schedule.definition).map_err(unreadable)
+    definition::parse(&schedule.definition)
+        .map_err(|why| ScheduleError::unreadable(&schedule.definition, why))
 }
 
-fn revision(wanted: &Wanted, id: ScheduleId, revision: i64, since: Timestamp) -> Revision {
+fn revision(
+    wanted: &ScheduleDefinition,
+    id: ScheduleId,
+    revision: i64,
+    since: Timestamp,
+) -> Revision {
     Revision {
         schedule_id: id,
         revision,

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
-use crate::schedule_admin::{self, Changed, Diff, ScheduleError, Wanted};
+use crate::schedule_admin::{self, Changed, Diff, ScheduleDefinition, ScheduleError};
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
-use campanile_package::schedule_reader::{self, FileSchedule};
+use campanile_package::schedule_reader;
 use campanile_package::schedules_file::{FileChange, SchedulesFile};
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::events::{self, EventKind};
@@ -160,7 +160,7 @@ async fn follow_news(
         }
     };
     let wanted = match schedule_reader::read_file(&shown, &text) {
-        Ok(schedules) => schedules.into_iter().map(Wanted::from).collect::<Vec<_>>(),
+        Ok(wanted) => wanted,
         Err(error) => {
             let why = format!("line {}: {}", error.line, error.message);
             return reject_file(ctx, &shown, &why, now).await;
@@ -199,7 +199,7 @@ async fn follow_news(
 async fn apply(
     ctx: &Ctx,
     shown: &str,
-    wanted: &[Wanted],
+    wanted: &[ScheduleDefinition],
     before: Option<&Left>,
     now: Timestamp,
 ) -> Result<Applied, EngineError> {
@@ -251,7 +251,7 @@ impl Applied {
 async fn apply_in(
     tx: &mut Tx,
     shown: &str,
-    wanted: &[Wanted],
+    wanted: &[ScheduleDefinition],
     before: Option<&Left>,
     now: Timestamp,
 ) -> Result<Applied, ScheduleError> {
@@ -278,7 +278,7 @@ async fn apply_in(
 /// Does it all: give it a transaction that is not committed.
 pub async fn rehearse(
     tx: &mut Tx,
-    wanted: &[Wanted],
+    wanted: &[ScheduleDefinition],
     now: Timestamp,
 ) -> Result<(Diff, Vec<Refusal>), ScheduleError> {
     schedules::lock(tx, None, None).await?;
@@ -337,7 +337,7 @@ impl Applied {
     /// Whether a schedule was taken; the error is one after which nothing of the transaction can be kept.
     fn taken(
         &mut self,
-        wanted: &Wanted,
+        wanted: &ScheduleDefinition,
         done: Result<(), ScheduleError>,
     ) -> Result<bool, ScheduleError> {
         match done {
@@ -354,24 +354,6 @@ impl Applied {
                 self.refusals.push(refusal);
                 Ok(false)
             }
-        }
-    }
-}
-
-impl From<FileSchedule> for Wanted {
-    fn from(schedule: FileSchedule) -> Wanted {
-        let FileSchedule {
-            name,
-            package,
-            spec,
-        } = schedule;
-        Wanted {
-            name,
-            package,
-            task: spec.task,
-            rule: spec.rule,
-            policies: spec.policies,
-            context: spec.context,
         }
     }
 }

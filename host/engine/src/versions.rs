@@ -16,7 +16,7 @@ use campanile_workflow::workflow::Step;
 const OLDER_MAX: usize = 16;
 
 /// A package and the one task of it that a schedule names, if it names one.
-type Wanted = (String, Option<String>);
+type TaskKey = (String, Option<String>);
 /// The compiled bytes of a digest, and their manifest.
 type Compiled = (Arc<Artifact>, Arc<Manifest>);
 
@@ -42,7 +42,7 @@ pub(crate) enum CannotBegin {
 pub(crate) struct Versions {
     sandbox: Arc<Sandbox>,
     /// The versions in the folder.
-    current: Mutex<HashMap<Wanted, Arc<Version>>>,
+    current: Mutex<HashMap<TaskKey, Arc<Version>>>,
     /// Digests that left the folder while launches that were decided with them are open.
     older: Mutex<HashMap<ArtifactDigest, Compiled>>,
 }

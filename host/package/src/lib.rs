@@ -38,4 +38,4 @@ pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use names::package_name_fault;
 pub use package::{Change, Package, Packages};
 pub use sidecar::Sidecar;
-pub use spec::ScheduleSpec;
+pub use spec::{ScheduleDefinition, ScheduleSpec};

@@ -9,7 +9,7 @@ use crate::context;
 use crate::grant_record::GrantRecord;
 use crate::manifest::{MAX_ATTEMPTS_DEFAULT, Manifest};
 use crate::sidecar::Sidecar;
-use crate::spec::{self, ScheduleSpec};
+use crate::spec::{self, ScheduleDefinition};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Grants, Limits, Resource};
@@ -62,13 +62,14 @@ impl<A> Package<A> {
     /// Return the schedules with their names, each context on top of the sidecar's context.
     ///
     /// The sidecar's list, even an empty one, replaces the schedules that the package proposes.
-    pub fn schedules(&self) -> Vec<(String, ScheduleSpec)> {
+    pub fn schedules(&self) -> Vec<ScheduleDefinition> {
         let specs = self.sidecar.schedules.as_ref();
-        let mut named = spec::named(&self.name, specs.unwrap_or(&self.manifest.schedules));
-        for (_, spec) in &mut named {
-            spec.context = context::merge(&self.sidecar.context, &spec.context);
+        let specs = specs.unwrap_or(&self.manifest.schedules);
+        let mut schedules = spec::define_all(&self.name, specs);
+        for schedule in &mut schedules {
+            schedule.context = context::merge(&self.sidecar.context, &schedule.context);
         }
-        named
+        schedules
     }
 
     /// Return the grants of a call.
@@ -244,10 +245,10 @@ mod tests {
             },
         );
         let schedules = proposed.schedules();
-        assert_eq!(schedules[0].0, "backup");
-        assert_eq!(json!(schedules[0].1.context), json!({"a": 1, "b": 2}));
-        assert_eq!(schedules[1].0, "six");
-        assert_eq!(json!(schedules[1].1.context), json!({"a": 1, "b": 1}));
+        assert_eq!(schedules[0].name, "backup");
+        assert_eq!(json!(schedules[0].context), json!({"a": 1, "b": 2}));
+        assert_eq!(schedules[1].name, "six");
+        assert_eq!(json!(schedules[1].context), json!({"a": 1, "b": 1}));
         let silenced = package(
             description,
             Sidecar {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::context;
 use super::names::schedule_name_fault;
-use super::spec::{ScheduleSpec, TIMEZONE_DEFAULT, only_rule};
+use super::spec::{ScheduleDefinition, ScheduleSpec, TIMEZONE_DEFAULT, only_rule};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -17,19 +17,11 @@ use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKin
 /// The largest schedules file that is read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// A schedule of the schedules file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FileSchedule {
-    pub name: String,
-    pub package: String,
-    pub spec: ScheduleSpec,
-}
-
 /// Read the schedules file, whose content is `text`; errors name it `shown`.
 ///
 /// # Errors
 /// The first mistake, with its place. This does not check that the packages and tasks exist.
-pub fn read_file(shown: &str, text: &str) -> Result<Vec<FileSchedule>, Error> {
+pub fn read_file(shown: &str, text: &str) -> Result<Vec<ScheduleDefinition>, Error> {
     let document = Document::parse(shown, text)?;
     let mut top = document.section();
     let sections = top.tables("schedules")?.unwrap_or_default();
@@ -46,12 +38,7 @@ pub fn read_file(shown: &str, text: &str) -> Result<Vec<FileSchedule>, Error> {
                 "needs `package`, the name of a file in the plugins folder without .wasm",
             )
         })?;
-        let spec = read_checked(section, Some(name.clone()))?;
-        Ok(FileSchedule {
-            name,
-            package,
-            spec,
-        })
+        Ok(read_checked(section, None)?.define(name, package))
     });
     schedules.collect()
 }

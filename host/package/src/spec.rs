@@ -11,7 +11,7 @@ use campanile_schedule::rule::{RuleKind, RuleText};
 /// One schedule of an operator, or proposed by a package. The rule and the zone are still text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScheduleSpec {
-    /// `None` takes the package's name; see [`named`].
+    /// `None` takes the package's name; see [`define_all`].
     pub name: Option<String>,
     /// One task with its dependencies; `None` is the whole package.
     pub task: Option<String>,
@@ -19,6 +19,32 @@ pub struct ScheduleSpec {
     pub rule: RuleText,
     pub policies: Policies,
     pub context: Map<String, Value>,
+}
+
+/// The definition of a schedule. The rule and the zone are still text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScheduleDefinition {
+    pub name: String,
+    pub package: String,
+    /// One task with its dependencies; `None` is the whole package.
+    pub task: Option<String>,
+    pub rule: RuleText,
+    pub policies: Policies,
+    pub context: Map<String, Value>,
+}
+
+impl ScheduleSpec {
+    /// Return the definition of a schedule of `package` that is named `name`.
+    pub(super) fn define(self, name: String, package: String) -> ScheduleDefinition {
+        ScheduleDefinition {
+            name,
+            package,
+            task: self.task,
+            rule: self.rule,
+            policies: self.policies,
+            context: self.context,
+        }
+    }
 }
 
 /// The zone of a schedule that names none. The machine's zone is never used.
@@ -36,8 +62,8 @@ pub(super) fn only_rule(
     }
 }
 
-/// Return every schedule with its name: its own name, else the package's, with a number if that is names.
-pub fn named(package: &str, specs: &[ScheduleSpec]) -> Vec<(String, ScheduleSpec)> {
+/// Return the definition of every schedule, under its own name or the package's, with a number if that is taken.
+pub fn define_all(package: &str, specs: &[ScheduleSpec]) -> Vec<ScheduleDefinition> {
     let mut names: BTreeSet<String> = specs.iter().filter_map(|spec| spec.name.clone()).collect();
     let mut number = 1;
     let mut next_free = || loop {
@@ -54,7 +80,7 @@ pub fn named(package: &str, specs: &[ScheduleSpec]) -> Vec<(String, ScheduleSpec
         .iter()
         .map(|spec| {
             let name = spec.name.clone().unwrap_or_else(&mut next_free);
-            (name, spec.clone())
+            spec.clone().define(name, package.to_owned())
         })
         .collect()
 }
@@ -76,9 +102,9 @@ mod tests {
     #[test]
     fn schedules_without_a_name_are_numbered_around_those_that_have_one() {
         let specs = [spec(None), spec(Some("backup-2")), spec(None), spec(None)];
-        let names: Vec<String> = named("backup", &specs)
+        let names: Vec<String> = define_all("backup", &specs)
             .into_iter()
-            .map(|(name, _)| name)
+            .map(|schedule| schedule.name)
             .collect();
         assert_eq!(names, ["backup", "backup-2", "backup-3", "backup-4"]);
     }

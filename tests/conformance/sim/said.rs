@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use campanile_engine::schedule_admin::Wanted;
+use campanile_engine::schedule_admin::ScheduleDefinition;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Catchup, Delivery, Keep, Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -70,8 +70,8 @@ pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
     }
 }
 
-pub fn wanted(name: &str, said: &Said) -> Wanted {
-    Wanted {
+pub fn wanted(name: &str, said: &Said) -> ScheduleDefinition {
+    ScheduleDefinition {
         name: name.to_owned(),
         package: PACKAGE.to_owned(),
         task: None,

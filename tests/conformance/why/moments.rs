@@ -270,8 +270,9 @@ async fn the_timing_was_changed_in_a_pause(test: TestDb) {
     stage.pass_to("10:00").await;
     stage.pause("10:15", None, None).await;
     let mut tx = stage.test.write().await;
-    let half_hourly =
-        |wanted: &mut schedule_admin::Wanted| wanted.rule.expression = "*/30 * * * *".to_owned();
+    let half_hourly = |wanted: &mut schedule_admin::ScheduleDefinition| {
+        wanted.rule.expression = "*/30 * * * *".to_owned()
+    };
     schedule_admin::edit(&mut tx, "bell", None, half_hourly, time("10:25"))
         .await
         .unwrap();

@@ -20,7 +20,7 @@ use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record};
 use campanile_engine::audit::Lag;
-use campanile_engine::schedule_admin::{self, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::watch::{Mode, Watch};
 use campanile_engine::{Engine, EngineError, Followed, Settings};
 use campanile_model::clock::{Clock, Timestamp};
@@ -415,7 +415,7 @@ async fn add_schedules(
 ) -> Result<(), Failure> {
     schedule_admin::change(db, async |tx| {
         for number in numbers.clone() {
-            let wanted = Wanted {
+            let wanted = ScheduleDefinition {
                 name: format!("bench-{number}"),
                 package: NAME.to_owned(),
                 task: None,

@@ -22,7 +22,9 @@ use super::rule::RuleOptions;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{self, ScheduleError, Trigger, Triggered, Wanted};
+use campanile_engine::schedule_admin::{
+    self, ScheduleDefinition, ScheduleError, Trigger, Triggered,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_schedule::policy::{Overlap, OverlapDecision};
@@ -200,9 +202,9 @@ pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
 }
 
 impl Add {
-    fn wanted(self) -> Result<Wanted, Failure> {
+    fn wanted(self) -> Result<ScheduleDefinition, Failure> {
         let policies = self.policies.parse()?.policies;
-        Ok(Wanted {
+        Ok(ScheduleDefinition {
             name: self.name,
             package: self.package,
             task: self.task,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::schedule_admin::{Difference, Wanted, differences};
+use crate::schedule_admin::{Difference, ScheduleDefinition, differences};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::grant_record::RecordedGrants;
 use campanile_package::requests::{Request, evaluate_requests};
@@ -134,17 +134,9 @@ fn named<T>(all: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<String, &T> {
     all.iter().map(|one| (name(one).clone(), one)).collect()
 }
 
-fn proposals(package: &str, manifest: &Manifest) -> BTreeMap<String, Wanted> {
-    let all = spec::named(package, &manifest.schedules).into_iter();
-    let wanted = all.map(|(name, spec)| Wanted {
-        name,
-        package: package.to_owned(),
-        task: spec.task,
-        rule: spec.rule,
-        policies: spec.policies,
-        context: spec.context,
-    });
-    wanted.map(|one| (one.name.clone(), one)).collect()
+fn proposals(package: &str, manifest: &Manifest) -> BTreeMap<String, ScheduleDefinition> {
+    let all = spec::define_all(package, &manifest.schedules).into_iter();
+    all.map(|one| (one.name.clone(), one)).collect()
 }
 
 fn interfaces(side: &Side<'_>) -> BTreeMap<String, ()> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{ScheduleError, Wanted};
-use campanile_schedule::policy::Policies;
+use crate::definition;
+use campanile_package::ScheduleDefinition;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleText};
 use campanile_store::Origin;
-use campanile_store::schedules::{Revision, Schedule};
+use campanile_store::schedules::Schedule;
 
 /// One line in which two definitions differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -24,19 +24,19 @@ pub struct Difference {
 /// The changes that a set of definitions makes. Each list is in the order of names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
-    pub added: Vec<Wanted>,
+    pub added: Vec<ScheduleDefinition>,
     pub changed: Vec<Changed>,
     /// The schedules that are no longer defined.
     pub removed: Vec<Schedule>,
     /// Definitions whose name belongs to a schedule of another origin.
-    pub held: Vec<(Wanted, Origin)>,
+    pub held: Vec<(ScheduleDefinition, Origin)>,
 }
 
 /// A schedule whose definition changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changed {
     pub schedule: Schedule,
-    pub wanted: Wanted,
+    pub wanted: ScheduleDefinition,
     /// Empty only where this version cannot read the current definition.
     pub differences: Vec<Difference>,
 }
@@ -66,12 +66,12 @@ impl Diff {
 /// Return the changes after which the schedules of `origin` are those that are `wanted`. `current` holds all schedules.
 ///
 /// Schedules of other origins do not change and keep their names.
-pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
+pub fn diff(current: &[Schedule], wanted: &[ScheduleDefinition], origin: Origin) -> Diff {
     let current: BTreeMap<&str, &Schedule> = current
         .iter()
         .map(|schedule| (schedule.definition.name.as_str(), schedule))
         .collect();
-    let wanted: BTreeMap<&str, &Wanted> = wanted
+    let wanted: BTreeMap<&str, &ScheduleDefinition> = wanted
         .iter()
         .map(|wanted| (wanted.name.as_str(), wanted))
         .collect();
@@ -84,7 +84,7 @@ pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
                 diff.held.push((wanted, other.state.origin));
             }
             Some(schedule) => {
-                let said = Wanted::of(&schedule.definition).ok();
+                let said = definition::read(&schedule.definition).ok();
                 if said.as_ref() != Some(&wanted) {
                     let differences = said.map(|said| differences(&said, &wanted));
                     diff.changed.push(Changed {
@@ -105,8 +105,8 @@ pub fn diff(current: &[Schedule], wanted: &[Wanted], origin: Origin) -> Diff {
 }
 
 /// Return the lines in which `after` differs from `before`.
-pub fn differences(before: &Wanted, after: &Wanted) -> Vec<Difference> {
-    let (before, after) = (before.lines(), after.lines());
+pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> Vec<Difference> {
+    let (before, after) = (lines(before), lines(after));
     let value = |lines: &[Line], key: &str| {
         let line = lines.iter().find(|(other, _)| *other == key);
         line.map(|(_, value)| value.clone())
@@ -139,69 +139,47 @@ pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
 /// A key of the schedules file, and its value.
 type Line = (&'static str, String);
 
-impl Wanted {
-    /// Read the definition in a revision.
-    ///
-    /// # Errors
-    /// `Unreadable` when another version of Campanile stored something that this one does not know.
-    pub fn of(definition: &Revision) -> Result<Wanted, ScheduleError> {
-        let unreadable = |why: String| ScheduleError::Unreadable {
-            name: definition.name.clone(),
-            why,
-        };
-        let policies: Policies = serde_json::from_str(&definition.policies)
-            .map_err(|error| unreadable(format!("its policies: {error}")))?;
-        let context = serde_json::from_str(&definition.context)
-            .map_err(|error| unreadable(format!("its context: {error}")))?;
-        Ok(Wanted {
-            name: definition.name.clone(),
-            package: definition.package.clone(),
-            task: definition.task.clone(),
-            rule: definition.rule.clone(),
-            policies,
-            context,
-        })
+/// Return the lines of a definition, without defaults.
+fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
+    let RuleText {
+        kind,
+        expression,
+        anchor,
+        timezone,
+        day_match,
+        dst_gap,
+        dst_fold,
+        exclude,
+    } = &definition.rule;
+    let mut lines = vec![
+        ("name", definition.name.clone()),
+        ("package", definition.package.clone()),
+    ];
+    lines.extend(definition.task.clone().map(|task| ("task", task)));
+    lines.push((kind.as_str(), expression.clone()));
+    lines.extend(anchor.map(|anchor| ("anchor", anchor.to_string())));
+    lines.push(("timezone", timezone.clone()));
+    if *day_match != DayMatch::default() {
+        lines.push(("day_match", day_match.to_string()));
     }
-
-    /// Return the lines of the definition, without defaults.
-    fn lines(&self) -> Vec<Line> {
-        let RuleText {
-            kind,
-            expression,
-            anchor,
-            timezone,
-            day_match,
-            dst_gap,
-            dst_fold,
-            exclude,
-        } = &self.rule;
-        let mut lines = vec![
-            ("name", self.name.clone()),
-            ("package", self.package.clone()),
-        ];
-        lines.extend(self.task.clone().map(|task| ("task", task)));
-        lines.push((kind.as_str(), expression.clone()));
-        lines.extend(anchor.map(|anchor| ("anchor", anchor.to_string())));
-        lines.push(("timezone", timezone.clone()));
-        if *day_match != DayMatch::default() {
-            lines.push(("day_match", day_match.to_string()));
-        }
-        if *dst_gap != DstGap::default() {
-            lines.push(("dst_gap", dst_gap.to_string()));
-        }
-        if *dst_fold != DstFold::default() {
-            lines.push(("dst_fold", dst_fold.to_string()));
-        }
-        if !exclude.is_empty() {
-            lines.push(("exclude", exclude.join("; ")));
-        }
-        let policies = self.policies.entries();
-        lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
-        if !self.context.is_empty() {
-            lines.push(("context", Value::Object(self.context.clone()).to_string()));
-        }
-        lines
+    if *dst_gap != DstGap::default() {
+        lines.push(("dst_gap", dst_gap.to_string()));
     }
+    if *dst_fold != DstFold::default() {
+        lines.push(("dst_fold", dst_fold.to_string()));
+    }
+    if !exclude.is_empty() {
+        lines.push(("exclude", exclude.join("; ")));
+    }
+    let policies = definition.policies.entries();
+    lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
+    if !definition.context.is_empty() {
+        lines.push((
+            "context",
+            Value::Object(definition.context.clone()).to_string(),
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -211,12 +189,12 @@ mod tests {
     use super::*;
     use campanile_model::clock::Timestamp;
     use campanile_model::ids::ScheduleId;
-    use campanile_schedule::policy::Policy;
+    use campanile_schedule::policy::{Policies, Policy};
     use campanile_schedule::rule::RuleKind;
-    use campanile_store::schedules::{History, ScheduleState};
+    use campanile_store::schedules::{History, Revision, ScheduleState};
 
-    fn wanted(name: &str) -> Wanted {
-        Wanted {
+    fn wanted(name: &str) -> ScheduleDefinition {
+        ScheduleDefinition {
             name: name.to_owned(),
             package: "hello".to_owned(),
             task: None,
@@ -227,7 +205,7 @@ mod tests {
     }
 
     /// A schedule that definition what `wanted` does.
-    fn schedule(wanted: &Wanted, origin: Origin) -> Schedule {
+    fn schedule(wanted: &ScheduleDefinition, origin: Origin) -> Schedule {
         let id = ScheduleId::new();
         let at = Timestamp::from_micros(0);
         Schedule {
@@ -277,7 +255,7 @@ mod tests {
         let all = ["same", "new", "mine", "theirs"].map(wanted);
         let all = [&all[..], &[other]].concat();
         let found = diff(&current, &all, Origin::File);
-        let name = |wanted: &Wanted| wanted.name.clone();
+        let name = |wanted: &ScheduleDefinition| wanted.name.clone();
         assert_eq!(found.added.iter().map(name).collect::<Vec<_>>(), ["new"]);
         let [changed] = &found.changed[..] else {
             panic!("{:?}", found.changed)
@@ -318,7 +296,7 @@ mod tests {
     #[test]
     fn versions_differ_by_the_lines_of_a_file() {
         let before = wanted("x");
-        let after = Wanted {
+        let after = ScheduleDefinition {
             task: Some("ok".to_owned()),
             rule: RuleText {
                 exclude: vec!["12-25".to_owned(), "01-01".to_owned()],

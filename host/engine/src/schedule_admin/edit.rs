@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::diff::{difference_lines, differences};
-use super::{ScheduleError, Wanted, find, parse, revise};
+use super::{ScheduleDefinition, ScheduleError, find, parse, revise};
+use crate::definition;
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
 use campanile_package::names;
@@ -35,11 +36,11 @@ pub async fn edit(
     tx: &mut Tx,
     name: &str,
     revision: Option<i64>,
-    change: impl Fn(&mut Wanted),
+    change: impl Fn(&mut ScheduleDefinition),
     now: Timestamp,
 ) -> Result<i64, ScheduleError> {
     let schedule = own(tx, name).await?;
-    let said = Wanted::of(&schedule.definition)?;
+    let said = read(&schedule.definition)?;
     if let Some(revision) = revision.filter(|revision| *revision != schedule.state.revision) {
         return Err(outdated(tx, &schedule, &said, revision).await?);
     }
@@ -154,11 +155,15 @@ pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleErr
     })
 }
 
+fn read(revision: &Revision) -> Result<ScheduleDefinition, ScheduleError> {
+    definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
+}
+
 /// Return the error that `revision` is not the current one, or never was one.
 async fn outdated(
     tx: &mut Tx,
     schedule: &Schedule,
-    said: &Wanted,
+    said: &ScheduleDefinition,
     revision: i64,
 ) -> Result<ScheduleError, ScheduleError> {
     let state = &schedule.state;
@@ -170,7 +175,7 @@ async fn outdated(
             now: state.revision,
         });
     };
-    let lines = difference_lines(&differences(&Wanted::of(&before)?, said));
+    let lines = difference_lines(&differences(&read(&before)?, said));
     Ok(ScheduleError::Outdated {
         name,
         revision,

@@ -5,6 +5,7 @@ use campanile_model::clock::Timestamp;
 use campanile_package::context::ReservedKey;
 use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
+use campanile_store::schedules::Revision;
 use campanile_store::{DbError, Origin};
 
 /// Why a schedule cannot be changed as asked.
@@ -50,7 +51,7 @@ pub enum ScheduleError {
     NothingAhead,
     #[error("{0}")]
     Policy(#[from] PolicyError),
-    #[error("this version cannot read what `{name}` says: {why}")]
+    #[error("this version cannot read the definition of `{name}`: {why}")]
     Unreadable { name: String, why: String },
     #[error("{0} is in the past, so the pause would have ended; give a later time")]
     PauseOver(Timestamp),
@@ -140,6 +141,11 @@ fn origin_file(origin: Origin, package: &str) -> String {
 }
 
 impl ScheduleError {
+    pub(super) fn unreadable(definition: &Revision, why: String) -> ScheduleError {
+        let name = definition.name.clone();
+        ScheduleError::Unreadable { name, why }
+    }
+
     /// Whether somebody else changed the same at the same moment, so that looking again helps.
     pub(crate) fn is_collision(&self) -> bool {
         matches!(

@@ -454,7 +454,7 @@ async fn a_description_and_the_tasks_that_the_sidecar_names_are_checked() {
     );
     scene.write("a.toml", "[[schedules]]\nevery = '5m'\ntask = 'collect'");
     assert_eq!(scene.scan().await.len(), 1);
-    assert_eq!(scene.active.get("a").unwrap().schedules()[0].0, "a");
+    assert_eq!(scene.active.get("a").unwrap().schedules()[0].name, "a");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Reads `text` as the file `schedules.toml`.
-fn read(text: &str) -> Result<Vec<FileSchedule>, String> {
+fn read(text: &str) -> Result<Vec<ScheduleDefinition>, String> {
     read_file("schedules.toml", text).map_err(|error| error.to_string())
 }
 
@@ -38,10 +38,9 @@ fn a_whole_file_is_read() {
         (nightly.name.as_str(), nightly.package.as_str()),
         ("nightly", "backup")
     );
-    assert_eq!(nightly.spec.task.as_deref(), Some("collect"));
-    assert_eq!(nightly.spec.rule.timezone, "Europe/Rome");
+    assert_eq!(nightly.task.as_deref(), Some("collect"));
+    assert_eq!(nightly.rule.timezone, "Europe/Rome");
     let said: Vec<String> = nightly
-        .spec
         .policies
         .entries()
         .map(|(policy, text)| format!("{policy} {text}"))
@@ -58,7 +57,7 @@ fn a_whole_file_is_read() {
             "end_at 2027-12-31T23:00:00Z",
         ]
     );
-    assert_eq!(check.spec.policies, Policies::default());
+    assert_eq!(check.policies, Policies::default());
     assert_eq!(read(""), Ok(Vec::new()));
 }
 

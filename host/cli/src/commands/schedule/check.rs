@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{Diff, Difference, Wanted, difference_lines};
+use campanile_engine::schedule_admin::{Diff, Difference, ScheduleDefinition, difference_lines};
 use campanile_engine::schedules_file::{Refusal, rehearse};
 use campanile_package::{files, schedule_reader};
 
@@ -69,7 +69,7 @@ impl Check {
 }
 
 /// Read the schedules that a file defines.
-pub(crate) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
+pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>, Failure> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
@@ -77,8 +77,7 @@ pub(crate) fn read(file: &Path) -> Result<Vec<Wanted>, Failure> {
         Err(why) => return Err(Failure::refused(format!("{path}: {why}"))),
     };
     let read = schedule_reader::read_file(&path, &text);
-    let schedules = read.map_err(Failure::refused)?;
-    Ok(schedules.into_iter().map(Wanted::from).collect())
+    read.map_err(Failure::refused)
 }
 
 fn report<'a>(diff: &'a Diff, refusals: &'a [Refusal]) -> FileReport<'a> {

@@ -10,7 +10,7 @@ use crate::Common;
 use crate::commands::policy::{GivenPolicies, PolicyOptions};
 use crate::commands::rule::RuleOptions;
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{self, Skip as Order, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition, Skip as Order};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
 use campanile_schedule::policy::Policy;
@@ -148,7 +148,7 @@ impl Changes {
         }
     }
 
-    fn apply_to(&self, wanted: &mut Wanted) {
+    fn apply_to(&self, wanted: &mut ScheduleDefinition) {
         if let Some(package) = &self.edit.package {
             wanted.package.clone_from(package);
         }
@@ -202,7 +202,7 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result<(), Failure> {
     let (db, clock) = common.open_with_clock().await?;
     let now = clock.now();
     let expected = changes.edit.revision;
-    let change = |wanted: &mut Wanted| changes.apply_to(wanted);
+    let change = |wanted: &mut ScheduleDefinition| changes.apply_to(wanted);
     let revision = schedule_admin::change(&db, async |tx| {
         schedule_admin::edit(tx, name, expected, change, now).await
     })

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::Common;
 use crate::crontab::{self, Entry, Line, LineKind};
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{self, ScheduleError, Wanted};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::policy::Policies;
@@ -203,7 +203,7 @@ impl Crontab {
             None => entry.name(),
         };
         let context = Map::from_iter([("command".to_owned(), json!(entry.command))]);
-        let wanted = Wanted {
+        let wanted = ScheduleDefinition {
             name: entry.name(),
             package,
             task: None,
@@ -314,7 +314,7 @@ struct Put {
 
 impl Target {
     /// Add the schedule unless it exists; add a number to its name when the name is taken.
-    async fn put(&mut self, tx: &mut Tx, wanted: Wanted) -> Result<Put, ScheduleError> {
+    async fn put(&mut self, tx: &mut Tx, wanted: ScheduleDefinition) -> Result<Put, ScheduleError> {
         let rule = Rule::parse(&wanted.rule, HashKey::NONE)?;
         let notes = rule.notes().to_vec();
         if let Some(place) = self.rows.iter().position(|row| is_same(row, &wanted)) {
@@ -327,7 +327,7 @@ impl Target {
                 notes,
             });
         }
-        let wanted = Wanted {
+        let wanted = ScheduleDefinition {
             name: self.free_name(&wanted.name),
             ..wanted
         };
@@ -353,7 +353,7 @@ impl Target {
 }
 
 /// Return whether a schedule has the wanted definition, whatever its name is.
-fn is_same(row: &Schedule, wanted: &Wanted) -> bool {
+fn is_same(row: &Schedule, wanted: &ScheduleDefinition) -> bool {
     let context = || serde_json::from_str::<Value>(&row.definition.context).ok();
     row.definition.rule == wanted.rule
         && row.definition.package == wanted.package
