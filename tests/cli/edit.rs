@@ -350,8 +350,8 @@ async fn a_slot_is_taken_out_and_put_back(place: Place) {
             format!("by Ada: the slot {slot} was {what}"),
         )]
     };
-    assert_eq!(events(&site, "slot_skipped"), x("taken out"));
-    assert_eq!(events(&site, "slot_restored"), x("put back"));
+    assert_eq!(events(&site, "slot_skipped"), x("skipped"));
+    assert_eq!(events(&site, "slot_restored"), x("restored"));
     assert_eq!(
         show(&site, "x")["revision"],
         json!(1),

@@ -197,7 +197,7 @@ async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
     ]);
     // A new name for the same schedule, which the operator's has already.
     site.sidecar("noop", "[[schedules]]\nname = 'mine'\nevery = '1s'\n");
-    let said = host.wait_for_line("was not taken");
+    let said = host.wait_for_line("is refused");
     assert!(said.contains("`mine` exists already"), "{said}");
     next_success(&site);
     assert_eq!(schedule_names(&site), ["mine", "noop"]);

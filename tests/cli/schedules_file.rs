@@ -72,7 +72,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&site), [of_file("hourly", 1), of_file("secondly", 1)]);
     let rung = site.launch_where("secondly", |row| row["status"] == "succeeded");
     let applied = || events(&site, "schedules_file_applied");
-    assert_eq!(applied(), ["2 added, 0 changed, 0 ended"]);
+    assert_eq!(applied(), ["2 added, 0 changed, 0 removed"]);
     site.run(["schedule", "edit", "hourly", "--jitter", "1m"])
         .refused(&[
             "`hourly` is defined in the schedules file",
@@ -83,7 +83,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     let hourly = schedule("hourly", "every = '1h'\njitter = '1m'");
     order(&site, &format!("# Another order.\n{daily}\n{hourly}"));
     wait_for(&site, &[of_file("daily", 1), of_file("hourly", 2)]);
-    assert_eq!(applied()[0], "1 added, 1 changed, 1 ended");
+    assert_eq!(applied()[0], "1 added, 1 changed, 1 removed");
     assert_eq!(
         site.json(["schedule", "show", "hourly"])["policies"],
         json!({"jitter": "1m"})
@@ -101,7 +101,7 @@ async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
     assert_eq!(all(&site), [of_file("daily", 1), of_file("hourly", 2)]);
     assert_eq!(applied().len(), 2);
     order(&site, "");
-    host.wait_for_line("0 added, 0 changed, 2 ended");
+    host.wait_for_line("0 added, 0 changed, 2 removed");
     assert_eq!(all(&site), []);
 }
 

@@ -138,7 +138,10 @@ async fn a_broken_sidecar_brings_back_nothing_that_was_taken_away(place: Place) 
     site.sidecar("chimes", BROKEN);
     host = serve();
     let said = host.stderr_lines().join("\n");
-    assert!(said.contains("the version in force cannot go on"), "{said}");
+    assert!(
+        said.contains("the active version cannot be restored"),
+        "{said}"
+    );
     site.shown_as("missing");
 }
 

@@ -296,7 +296,7 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
     let launch = site.ended("hourly-mine", &launch);
     assert_eq!(launch["digest"], digest_of(&first()).as_str(), "at once");
     assert_eq!(launch["status"], "succeeded");
-    host.wait_for_line("the version in force goes on, from the record");
+    host.wait_for_line("restored the active version from the database");
     site.schedules_are(&["hourly", "hourly-mine"]);
     let shown = site.stands("rolled_back", &first());
     assert_eq!(shown["pending_digest"], digest_of(&third()).as_str());
@@ -314,7 +314,7 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         other
             .stderr_lines()
             .join("\n")
-            .contains("goes on, from the record")
+            .contains("restored the active version from the database")
     );
     site.stands("rolled_back", &first());
     assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
@@ -387,7 +387,7 @@ async fn a_rollback_is_followed_while_the_newest_file_is_broken(place: Place) {
     std::fs::write(site.plugin("chimes.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected chimes");
     site.ok(["package", "rollback", "chimes"]);
-    host.wait_for_line("goes on, from the record");
+    host.wait_for_line("restored the active version from the database");
     site.schedules_are(&["hourly"]);
     site.stands("rejected", &first());
     assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());

@@ -152,32 +152,23 @@ pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Healt
 
 /// The service that corrects next slots, computes statistics and reports changes of health.
 pub(crate) struct Auditor {
-    ctx: SharedCtx,
     was_healthy: bool,
 }
 
-impl Auditor {
-    pub(crate) fn new(ctx: SharedCtx) -> Auditor {
-        Auditor {
-            ctx,
-            was_healthy: true,
-        }
+impl Default for Auditor {
+    fn default() -> Auditor {
+        Auditor { was_healthy: true }
     }
 }
 
 impl Service for Auditor {
     const STEP: &'static str = "auditing";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
+    fn first(ctx: &Ctx) -> Next {
+        Next::After(ctx.settings.audit_interval)
     }
 
-    fn first(&self) -> Next {
-        Next::After(self.ctx.settings.audit_interval)
-    }
-
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
-        let ctx = &self.ctx;
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
         let corrected = reconcile(ctx, now).await?;
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
@@ -207,7 +198,7 @@ impl Service for Auditor {
             events::record(&mut tx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
             tx.commit().await?;
         }
-        Ok(self.first())
+        Ok(Self::first(ctx))
     }
 }
 
@@ -241,9 +232,8 @@ pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize, Engine
                 })
             }
             _ => {
-                let launches = state.history.launches;
-                let (id, policies) = (state.id, &spec.policies);
-                schedule_admin::next_slot(&mut tx, id, rule, policies, launches, state.cursor_at)
+                let (id, policies, history) = (state.id, &spec.policies, &state.history);
+                schedule_admin::next_slot(&mut tx, id, rule, policies, history, state.cursor_at)
                     .await?
             }
         };

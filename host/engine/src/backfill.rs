@@ -9,31 +9,28 @@
 //! transaction records launches and cursor. A launch id follows from schedule, slot and backfill, so that no slot is
 //! launched twice.
 
+mod error;
 mod request;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use request::{
-    BackfillError, BackfillPreview, BackfillRequest, SLOTS_MAX, begin, cancel, find_earlier,
-    preview,
-};
+pub use error::{BackfillError, SLOTS_MAX};
+pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find_earlier, preview};
 
-use super::schedule_admin;
-use super::spec::Spec;
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::EngineError;
+use crate::schedule_admin::{decide_overlaps, launch_of_slot};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind};
+use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
-use campanile_schedule::rule::Rule;
 use campanile_store::backfills::{self, Backfill, BackfillStep};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::NewLaunch;
-use campanile_store::schedules::{self, Schedule, ScheduleState};
-use campanile_store::{BackfillStatus, DbError, Decision, Tx, packages};
+use campanile_store::schedules::{self, ScheduleState};
+use campanile_store::{BackfillStatus, DbError, Tx, packages};
 
 /// How many launches of one backfill may be unfinished at the same time.
 pub const UNFINISHED_MAX: i64 = 100;
@@ -56,33 +53,6 @@ const WAITS: BackfillProgress = BackfillProgress {
     is_running: true,
     has_more: false,
 };
-
-/// Cancel the backfills of a schedule that is removed.
-pub(super) async fn end_with(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    for backfill in backfills::running(tx).await? {
-        if backfill.schedule_id == schedule.state.id {
-            let id = backfill.id;
-            let detail = format!("{id}, as its schedule was removed");
-            end_cancelled(tx, id, &schedule.definition.name, &detail, now).await?;
-        }
-    }
-    Ok(())
-}
-
-async fn end_cancelled(
-    tx: &mut Tx,
-    id: BackfillId,
-    name: &str,
-    detail: &str,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    backfills::finish(tx, id, BackfillStatus::Cancelled, now).await?;
-    events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
-}
 
 /// Launch the next slots of every running backfill, and end each backfill that is done.
 pub(crate) async fn run_backfills(
@@ -110,16 +80,16 @@ async fn fill_one(
     now: Timestamp,
 ) -> Result<BackfillProgress, EngineError> {
     let mut tx = ctx.db.write().await?;
-    // The host that holds the schedule's row decides its launches. If another host holds it, that host continues the backfill.
-    let held = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
-    if held.is_empty() {
+    // The host that has locked the schedule's row decides its launches, and continues the backfill.
+    let locked = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
+    if locked.is_empty() {
         return Ok(WAITS);
     }
-    let filled = fill_held(ctx, &mut tx, backfill, now).await?;
+    let filled = fill_locked(ctx, &mut tx, backfill, now).await?;
     if filled.launched > 0 {
         crash::point("before_backfill_commit");
     }
-    // Also when nothing was written: a transaction that is merely dropped holds the row a little longer.
+    // Also when nothing was written: a dropped transaction keeps the row locked a little longer.
     tx.commit().await?;
     if filled.launched > 0 {
         crash::point("after_backfill_commit");
@@ -127,8 +97,8 @@ async fn fill_one(
     Ok(filled)
 }
 
-/// One step of a backfill whose schedule's row is held.
-async fn fill_held(
+/// Do one step of a backfill whose schedule's row is locked.
+async fn fill_locked(
     ctx: &Ctx,
     tx: &mut Tx,
     backfill: &Backfill,
@@ -140,9 +110,9 @@ async fn fill_held(
     let Some((backfill, state)) = found.zip(state) else {
         return Ok(BackfillProgress::default());
     };
-    let spec = ctx.specs.get(tx, state.id, backfill.schedule_revision);
-    let spec = spec.await?;
-    // One that this version cannot read waits for another one.
+    let revision = backfill.schedule_revision;
+    let spec = ctx.specs.get(tx, state.id, revision).await?;
+    // A rule that this version cannot read waits for a host of another version.
     let Some(rule) = &spec.rule else {
         return Ok(WAITS);
     };
@@ -154,7 +124,7 @@ async fn fill_held(
         backfill.to,
         backfill.created_at,
     );
-    // What the schedule has yet to decide is its own until then: it may launch it.
+    // The schedule itself may launch its undecided slots.
     let decided = state
         .next_slot
         .map_or(until, |next| until.min(next.minus(MICROSECOND)));
@@ -170,7 +140,7 @@ async fn fill_held(
     };
     let package = packages::find(tx, &spec.definition.package).await?;
     let present = package.filter(|package| package.missing_since.is_none());
-    // One that is missing is waited for.
+    // The backfill waits for a missing package.
     let Some(digest) = present.and_then(|package| package.digest) else {
         return Ok(WAITS);
     };
@@ -179,23 +149,21 @@ async fn fill_held(
     if !backfills::advance(tx, &batch.step).await? {
         return Ok(WAITS);
     }
-    let template = LaunchTemplate {
-        backfill: &backfill,
-        spec: &spec,
-        rule,
-        digest,
-        host: ctx.host,
-        now,
+    let launch = |&(slot, fire_time): &(Timestamp, Timestamp)| NewLaunch {
+        id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
+        digest: Some(digest.clone()),
+        context: backfill.context.clone(),
+        backfill_id: Some(backfill.id),
+        interval_start: rule.prev(slot).unwrap_or(slot),
+        fire_time,
+        decided_by: Some(ctx.host),
+        ..launch_of_slot(&spec.definition, rule, LaunchKind::Backfill, slot, now)
     };
-    let launches: Vec<NewLaunch> = batch
-        .fire_times
-        .iter()
-        .map(|&(slot, fire_time)| template.launch(slot, fire_time))
-        .collect();
+    let launches: Vec<NewLaunch> = batch.fire_times.iter().map(launch).collect();
     let launched = launches.len();
-    // The overlap policy of the present revision applies, not that of the backfill's revision.
-    let now_says = ctx.specs.get(tx, state.id, state.revision).await?;
-    schedule_admin::launch_each_beside(tx, &state, &now_says.policies, launches, now).await?;
+    // The overlap policy of the current revision applies, not that of the backfill's revision.
+    let current = ctx.specs.get(tx, state.id, state.revision).await?;
+    decide_overlaps(tx, &state, &current.policies, launches, now).await?;
     Ok(BackfillProgress {
         launched,
         is_running: true,
@@ -297,44 +265,6 @@ fn span(
     let from = policies.start_at.map_or(from, |start| start.max(from));
     let to = policies.end_at.map_or(to, |end| end.min(to));
     (from.minus(MICROSECOND), to.min(asked_at))
-}
-
-/// The common part of the launches of one step.
-struct LaunchTemplate<'a> {
-    backfill: &'a Backfill,
-    spec: &'a Spec,
-    rule: &'a Rule,
-    digest: ArtifactDigest,
-    host: HostId,
-    now: Timestamp,
-}
-
-impl LaunchTemplate<'_> {
-    fn launch(&self, slot: Timestamp, fire_time: Timestamp) -> NewLaunch {
-        let backfill = self.backfill;
-        NewLaunch {
-            id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
-            schedule_id: backfill.schedule_id,
-            schedule_revision: backfill.schedule_revision,
-            kind: LaunchKind::Backfill,
-            scheduled_time: slot,
-            scheduled_local: self.rule.local_text(slot),
-            last_scheduled_time: slot,
-            slot_count: 1,
-            decision: Decision::Launched,
-            reason: None,
-            overlaps: None,
-            package: self.spec.definition.package.clone(),
-            digest: Some(self.digest.clone()),
-            context: backfill.context.clone(),
-            overlap: None,
-            backfill_id: Some(backfill.id),
-            interval_start: self.rule.prev(slot).unwrap_or(slot),
-            fire_time,
-            decided_by: Some(self.host),
-            claimed_at: self.now,
-        }
-    }
 }
 
 async fn end_done(tx: &mut Tx, backfill: &Backfill, now: Timestamp) -> Result<(), DbError> {

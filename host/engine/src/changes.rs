@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ctx::SharedCtx;
+use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
@@ -12,8 +12,8 @@ use campanile_store::{DbError, changes, package_versions, schedules};
 const CHANGE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The service that wakes the others when another process has changed something.
+#[derive(Default)]
 pub(crate) struct ChangeWatcher {
-    ctx: SharedCtx,
     /// The counter of changes at the last look.
     counter: Option<i64>,
     /// When an operator last decided about a version, at the last look.
@@ -21,24 +21,16 @@ pub(crate) struct ChangeWatcher {
 }
 
 impl ChangeWatcher {
-    pub(crate) fn new(ctx: SharedCtx) -> ChangeWatcher {
-        ChangeWatcher {
-            ctx,
-            counter: None,
-            decided_at: None,
-        }
-    }
-
-    async fn look(&mut self) -> Result<(), DbError> {
-        let mut tx = self.ctx.db.read().await?;
+    async fn look(&mut self, ctx: &Ctx) -> Result<(), DbError> {
+        let mut tx = ctx.db.read().await?;
         let counter = changes::counter(&mut tx).await?;
         if self.counter == Some(counter) {
             return Ok(());
         }
         let counting = schedules::after_completion(&mut tx).await?;
-        self.ctx.specs.note_counting_from_ends(counting);
+        ctx.specs.note_counting_from_ends(counting);
         let decided_at = package_versions::last_decided_at(&mut tx).await?;
-        let wake = &self.ctx.wake;
+        let wake = &ctx.wake;
         if self.decided_at.replace(decided_at) != Some(decided_at) {
             wake.folder_sync.notify_one();
         }
@@ -54,17 +46,9 @@ impl ChangeWatcher {
 impl Service for ChangeWatcher {
     const STEP: &'static str = "looking for changes";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
-        Next::AtOnce
-    }
-
-    async fn tick(&mut self, _: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
         // A failed look changes nothing. The services that write report the outage.
-        let _ = self.look().await;
+        let _ = self.look(ctx).await;
         Ok(Next::After(CHANGE_INTERVAL))
     }
 }

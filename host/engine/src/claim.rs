@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::release::release;
 use crate::run::Executor;
 use crate::run_context;
-use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::service::{Next, Service};
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
@@ -29,7 +29,6 @@ pub(crate) type Ended = (Finish, Permit);
 
 /// The service that claims launches while there is capacity, and spawns their runs.
 pub(crate) struct Dispatcher {
-    pub(crate) ctx: SharedCtx,
     pub(crate) executor: Arc<Executor>,
     /// To the finisher.
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
@@ -38,63 +37,39 @@ pub(crate) struct Dispatcher {
 impl Service for Dispatcher {
     const STEP: &'static str = "claiming launches";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
-        Next::AtOnce
-    }
-
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
-        if self.ctx.clock_skewed.load(Ordering::Relaxed) {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+        if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(Next::After(DISPATCH_INTERVAL));
         }
-        if let Err(error) = release(&self.ctx, now).await {
-            self.ctx.trouble.report("releasing queued launches", &error);
+        if let Err(error) = release(ctx, now).await {
+            ctx.trouble.report("releasing queued launches", &error);
         }
-        let claimed = claim(&self.ctx, now).await?;
+        let claimed = claim(ctx, now).await?;
         if claimed.is_empty() {
-            return Ok(Next::After(self.until_next_launch(now).await));
+            return Ok(Next::After(until_next_launch(ctx, now).await));
         }
-        self.ctx.trouble.end();
+        ctx.trouble.end();
         for work in claimed {
-            self.spawn_run(work);
+            self.spawn_run(ctx, work);
         }
         Ok(Next::AtOnce)
     }
 
-    fn after_error(&self, _: &EngineError) -> Next {
-        Next::After(RETRY_PAUSE)
-    }
-
-    async fn woken(&mut self) {
-        self.ctx.wake.dispatcher.notified().await;
+    async fn woken(&mut self, ctx: &Ctx) {
+        ctx.wake.dispatcher.notified().await;
     }
 }
 
 impl Dispatcher {
-    /// Return how long nothing becomes due after `now`, as far as the database knows.
-    async fn until_next_launch(&self, now: Timestamp) -> Duration {
-        let next = async {
-            let mut tx = self.ctx.db.read().await?;
-            runs::next_wake(&mut tx, now).await
-        };
-        match next.await {
-            Ok(Some(next)) => next.since(self.ctx.clock.now()).min(DISPATCH_INTERVAL),
-            _ => DISPATCH_INTERVAL,
-        }
-    }
-
     /// Spawn a tokio task that executes one run, so that a panic ends only this run.
-    fn spawn_run(&self, work: Work) {
-        let Some(permit) = self.ctx.capacity.acquire() else {
+    fn spawn_run(&self, ctx: &SharedCtx, work: Work) {
+        let Some(permit) = ctx.capacity.acquire() else {
             // Only this service takes permits, and it claims no more runs than are free. Should that ever be wrong, the
             // lease expires and recovery takes the run.
             tracing::error!(run = %work.run_id, "a bug in Campanile: claimed beyond the host's capacity");
             return;
         };
-        let ctx = Arc::clone(&self.ctx);
+        let ctx = Arc::clone(ctx);
         let executor = Arc::clone(&self.executor);
         let ended = self.ended.clone();
         let stop = ctx.leases.track(work.lease());
@@ -112,6 +87,18 @@ impl Dispatcher {
             ctx.leases.untrack(work.run_id, work.fence);
             ctx.capacity.release([permit], ctx.clock.now());
         });
+    }
+}
+
+/// Return how long nothing becomes due after `now`, as far as the database knows.
+async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
+    let next = async {
+        let mut tx = ctx.db.read().await?;
+        runs::next_wake(&mut tx, now).await
+    };
+    match next.await {
+        Ok(Some(next)) => next.since(ctx.clock.now()).min(DISPATCH_INTERVAL),
+        _ => DISPATCH_INTERVAL,
     }
 }
 

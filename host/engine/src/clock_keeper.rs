@@ -16,24 +16,18 @@ pub(crate) const SKEW_REPORTED_US: i64 = 1_000_000;
 const SKEW_REFUSED_US: i64 = 60_000_000;
 
 /// The service that measures the clock's offset.
-pub(crate) struct ClockKeeper {
-    pub(crate) ctx: SharedCtx,
-}
+pub(crate) struct ClockKeeper;
 
 impl Service for ClockKeeper {
     const STEP: &'static str = "reading the database's clock";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
+    fn first(_: &Ctx) -> Next {
         Next::After(CLOCK_INTERVAL)
     }
 
-    async fn tick(&mut self, _: Timestamp) -> Result<Next, EngineError> {
-        measure_clock(&self.ctx).await?;
-        Ok(self.first())
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
+        measure_clock(ctx).await?;
+        Ok(Self::first(ctx))
     }
 }
 

@@ -11,16 +11,16 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
 use crate::plan::{self, EffectiveSpec, Plan};
-use crate::schedule_admin;
-use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::schedule_admin::{self, Displaced};
+use crate::service::{Next, Service};
 use crate::spec::Spec;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::policy::{Displacements, OverlapState};
+use campanile_store::Tx;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
-use campanile_store::schedules::{self, CursorMove, DueSchedule, NextSlot};
-use campanile_store::{Tx, changes};
+use campanile_store::schedules::{self, CursorMove, DueSchedule};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
@@ -41,26 +41,15 @@ pub struct Decisions {
 }
 
 /// The service that decides slots when they are due, and the slots of backfills.
-pub(crate) struct Scheduler {
-    pub(crate) ctx: SharedCtx,
-}
+pub(crate) struct Scheduler;
 
 impl Service for Scheduler {
     const STEP: &'static str = "deciding slots";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
-        Next::AtOnce
-    }
-
     /// Decide all due slots, and do one step of each backfill.
     ///
     /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
-        let ctx = &self.ctx;
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
         let idle = Next::At(now.plus(CLOCK_INTERVAL));
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(idle);
@@ -84,12 +73,8 @@ impl Service for Scheduler {
         Ok(next_step(due, filled, ctx.clock.now()).map_or(idle, Next::At))
     }
 
-    fn after_error(&self, _: &EngineError) -> Next {
-        Next::After(RETRY_PAUSE)
-    }
-
-    async fn woken(&mut self) {
-        self.ctx.wake.scheduler.notified().await;
+    async fn woken(&mut self, ctx: &Ctx) {
+        ctx.wake.scheduler.notified().await;
     }
 }
 
@@ -160,20 +145,10 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions, Engin
         .flat_map(|plan| plan.launches.split_off(0))
         .collect();
     launches::insert(&mut tx, &decisions).await?;
-    let displacements: Vec<&Plan> = plans
-        .iter()
-        .filter(|plan| plan.displacements != Displacements::default())
-        .collect();
-    let displaced: Vec<(&Displacements, Duration)> = displacements
-        .iter()
-        .map(|plan| (&plan.displacements, plan.cancel_grace))
-        .collect();
-    if schedule_admin::apply_displacements(&mut tx, &displaced, now).await? {
-        changes::bump(&mut tx).await?;
-    }
-    let displacements: BTreeSet<ScheduleId> =
-        displacements.iter().map(|plan| plan.advance.id).collect();
-    set_next_slots(ctx, &mut tx, &displacements, now).await?;
+    let displaced = plans
+        .into_iter()
+        .map(|plan| (plan.advance.id, plan.displacements, plan.cancel_grace));
+    displace(ctx, &mut tx, displaced, now).await?;
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
@@ -210,6 +185,21 @@ async fn unfinished_launches(
     Ok(beside.collect())
 }
 
+/// Apply displacements, and set the next slots of the schedules that have any.
+pub(crate) async fn displace(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    displaced: impl Iterator<Item = Displaced>,
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let displaced: Vec<Displaced> = displaced
+        .filter(|(_, displacements, _)| *displacements != Displacements::default())
+        .collect();
+    schedule_admin::apply_displacements(tx, &displaced, now).await?;
+    let schedules = displaced.iter().map(|(schedule, ..)| *schedule).collect();
+    set_next_slots(ctx, tx, &schedules, now).await
+}
+
 /// Set the next slots of schedules that have none, by their current definitions.
 pub(crate) async fn set_next_slots(
     ctx: &Ctx,
@@ -218,29 +208,15 @@ pub(crate) async fn set_next_slots(
     now: Timestamp,
 ) -> Result<(), EngineError> {
     let ids: Vec<ScheduleId> = ids.iter().copied().collect();
-    let mut states = schedules::states(tx, &ids).await?;
-    states.retain(|state| state.next_slot.is_none());
+    let states = schedules::states(tx, &ids).await?;
     let revisions = states.iter().map(|state| (state.id, state.revision));
     let specs = ctx.specs.get_all(tx, revisions).await?;
-    let ids: Vec<ScheduleId> = states.iter().map(|state| state.id).collect();
-    let finished = launches::newest_finished_at(tx, &ids).await?;
-    let slots = states.iter().zip(&specs).filter_map(|(state, spec)| {
-        let (launches, cursor_at) = (state.history.launches, state.cursor_at);
-        let newest = finished.get(&state.id).copied();
-        let rule = spec.rule.as_ref()?;
-        let next_slot =
-            schedule_admin::next_slot_after(rule, &spec.policies, launches, cursor_at, newest);
-        // A schedule that was paused, removed or decided meanwhile keeps its state.
-        next_slot.is_some().then_some(NextSlot {
-            id: state.id,
-            cursor_at,
-            next_slot,
-            now,
-        })
-    });
-    let slots: Vec<NextSlot> = slots.collect();
-    schedules::set_next(tx, &slots).await?;
-    Ok(())
+    let defined = states
+        .iter()
+        .zip(&specs)
+        .filter_map(|(state, spec)| Some((state, spec.rule.as_ref()?, &spec.policies)));
+    let defined: Vec<_> = defined.collect();
+    Ok(schedule_admin::set_next_slots(tx, &defined, now).await?)
 }
 
 #[cfg(test)]

@@ -19,28 +19,20 @@ use campanile_store::runs::{self, Finish, RunEnd};
 /// Ends of runs recorded in one commit at most.
 const FINISH_BATCH_MAX: usize = 256;
 
-/// The service that records ends, as many in one commit as have come meanwhile. It works until the host has drained.
-pub(crate) struct Finisher {
-    pub(crate) ctx: SharedCtx,
-    pub(crate) ends: mpsc::UnboundedReceiver<Ended>,
-}
-
-impl Finisher {
-    /// Run until every sender is gone.
-    pub(crate) async fn run(mut self) {
-        let ctx = &self.ctx;
-        let mut batch: Vec<Ended> = Vec::new();
-        while self.ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
-            // Every transaction changes these rows in the order of their ids.
-            batch.sort_unstable_by_key(|(end, _)| end.run_id);
-            let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
-            finish_until_recorded(ctx, &finishes).await;
-            for finish in &finishes {
-                ctx.leases.untrack(finish.run_id, finish.fence);
-            }
-            ctx.capacity.release(permits, ctx.clock.now());
-            ctx.wake.dispatcher.notify_one();
+/// Record ends until every sender is gone, as many in one commit as have come meanwhile. It ends after the host has
+/// drained.
+pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceiver<Ended>) {
+    let mut batch: Vec<Ended> = Vec::new();
+    while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+        // Every transaction changes these rows in the order of their ids.
+        batch.sort_unstable_by_key(|(end, _)| end.run_id);
+        let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
+        finish_until_recorded(&ctx, &finishes).await;
+        for finish in &finishes {
+            ctx.leases.untrack(finish.run_id, finish.fence);
         }
+        ctx.capacity.release(permits, ctx.clock.now());
+        ctx.wake.dispatcher.notify_one();
     }
 }
 

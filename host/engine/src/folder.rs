@@ -21,7 +21,6 @@ use campanile_store::{DbError, package_versions, packages, sidecars};
 
 /// The service that follows the plugin folder.
 pub(crate) struct FolderSync {
-    pub(crate) ctx: SharedCtx,
     pub(crate) folder: PluginsFolder,
     pub(crate) watcher: Watch,
 }
@@ -31,20 +30,16 @@ impl Service for FolderSync {
     /// A scan that compiles may take long.
     const IS_INTERRUPTIBLE: bool = true;
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
+    fn first(_: &Ctx) -> Next {
         Next::WhenWoken
     }
 
-    async fn tick(&mut self, _: Timestamp) -> Result<Next, EngineError> {
-        scan(&self.ctx, &mut self.folder).await?;
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
+        scan(ctx, &mut self.folder).await?;
         Ok(Next::WhenWoken)
     }
 
-    fn after_error(&self, error: &EngineError) -> Next {
+    fn after_error(error: &EngineError) -> Next {
         match error.may_pass() {
             // A change that could not be recorded does not wait for the folder to change again.
             true => Next::After(RETRY_PAUSE),
@@ -52,10 +47,10 @@ impl Service for FolderSync {
         }
     }
 
-    async fn woken(&mut self) {
+    async fn woken(&mut self, ctx: &Ctx) {
         tokio::select! {
             () = self.watcher.changed() => {}
-            () = self.ctx.wake.folder_sync.notified() => {}
+            () = ctx.wake.folder_sync.notified() => {}
         }
     }
 }
@@ -227,7 +222,7 @@ fn report_activated(ctx: &Ctx, change: &Change, refusals: &[(String, String)]) {
     tracing::info!("{change}");
     for (schedule, why) in refusals {
         let why = printable_line(why);
-        tracing::warn!(%schedule, "the package's schedule was not taken: {why}");
+        tracing::warn!(%schedule, "the package's schedule is refused: {why}");
     }
     ctx.wake.scheduler.notify_one();
     ctx.wake.dispatcher.notify_one();
@@ -313,7 +308,7 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
         Ok(new) => new,
         Err(why) => {
             let why = printable_line(&why);
-            tracing::warn!(package = %name, digest = digest.short(), "the version in force cannot go on: {why}");
+            tracing::warn!(package = %name, digest = digest.short(), "the active version cannot be restored: {why}");
             if folder.pins_another_version(name, &digest) {
                 // The kept sidecar is older than one that could be read. It must not come back.
                 let mut tx = ctx.db.write().await?;
@@ -323,7 +318,7 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
             return Ok(());
         }
     };
-    tracing::warn!(package = %name, digest = digest.short(), "the version in force goes on, from the record");
+    tracing::warn!(package = %name, digest = digest.short(), "restored the active version from the database");
     let change = match old {
         Some(old) => Change::Updated { old, new },
         None => Change::Added(new),

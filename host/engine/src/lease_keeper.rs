@@ -17,7 +17,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The service that renews what proves this host alive, until the host has drained.
 pub(crate) struct LeaseKeeper {
-    ctx: SharedCtx,
     lock: HostLock,
     /// Stops the host when it has lost its name.
     stop: watch::Sender<bool>,
@@ -26,9 +25,8 @@ pub(crate) struct LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    pub(crate) fn new(ctx: SharedCtx, lock: HostLock, stop: watch::Sender<bool>) -> LeaseKeeper {
+    pub(crate) fn new(lock: HostLock, stop: watch::Sender<bool>) -> LeaseKeeper {
         LeaseKeeper {
-            ctx,
             lock,
             stop,
             renew_at: Instant::now(),
@@ -36,9 +34,8 @@ impl LeaseKeeper {
         }
     }
 
-    async fn renew_all(&mut self, now: Timestamp) {
+    async fn renew_all(&mut self, ctx: &Ctx, now: Timestamp) {
         let begun = Instant::now();
-        let ctx = &self.ctx;
         match within(patience(ctx), renew(ctx, now)).await {
             Ok(()) => {
                 ctx.trouble.end();
@@ -72,27 +69,19 @@ impl LeaseKeeper {
 impl Service for LeaseKeeper {
     const STEP: &'static str = "renewing leases";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
-        Next::AtOnce
-    }
-
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
         let begun = Instant::now();
         if begun >= self.renew_at {
-            self.renew_all(now).await;
+            self.renew_all(ctx, now).await;
         }
         self.look_for_file();
-        drop_expired(&self.ctx, self.ctx.clock.now());
-        let interval = self.ctx.settings.renew.min(LOOK_INTERVAL);
+        drop_expired(ctx, ctx.clock.now());
+        let interval = ctx.settings.renew.min(LOOK_INTERVAL);
         Ok(Next::After(interval.saturating_sub(begun.elapsed())))
     }
 
-    async fn woken(&mut self) {
-        self.ctx.wake.lease_keeper.notified().await;
+    async fn woken(&mut self, ctx: &Ctx) {
+        ctx.wake.lease_keeper.notified().await;
         self.renew_at = Instant::now();
     }
 }

@@ -13,11 +13,11 @@
 //! | `claim`          | transaction 2: open launches become runs with a lease                 | `Dispatcher`    |
 //! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call | `Executor`      |
 //! | `outcome`        | pure: retry or end                                                    |                 |
-//! | `finish`         | transaction 3: ends are recorded, if the host still has the run       | `Finisher`      |
+//! | `finish`         | transaction 3: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `audit`          | next slots are corrected, health is watched                           | `Auditor`       |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
-//! | `schedules_file` | the schedules file is followed                                        | `FileSync`      |
+//! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
 //! | `changes`        | changes of other processes are noticed                                | `ChangeWatcher` |
 //!

@@ -4,19 +4,16 @@ use crate::approval::{self, VersionAdmission};
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::EngineError;
-use crate::schedule_admin::{self, ScheduleDefinition, ScheduleError};
+use crate::schedule_admin::{self, Refusal, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::printable_line;
 use campanile_package::Package;
 use campanile_package::requests::list_requests;
-use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::events::{self, EventKind};
-use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
-use campanile_store::{DbError, Origin, Tx, package_versions, schedules};
-
-/// Refused schedules, each with its name and the reason.
-pub(crate) type Refusals = Vec<(String, String)>;
+use campanile_store::package_versions::{self, VersionDecision};
+use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{DbError, Origin, Tx};
 
 /// A version that the database may not have yet.
 #[derive(Clone, Copy)]
@@ -29,7 +26,7 @@ pub(crate) struct News<'a> {
 /// How a package was recorded.
 pub(crate) enum Recorded {
     /// It is active, apart from these schedules of it.
-    Active(Refusals),
+    Active(Vec<Refusal>),
     /// It is pending or rejected. A sentence says why, unless an operator decided meanwhile.
     Pending(Option<String>),
 }
@@ -52,14 +49,9 @@ pub(crate) async fn record_package(
         Ok(recorded)
     })
     .await;
-    match recorded {
-        Err(ScheduleError::Db(error)) => Err(error.into()),
-        Err(other) => Err(EngineError::Bug(other.to_string())),
-        Ok(recorded) => {
-            crash::point("after_package_commit");
-            Ok(recorded)
-        }
-    }
+    let recorded = recorded?;
+    crash::point("after_package_commit");
+    Ok(recorded)
 }
 
 async fn record_in(
@@ -92,9 +84,8 @@ async fn record_in(
     let decision = package_versions::decision(tx, name, digest).await?;
     let admission = approval::admission(row.as_ref(), decision, package);
     if admission != VersionAdmission::Active {
-        return Ok(Recorded::Pending(
-            record_pending(tx, &loaded, &admission, now).await?,
-        ));
+        let said = record_pending(tx, &loaded, row.as_ref(), &admission, now).await?;
+        return Ok(Recorded::Pending(said));
     }
     packages::publish(tx, ctx.host, &loaded, now).await?;
     events::record(tx, now, EventKind::PackageLoaded, name, said).await?;
@@ -105,38 +96,38 @@ async fn record_in(
 async fn record_pending(
     tx: &mut Tx,
     loaded: &LoadedPackage<'_>,
+    active: Option<&PackageRow>,
     admission: &VersionAdmission,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
-    let row = packages::find(tx, loaded.name).await?;
     packages::set_pending(tx, loaded, now).await?;
-    let Some(row) = row else { return Ok(None) };
+    let Some(row) = active else { return Ok(None) };
     let name = loaded.name;
     let active = row.digest.as_ref().map_or("none", ArtifactDigest::short);
     let digest = loaded.digest.short();
+    let approve = approval::approve_command(name, loaded.digest);
     let (kind, said) = match admission {
         VersionAdmission::Active => return Ok(None),
         VersionAdmission::Pending(beyond) => (
             EventKind::VersionPending,
             format!(
-                "{digest} waits for approval and {active} stays in force: it asks for {}, which is not granted; \
-                 see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{}`",
+                "{digest} waits for approval and {active} stays active: it asks for {}, which is not granted; \
+                 see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{approve}`",
                 list_requests(beyond),
-                approval::approve_command(name, loaded.digest)
             ),
         ),
-        VersionAdmission::Blocked(decision) => (
-            EventKind::VersionBlocked,
-            format!(
-                "{digest} is kept out and {active} stays in force: it was {}; \
-                 `{}` lets it in",
-                match decision {
-                    package_versions::VersionDecision::RolledBack => "rolled back from",
-                    _ => "rejected",
-                },
-                approval::approve_command(name, loaded.digest)
-            ),
-        ),
+        VersionAdmission::Blocked(decision) => {
+            let was = match decision {
+                VersionDecision::RolledBack => "rolled back from",
+                _ => "rejected",
+            };
+            (
+                EventKind::VersionBlocked,
+                format!(
+                    "{digest} is blocked and {active} stays active: it was {was}; `{approve}` activates it"
+                ),
+            )
+        }
     };
     if row.pending_digest.as_ref() != Some(loaded.digest) {
         events::record(tx, now, kind, name, &said).await?;
@@ -163,91 +154,34 @@ fn settings_of(package: &Package) -> SidecarSummary<'_> {
 
 /// Make the schedules of a package those of its sidecar, or else those that the package proposes.
 ///
-/// Return the refused ones, which are recorded too. Then no schedule is removed: one may be meant by a refused name.
+/// Return the refused ones, which are recorded as events too.
 async fn follow_schedules(
     tx: &mut Tx,
     package: &Package,
     now: Timestamp,
-) -> Result<Refusals, ScheduleError> {
+) -> Result<Vec<Refusal>, ScheduleError> {
     let origin = match package.sidecar.schedules {
         Some(_) => Origin::Sidecar,
         None => Origin::Package,
     };
     let wanted = package.schedules();
     schedules::lock(tx, None, Some(&package.name)).await?;
-    let mut refusals = Refusals::new();
-    for wanted in &wanted {
-        let read = Rule::parse(&wanted.rule, HashKey::NONE);
-        for note in read.iter().flat_map(Rule::notes) {
-            tracing::warn!(schedule = %printable_line(&wanted.name), "{note}");
-        }
-        match follow(tx, wanted, origin, now).await {
-            Ok(()) => {}
-            // Nothing of this transaction can be kept.
-            Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => return Err(error),
-            Err(refused) => {
-                let why = refused.to_string();
-                events::record(tx, now, EventKind::ScheduleRefused, &wanted.name, &why).await?;
-                refusals.push((wanted.name.clone(), why));
-            }
+    let mut current = schedules::list(tx, None, Some(&package.name)).await?;
+    for definition in &wanted {
+        let name = &definition.name;
+        if current.iter().all(|known| known.definition.name != *name) {
+            schedules::lock(tx, Some(name), None).await?;
+            current.extend(schedules::find(tx, name).await?);
         }
     }
-    if refusals.is_empty() {
-        remove_others(tx, &package.name, &wanted, now).await?;
-    }
-    Ok(refusals)
-}
-
-/// Remove the schedules of a package that neither its sidecar nor the package names any more.
-async fn remove_others(
-    tx: &mut Tx,
-    package: &str,
-    wanted: &[ScheduleDefinition],
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    for schedule in schedules::list(tx, None, Some(package)).await? {
-        let name = &schedule.definition.name;
-        let is_wanted = wanted.iter().any(|wanted| wanted.name == *name);
-        if is_of_package(schedule.state.origin) && !is_wanted {
-            schedule_admin::end(tx, &schedule, now).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a package and its sidecar decide about schedules of `origin`.
-fn is_of_package(origin: Origin) -> bool {
-    match origin {
-        Origin::Sidecar | Origin::Package => true,
-        Origin::Operator | Origin::File => false,
-    }
-}
-
-/// Add or change one schedule of a package, unless it is already as wanted.
-async fn follow(
-    tx: &mut Tx,
-    wanted: &ScheduleDefinition,
-    origin: Origin,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(&wanted.name), None).await?;
-    let Some(schedule) = schedules::find(tx, &wanted.name).await? else {
-        schedule_admin::add(tx, wanted, origin, now).await?;
-        return Ok(());
+    let is_owned = |schedule: &Schedule| {
+        schedule.definition.package == package.name
+            && matches!(schedule.state.origin, Origin::Sidecar | Origin::Package)
     };
-    if !is_of_package(schedule.state.origin) || schedule.definition.package != wanted.package {
-        return Err(ScheduleError::Exists(wanted.name.clone()));
+    let diff = schedule_admin::diff(&current, &wanted, origin, is_owned);
+    let reconciled = schedule_admin::reconcile(tx, &diff, origin, now).await?;
+    for (name, why) in &reconciled.refusals {
+        events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
     }
-    let says = &schedule.definition;
-    let context: serde_json::Value = serde_json::from_str(&says.context).unwrap_or_default();
-    let policies = serde_json::to_string(&wanted.policies).unwrap_or_default();
-    let is_same = says.rule == wanted.rule
-        && says.policies == policies
-        && says.task == wanted.task
-        && context.as_object() == Some(&wanted.context)
-        && schedule.state.origin == origin;
-    if !is_same {
-        schedule_admin::revise(tx, &schedule, wanted, origin, now).await?;
-    }
-    Ok(())
+    Ok(reconciled.refusals)
 }

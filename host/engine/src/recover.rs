@@ -32,29 +32,23 @@ pub struct Recovered {
 }
 
 /// The service that recovers what dead hosts have left.
-pub(crate) struct Recovery {
-    pub(crate) ctx: SharedCtx,
-}
+pub(crate) struct Recovery;
 
 impl Service for Recovery {
     const STEP: &'static str = "recovering";
 
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
+    fn first(ctx: &Ctx) -> Next {
+        Next::After(ctx.settings.recovery_interval)
     }
 
-    fn first(&self) -> Next {
-        Next::After(self.ctx.settings.recovery_interval)
-    }
-
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
-        let recovered = recover(&self.ctx, now).await?;
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+        let recovered = recover(ctx, now).await?;
         if recovered.again > 0 {
-            self.ctx.wake.dispatcher.notify_one();
+            ctx.wake.dispatcher.notify_one();
         }
         Ok(match recovered.more {
             true => Next::AtOnce,
-            false => self.first(),
+            false => Self::first(ctx),
         })
     }
 }

@@ -3,19 +3,18 @@
 //! Every host derives this from the database alone. So no queued launch is forgotten when a host dies between the end
 //! of one launch and the start of the next.
 
-use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::collections::HashMap;
 
 use crate::ctx::Ctx;
-use crate::decide::set_next_slots;
+use crate::decide::displace;
 use crate::error::EngineError;
 use crate::plan;
-use crate::schedule_admin;
+use crate::schedule_admin::Displaced;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
-use campanile_schedule::policy::{self, Displacements};
+use campanile_schedule::policy;
 use campanile_store::overlap::{self, UnfinishedLaunch};
-use campanile_store::{changes, schedules};
+use campanile_store::schedules;
 
 /// Open the queued launches that may start. Return how many.
 pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineError> {
@@ -35,8 +34,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineEr
     let revisions = states.iter().map(|state| (state.id, state.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut opened: Vec<LaunchId> = Vec::new();
-    let mut displacements: Vec<(Displacements, Duration)> = Vec::new();
-    let mut displaced: BTreeSet<ScheduleId> = BTreeSet::new();
+    let mut displaced: Vec<Displaced> = Vec::new();
     for (state, spec) in states.iter().zip(&specs) {
         let unfinished = of_each.remove(&state.id).unwrap_or_default();
         if !spec.knows_policies {
@@ -45,19 +43,13 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineEr
         let active = plan::active(&unfinished, state.enabled, now);
         let released = policy::release(&spec.policies, active);
         opened.extend(released.open);
-        if released.displacements != Displacements::default() {
-            displacements.push((released.displacements, spec.policies.cancel_grace()));
-            displaced.insert(state.id);
-        }
+        displaced.push((
+            state.id,
+            released.displacements,
+            spec.policies.cancel_grace(),
+        ));
     }
-    let displacements: Vec<(&Displacements, Duration)> = displacements
-        .iter()
-        .map(|(displacements, grace)| (displacements, *grace))
-        .collect();
-    if schedule_admin::apply_displacements(&mut tx, &displacements, now).await? {
-        changes::bump(&mut tx).await?;
-    }
-    set_next_slots(ctx, &mut tx, &displaced, now).await?;
+    displace(ctx, &mut tx, displaced.into_iter(), now).await?;
     overlap::open_queued(&mut tx, ctx.host, &opened, now).await?;
     tx.commit().await?;
     Ok(opened.len())

@@ -7,6 +7,7 @@ mod diff;
 mod edit;
 mod error;
 mod pause;
+mod reconcile;
 mod undecided;
 
 use std::collections::BTreeMap;
@@ -14,20 +15,21 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::backfill;
-use super::plan::{self, PACKAGE_MISSING};
 use crate::definition;
+use crate::plan::{self, PACKAGE_MISSING};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
 use campanile_package::{Manifest, names};
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
-use campanile_schedule::rule::{HashKey, Rule, RuleKind};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
-use campanile_store::schedules::{self, NextSlot, Revision, Schedule, ScheduleState};
-use campanile_store::{Db, DbError, Decision, Origin, Tx, changes, overlap};
+use campanile_store::schedules::{self, History, NextSlot, Revision, Schedule, ScheduleState};
+use campanile_store::{
+    BackfillStatus, Db, DbError, Decision, Origin, Tx, backfills, changes, overlap,
+};
 
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
@@ -36,6 +38,8 @@ pub use error::ScheduleError;
 use error::origin_is;
 pub(super) use pause::end_pauses;
 pub use pause::{pause, resume};
+pub(super) use reconcile::reconcile;
+pub use reconcile::{Reconciled, Refusal};
 use undecided::drop_past_slots;
 pub(super) use undecided::{OVERDUE, PAUSED};
 
@@ -64,13 +68,11 @@ pub async fn add(
 ) -> Result<ScheduleId, ScheduleError> {
     let id = ScheduleId::new();
     let rule = check(tx, wanted, id).await?;
-    if schedules::find(tx, &wanted.name).await?.is_some() {
-        return Err(ScheduleError::Exists(wanted.name.clone()));
-    }
+    refuse_taken_name(tx, &wanted.name).await?;
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
-    let next = next_slot(tx, id, &rule, &wanted.policies, 0, now).await?;
+    let next = next_slot(tx, id, &rule, &wanted.policies, &History::default(), now).await?;
     let definition = revision(wanted, id, 1, now);
     schedules::insert(tx, &definition, origin, next).await?;
     let detail = format!(
@@ -80,9 +82,8 @@ pub async fn add(
         definition.rule.timezone,
         origin_is(origin)
     );
-    events::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
-    changes::bump(tx).await?;
-    Ok(definition.schedule_id)
+    changes::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
+    Ok(id)
 }
 
 /// Replace the definition of `schedule`. A change of timing drops undecided slots of the past; others keep the cursor.
@@ -93,48 +94,53 @@ pub async fn revise(
     origin: Origin,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    let rule = check(tx, wanted, schedule.state.id).await?;
-    let said: Option<Policies> = serde_json::from_str(&schedule.definition.policies).ok();
-    let same_timing = schedule.definition.rule == wanted.rule
-        && said.is_some_and(|said| said.same_timing(&wanted.policies));
-    let cursor_at = if same_timing {
-        schedule.state.cursor_at
+    let Schedule { state, definition } = schedule;
+    let rule = check(tx, wanted, state.id).await?;
+    let policies = definition::policies(definition).ok();
+    let has_same_timing = definition.rule == wanted.rule
+        && policies.is_some_and(|before| before.same_timing(&wanted.policies));
+    let cursor_at = if has_same_timing {
+        state.cursor_at
     } else {
         if origin == Origin::Operator {
             refuse_nothing_ahead(wanted, &rule, now)?;
         }
         drop_past_slots(tx, schedule, "edited", now).await?;
-        now.max(schedule.state.cursor_at)
+        now.max(state.cursor_at)
     };
-    let next = match schedule.state.enabled {
-        true => {
-            let launches = schedule.state.history.launches;
-            let id = schedule.state.id;
-            next_slot(tx, id, &rule, &wanted.policies, launches, cursor_at).await?
-        }
+    let policies = &wanted.policies;
+    let next = match state.enabled {
+        true => next_slot(tx, state.id, &rule, policies, &state.history, cursor_at).await?,
         false => None,
     };
-    let revision_number = schedule.state.revision + 1;
-    let definition = revision(wanted, schedule.state.id, revision_number, now);
-    if !schedules::revise(
-        tx,
-        &definition,
-        schedule.state.enabled,
+    let number = state.revision + 1;
+    let revised = ScheduleState {
         origin,
         cursor_at,
-        next,
-    )
-    .await?
-    {
-        return Err(ScheduleError::Raced(wanted.name.clone()));
-    }
-    let detail = format!(
-        "revision {revision_number}: {} {}",
-        definition.rule.kind, definition.rule.expression
-    );
-    events::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
-    changes::bump(tx).await?;
+        next_slot: next,
+        ..state.clone()
+    };
+    store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
+    let RuleText {
+        kind, expression, ..
+    } = &wanted.rule;
+    let detail = format!("revision {number}: {kind} {expression}");
+    changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
     Ok(())
+}
+
+/// Store the next revision of a schedule, with the cursor and the next slot in `state`.
+async fn store_revision(
+    tx: &mut Tx,
+    revision: &Revision,
+    state: &ScheduleState,
+) -> Result<(), ScheduleError> {
+    let (enabled, origin) = (state.enabled, state.origin);
+    let (cursor_at, next) = (state.cursor_at, state.next_slot);
+    match schedules::revise(tx, revision, enabled, origin, cursor_at, next).await? {
+        true => Ok(()),
+        false => Err(ScheduleError::Raced(revision.name.clone())),
+    }
 }
 
 /// Remove an operator's schedule. Its launches stay in the database.
@@ -152,23 +158,33 @@ pub(super) async fn end(
     schedule: &Schedule,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    let name = &schedule.definition.name;
+    let (name, id) = (&schedule.definition.name, schedule.state.id);
     drop_past_slots(tx, schedule, REMOVED, now).await?;
-    overlap::skip_unstarted(tx, schedule.state.id, REMOVED, now).await?;
-    backfill::end_with(tx, schedule, now).await?;
-    if !schedules::remove(tx, schedule.state.id, now).await? {
+    overlap::skip_unstarted(tx, id, REMOVED, now).await?;
+    for backfill in backfills::running(tx).await? {
+        if backfill.schedule_id == id {
+            let detail = format!("{}, as its schedule was removed", backfill.id);
+            cancel_backfill(tx, backfill.id, name, &detail, now).await?;
+        }
+    }
+    if !schedules::remove(tx, id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }
-    events::record(
-        tx,
-        now,
-        EventKind::ScheduleRemoved,
-        name,
-        "its launches stay on the record",
-    )
-    .await?;
-    changes::bump(tx).await?;
+    let detail = "its launches stay on the record";
+    changes::record(tx, now, EventKind::ScheduleRemoved, name, detail).await?;
     Ok(())
+}
+
+/// Cancel a backfill of the schedule `name`.
+pub(super) async fn cancel_backfill(
+    tx: &mut Tx,
+    id: BackfillId,
+    name: &str,
+    detail: &str,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    backfills::finish(tx, id, BackfillStatus::Cancelled, now).await?;
+    events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
 }
 
 /// Launch a schedule now, whatever its slots are.
@@ -178,8 +194,7 @@ pub async fn trigger(
     trigger: Trigger<'_>,
     now: Timestamp,
 ) -> Result<Triggered, ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
+    let schedule = lock(tx, name).await?;
     if let Some(own) = trigger.context {
         context::check(own)?;
     }
@@ -195,35 +210,20 @@ pub async fn trigger(
     let launch = NewLaunch {
         context: context.map(|own| Value::Object(own.clone()).to_string()),
         overlap: trigger.overlap,
-        ..at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
+        ..launch_at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
-    let triggered = launch_beside(tx, &schedule, &policies, launch, now).await?;
+    let launch_id = launch.id;
+    let decisions = decide_overlaps(tx, &schedule.state, &policies, vec![launch], now).await?;
     changes::bump(tx).await?;
-    Ok(triggered)
+    Ok(Triggered {
+        launch: launch_id,
+        turn: decisions.first().copied().unwrap_or(OverlapDecision::Start),
+    })
 }
 
-/// Decide about a launch beside those of its schedule that are not over, whose row the caller holds.
-pub(super) async fn launch_beside(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    policies: &Policies,
-    launch: NewLaunch,
-    now: Timestamp,
-) -> Result<Triggered, DbError> {
-    let id = launch.id;
-    let mut turn = OverlapDecision::Start;
-    if launch.decision == Decision::Launched {
-        let turns = launch_each_beside(tx, &schedule.state, policies, vec![launch], now).await?;
-        turn = turns.into_iter().next().unwrap_or(turn);
-    } else {
-        launches::insert(tx, &[launch]).await?;
-    }
-    Ok(Triggered { launch: id, turn })
-}
-
-/// Decide about launches, each beside those before it and those of its schedule that are not over; gives the turn of
-/// each. The caller holds the schedule's row.
-pub(super) async fn launch_each_beside(
+/// Insert launches; return what the overlap policy decides about each, after those before it and the unfinished ones
+/// of its schedule. The caller has locked the schedule's row.
+pub(super) async fn decide_overlaps(
     tx: &mut Tx,
     state: &ScheduleState,
     policies: &Policies,
@@ -231,12 +231,15 @@ pub(super) async fn launch_each_beside(
     now: Timestamp,
 ) -> Result<Vec<OverlapDecision>, DbError> {
     let unfinished = overlap::unfinished(tx, &[state.id]).await?;
-    let mut beside = OverlapState::new(plan::active(&unfinished, state.enabled, now));
-    let mut turns = Vec::with_capacity(launches.len());
-    for launch in &mut launches {
-        let early = launch.fire_time > now;
-        let turn = beside.admit(policies, launch.id, launch.kind.into(), early);
-        match turn {
+    let mut overlaps = OverlapState::new(plan::active(&unfinished, state.enabled, now));
+    let mut decisions = Vec::with_capacity(launches.len());
+    let launched = launches
+        .iter_mut()
+        .filter(|launch| launch.decision == Decision::Launched);
+    for launch in launched {
+        let is_early = launch.fire_time > now;
+        let decision = overlaps.admit(policies, launch.id, launch.kind.into(), is_early);
+        match decision {
             OverlapDecision::Start => {}
             OverlapDecision::Queue => launch.decision = Decision::Queued,
             OverlapDecision::Skip(other) => {
@@ -245,39 +248,47 @@ pub(super) async fn launch_each_beside(
                 launch.overlaps = Some(other);
             }
         }
-        turns.push(turn);
+        decisions.push(decision);
     }
     launches::insert(tx, &launches).await?;
-    let displaced = [(&beside.displacements, policies.cancel_grace())];
-    if apply_displacements(tx, &displaced, now).await? {
-        changes::bump(tx).await?;
+    if overlaps.displacements == Displacements::default() {
+        return Ok(decisions);
     }
-    if beside.displacements != Displacements::default()
-        && let Some(says) = schedules::revision(tx, state.id, state.revision).await?
-        && let Ok((rule, policies)) = definition::parse(&says)
+    let displaced = (state.id, overlaps.displacements, policies.cancel_grace());
+    apply_displacements(tx, &[displaced], now).await?;
+    if let Some(state) = schedules::state(tx, state.id).await?
+        && let Some(revision) = schedules::revision(tx, state.id, state.revision).await?
+        && let Ok((rule, policies)) = definition::parse(&revision)
     {
-        set_next_slot(tx, state.id, &rule, &policies, now).await?;
+        set_next_slots(tx, &[(&state, &rule, &policies)], now).await?;
     }
-    Ok(turns)
+    Ok(decisions)
 }
 
-/// Skip, cancel and terminate the displaced launches of schedules, each with its schedule's cancel grace; return whether
-/// the hosts that run them must be told.
+/// The displaced launches of a schedule, and how long they may take to end.
+pub(super) type Displaced = (ScheduleId, Displacements, Duration);
+
+/// Skip, cancel and terminate displaced launches.
 ///
-/// Skipped launches do not count to `max_launches`.
+/// Skipped launches do not count to `max_launches`. The hosts that execute the others are woken.
 pub(super) async fn apply_displacements(
     tx: &mut Tx,
-    displacements: &[(&Displacements, Duration)],
+    displaced: &[Displaced],
     now: Timestamp,
-) -> Result<bool, DbError> {
+) -> Result<(), DbError> {
     let mut skipped = Vec::new();
     let mut cancelled = Vec::new();
     let mut terminated = Vec::new();
-    for (displaced, cancel_grace) in displacements {
+    for (_, displacements, cancel_grace) in displaced {
         let deadline = now.plus(*cancel_grace);
-        skipped.extend_from_slice(&displaced.skipped);
-        cancelled.extend(displaced.cancelled.iter().map(|other| (*other, deadline)));
-        terminated.extend_from_slice(&displaced.terminated);
+        skipped.extend_from_slice(&displacements.skipped);
+        cancelled.extend(
+            displacements
+                .cancelled
+                .iter()
+                .map(|other| (*other, deadline)),
+        );
+        terminated.extend_from_slice(&displacements.terminated);
     }
     let mut counts: BTreeMap<ScheduleId, i64> = BTreeMap::new();
     for schedule in overlap::skip(tx, &skipped, now)
@@ -290,40 +301,41 @@ pub(super) async fn apply_displacements(
     }
     let counts: Vec<(ScheduleId, i64)> = counts.into_iter().collect();
     schedules::decrement_launches(tx, &counts).await?;
-    Ok(!cancelled.is_empty() || !terminated.is_empty())
-}
-
-/// Set the next slot of a schedule that has none, if there is one: its last launch may have ended, or a launch that
-/// counted may have been skipped.
-async fn set_next_slot(
-    tx: &mut Tx,
-    id: ScheduleId,
-    rule: &Rule,
-    policies: &Policies,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    let state = schedules::state(tx, id).await?;
-    let Some(state) = state.filter(|state| state.next_slot.is_none()) else {
-        return Ok(());
-    };
-    let launches = state.history.launches;
-    let next_slot = next_slot(tx, id, rule, policies, launches, state.cursor_at).await?;
-    if next_slot.is_some() {
-        // A schedule that was paused, removed or decided meanwhile keeps its state.
-        let cursor_at = state.cursor_at;
-        let slot = NextSlot {
-            id,
-            cursor_at,
-            next_slot,
-            now,
-        };
-        schedules::set_next(tx, &[slot]).await?;
+    if !cancelled.is_empty() || !terminated.is_empty() {
+        changes::bump(tx).await?;
     }
     Ok(())
 }
 
-/// The launch of a schedule besides its slots, or the record that there was no package to launch.
-pub(super) fn at_once(
+/// Set the next slots of schedules that have none: their last launch has ended, or a launch that counted was skipped.
+pub(super) async fn set_next_slots(
+    tx: &mut Tx,
+    schedules: &[(&ScheduleState, &Rule, &Policies)],
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let without_slot = schedules
+        .iter()
+        .filter(|(state, ..)| state.next_slot.is_none());
+    let ids: Vec<ScheduleId> = without_slot.clone().map(|(state, ..)| state.id).collect();
+    let finished = launches::newest_finished_at(tx, &ids).await?;
+    let slots = without_slot.filter_map(|(state, rule, policies)| {
+        let (id, cursor_at) = (state.id, state.cursor_at);
+        let newest = finished.get(&id).copied();
+        let next_slot = next_slot_after(rule, policies, &state.history, cursor_at, newest);
+        // A schedule that was paused, removed or decided meanwhile keeps its state.
+        next_slot.is_some().then_some(NextSlot {
+            id,
+            cursor_at,
+            next_slot,
+            now,
+        })
+    });
+    schedules::set_next(tx, &slots.collect::<Vec<_>>()).await?;
+    Ok(())
+}
+
+/// Return a launch of `schedule` now instead of at a slot, or a skipped one when there is no package to launch.
+pub(super) fn launch_at_once(
     schedule: &Schedule,
     rule: &Rule,
     package: Option<PackageRow>,
@@ -337,24 +349,41 @@ pub(super) fn at_once(
         None => (Decision::Skipped, Some(PACKAGE_MISSING)),
     };
     NewLaunch {
-        id: LaunchId::of(schedule.state.id, now, kind),
-        schedule_id: schedule.state.id,
-        schedule_revision: schedule.state.revision,
-        kind,
-        scheduled_time: now,
-        scheduled_local: rule.local_text(now),
-        last_scheduled_time: now,
-        slot_count: 1,
         decision,
         reason,
-        overlaps: None,
-        package: schedule.definition.package.clone(),
         digest,
+        interval_start: schedule.state.cursor_at.min(now),
+        ..launch_of_slot(&schedule.definition, rule, kind, now, now)
+    }
+}
+
+/// Return the launch of one slot. Callers replace the fields in which theirs differs.
+pub(super) fn launch_of_slot(
+    definition: &Revision,
+    rule: &Rule,
+    kind: LaunchKind,
+    slot: Timestamp,
+    now: Timestamp,
+) -> NewLaunch {
+    NewLaunch {
+        id: LaunchId::of(definition.schedule_id, slot, kind),
+        schedule_id: definition.schedule_id,
+        schedule_revision: definition.revision,
+        kind,
+        scheduled_time: slot,
+        scheduled_local: rule.local_text(slot),
+        last_scheduled_time: slot,
+        slot_count: 1,
+        decision: Decision::Launched,
+        reason: None,
+        overlaps: None,
+        package: definition.package.clone(),
+        digest: None,
         context: None,
         overlap: None,
         backfill_id: None,
-        interval_start: schedule.state.cursor_at.min(now),
-        fire_time: now,
+        interval_start: slot,
+        fire_time: slot,
         decided_by: None,
         claimed_at: now,
     }
@@ -369,38 +398,38 @@ pub(super) async fn next_slot(
     id: ScheduleId,
     rule: &Rule,
     policies: &Policies,
-    launches: i64,
+    history: &History,
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     let newest = match rule.delay_after_completion() {
         Some(_) => launches::newest_finished_at(tx, &[id]).await?.remove(&id),
         None => None,
     };
-    Ok(next_slot_after(rule, policies, launches, cursor_at, newest))
+    Ok(next_slot_after(rule, policies, history, cursor_at, newest))
 }
 
 /// Pure: the next slot of a schedule, given when the launch of its newest slot finished, if it has any.
 pub(super) fn next_slot_after(
     rule: &Rule,
     policies: &Policies,
-    launches: i64,
+    history: &History,
     cursor_at: Timestamp,
     newest_finished_at: Option<Option<Timestamp>>,
 ) -> Option<Timestamp> {
     const SECOND_US: i64 = 1_000_000;
-    let made = u64::try_from(launches).unwrap_or_default();
     let Some(delay) = rule.delay_after_completion() else {
-        return policies.next_slot(rule, cursor_at, made);
+        return policies.next_slot(rule, cursor_at, history.launches_made());
     };
-    let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
-    let slot = match newest_finished_at {
+    match newest_finished_at {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
-            Some(Timestamp::from_micros(second * SECOND_US))
+            let slot = Timestamp::from_micros(second * SECOND_US);
+            policies.allowed_from(slot, history.launches_made())
         }
-        Some(finished_at) => finished_at.map(|at| at.plus(delay).max(soonest)),
-    };
-    slot.and_then(|slot| policies.allowed_from(slot, made))
+        Some(finished_at) => {
+            plan::slot_after_end(delay, policies, history, cursor_at, finished_at?)
+        }
+    }
 }
 
 /// Run `change` in a write transaction, again when another host changed the same schedule at the same moment.
@@ -417,7 +446,24 @@ pub async fn change<T>(
     .await
 }
 
-/// The schedule of that name, or the nearest name.
+/// Refuse the name of a schedule that exists.
+async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result<(), ScheduleError> {
+    match schedules::find(tx, name).await? {
+        None => Ok(()),
+        Some(other) => Err(ScheduleError::Exists {
+            name: name.to_owned(),
+            origin: other.state.origin,
+        }),
+    }
+}
+
+/// Lock and return the schedule of that name.
+pub(super) async fn lock(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
+    schedules::lock(tx, Some(name), None).await?;
+    find(tx, name).await
+}
+
+/// Return the schedule of that name; the error suggests the nearest name.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     if let Some(schedule) = schedules::find(tx, name).await? {
         return Ok(schedule);
@@ -430,7 +476,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     })
 }
 
-/// The package of that name, or the nearest name.
+/// Return the package of that name; the error suggests the nearest name.
 pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, ScheduleError> {
     match packages::find(tx, name).await? {
         Some(package) if package.digest.is_some() => return Ok(package),
@@ -485,18 +531,18 @@ async fn check(
     Ok(rule)
 }
 
-/// Refuse a schedule that would never ring. What a file orders may be over: files are not edited for that.
+/// Refuse a schedule that would never fire. Files may define such schedules: nobody edits a file when one is over.
 fn refuse_nothing_ahead(
     wanted: &ScheduleDefinition,
     rule: &Rule,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let policies = &wanted.policies;
-    let rings = match rule.delay_after_completion() {
+    let fires = match rule.delay_after_completion() {
         Some(_) => policies.allowed_from(now, 0).is_some(),
         None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
     };
-    if rings {
+    if fires {
         return Ok(());
     }
     if let Some(end) = policies.end_at.filter(|end| *end <= now) {

@@ -18,23 +18,20 @@ use tokio::time::Instant;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
-use crate::schedule_admin::{self, Changed, Diff, ScheduleDefinition, ScheduleError};
-use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::schedule_admin::{self, Diff, Reconciled, Refusal, ScheduleDefinition, ScheduleError};
+use crate::service::{Next, Service};
 use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
 use campanile_package::schedule_reader;
 use campanile_package::schedules_file::{FileChange, SchedulesFile};
-use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::events::{self, EventKind};
-use campanile_store::{DbError, Origin, Tx, schedules};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{DbError, Origin, Tx};
 
 /// How long refused schedules are left alone: what they name may exist by then.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
-
-/// The name of a refused schedule, and why.
-pub type Refusal = (String, String);
 
 /// The schedules file that a host follows, and what could not be applied of it.
 pub struct FollowedFile {
@@ -70,9 +67,23 @@ impl FollowedFile {
             again_at: None,
         }
     }
+}
+
+impl Service for FollowedFile {
+    const STEP: &'static str = "following the schedules file";
+    const IS_INTERRUPTIBLE: bool = true;
+
+    fn first(_: &Ctx) -> Next {
+        Next::WhenWoken
+    }
+
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+        follow_file(ctx, self, now).await?;
+        Ok(Next::WhenWoken)
+    }
 
     /// Wait until the file should be looked at.
-    async fn changed(&mut self) {
+    async fn woken(&mut self, _: &Ctx) {
         match self.again_at {
             None => self.watch.changed().await,
             Some(again_at) => tokio::select! {
@@ -87,45 +98,6 @@ impl FollowedFile {
     }
 }
 
-/// The service that follows the schedules file.
-pub(crate) struct FileSync {
-    pub(crate) ctx: SharedCtx,
-    pub(crate) file: FollowedFile,
-}
-
-impl Service for FileSync {
-    const STEP: &'static str = "following the schedules file";
-    const IS_INTERRUPTIBLE: bool = true;
-
-    fn ctx(&self) -> &SharedCtx {
-        &self.ctx
-    }
-
-    fn first(&self) -> Next {
-        Next::WhenWoken
-    }
-
-    async fn tick(&mut self, now: Timestamp) -> Result<Next, EngineError> {
-        follow_file(&self.ctx, &mut self.file, now).await?;
-        Ok(Next::WhenWoken)
-    }
-
-    async fn woken(&mut self) {
-        self.file.changed().await;
-    }
-}
-
-/// What a file changed.
-#[derive(Default)]
-struct Applied {
-    added: usize,
-    changed: usize,
-    ended: usize,
-    refusals: Vec<Refusal>,
-    /// The schedules that differ from the file.
-    left: BTreeSet<String>,
-}
-
 /// Read the schedules file, and make the schedules follow what is new in it.
 pub(crate) async fn follow_file(
     ctx: &Ctx,
@@ -138,7 +110,7 @@ pub(crate) async fn follow_file(
     let done = follow_news(ctx, followed, news, now).await;
     if done.is_err() {
         // A change that could not be recorded does not wait for the file to change again.
-        followed.again_at = Some(Instant::now() + RETRY_PAUSE);
+        followed.file.forget();
     }
     done
 }
@@ -155,7 +127,8 @@ async fn follow_news(
         FileChange::Unusable(why) => return reject_file(ctx, &shown, &why, now).await,
         FileChange::Missing if !has_file_schedules(ctx).await? => return Ok(()),
         FileChange::Missing => {
-            let why = "it is not there any more; put it back, or an empty one to end its schedules";
+            let why =
+                "it is not there any more; put it back, or an empty one to remove its schedules";
             return reject_file(ctx, &shown, why, now).await;
         }
     };
@@ -169,10 +142,10 @@ async fn follow_news(
     let digest = ArtifactDigest::of(text.as_bytes());
     let before = followed.left.as_ref().filter(|left| left.digest == digest);
     let applied = apply(ctx, &shown, &wanted, before, now).await?;
-    // ClaimedLaunch only now: after an error the same file is applied again with what was left of it before.
+    // Replaced only now: after an error the same file is applied again with what was left of it before.
     let before = followed.left.take();
     if let Some(what) = applied.text() {
-        tracing::info!("took over {}: {what}", printable_line(&shown));
+        tracing::info!("applied {}: {what}", printable_line(&shown));
         ctx.wake.scheduler.notify_one();
     }
     let reported = before.map_or_else(Vec::new, |left| left.refusals);
@@ -182,14 +155,14 @@ async fn follow_news(
         .filter(|new| !reported.contains(new))
     {
         let why = printable_line(why);
-        tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule was not taken: {why}");
+        tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule is refused: {why}");
     }
     if !applied.refusals.is_empty() {
         followed.again_at = Some(Instant::now() + REFUSED_PAUSE);
         followed.left = Some(Left {
             digest,
             refusals: applied.refusals,
-            names: applied.left,
+            names: applied.different,
         });
     }
     Ok(())
@@ -202,19 +175,16 @@ async fn apply(
     wanted: &[ScheduleDefinition],
     before: Option<&Left>,
     now: Timestamp,
-) -> Result<Applied, EngineError> {
+) -> Result<Reconciled, EngineError> {
     // Two hosts collide when they apply the same file.
-    let applied = campanile_store::retry(ScheduleError::is_collision, || async {
+    campanile_store::retry(ScheduleError::is_collision, || async {
         let mut tx = ctx.db.write().await?;
         let applied = apply_in(&mut tx, shown, wanted, before, now).await?;
         tx.commit().await?;
         Ok(applied)
     })
-    .await;
-    applied.map_err(|error| match error {
-        ScheduleError::Db(error) => error.into(),
-        other => EngineError::Bug(other.to_string()),
-    })
+    .await
+    .map_err(EngineError::from)
 }
 
 async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
@@ -233,38 +203,23 @@ async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Resul
     Ok(())
 }
 
-impl Applied {
-    /// What changed, if anything did.
-    fn text(&self) -> Option<String> {
-        let Applied {
-            added,
-            changed,
-            ended,
-            ..
-        } = self;
-        let any = added + changed + ended > 0;
-        any.then(|| format!("{added} added, {changed} changed, {ended} ended"))
-    }
-}
-
-/// Make the schedules of the file those that are wanted, or those that were left `before` from the same file.
+/// Make the schedules of the file those that are wanted, or those that were refused `before` from the same file.
 async fn apply_in(
     tx: &mut Tx,
     shown: &str,
     wanted: &[ScheduleDefinition],
     before: Option<&Left>,
     now: Timestamp,
-) -> Result<Applied, ScheduleError> {
-    schedules::lock(tx, None, None).await?;
-    let current = schedules::list(tx, None, None).await?;
-    let diff = schedule_admin::diff(&current, wanted, Origin::File);
+) -> Result<Reconciled, ScheduleError> {
+    let diff = lock_and_compare(tx, wanted).await?;
     if before.is_some_and(|before| !diff.names().all(|name| before.names.contains(name))) {
-        // Another host's file has been taken over since, and holds.
-        return Ok(Applied::default());
+        // Another host's file was applied since.
+        return Ok(Reconciled::default());
     }
-    let applied = carry_out(tx, &diff, now).await?;
-    let told = before.map_or(&[][..], |before| &before.refusals);
-    for (name, why) in applied.refusals.iter().filter(|new| !told.contains(new)) {
+    let applied = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
+    let reported = before.map_or(&[][..], |before| &before.refusals);
+    let refusals = applied.refusals.iter();
+    for (name, why) in refusals.filter(|new| !reported.contains(new)) {
         events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
     }
     if let Some(what) = applied.text() {
@@ -273,87 +228,36 @@ async fn apply_in(
     Ok(applied)
 }
 
-/// What a schedules file that orders `wanted` would change, and what of it is refused.
+/// Return what a schedules file that defines `wanted` would change, and what of it is refused.
 ///
-/// Does it all: give it a transaction that is not committed.
+/// It makes the changes: the caller does not commit the transaction.
 pub async fn rehearse(
     tx: &mut Tx,
     wanted: &[ScheduleDefinition],
     now: Timestamp,
 ) -> Result<(Diff, Vec<Refusal>), ScheduleError> {
-    schedules::lock(tx, None, None).await?;
-    let current = schedules::list(tx, None, None).await?;
-    let mut diff = schedule_admin::diff(&current, wanted, Origin::File);
-    let refusals = carry_out(tx, &diff, now).await?.refusals;
-    let is_taken = |name: &str| refusals.iter().all(|(refused, _)| refused != name);
-    diff.added.retain(|wanted| is_taken(&wanted.name));
+    let mut diff = lock_and_compare(tx, wanted).await?;
+    let reconciled = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
+    let refusals = reconciled.refusals;
+    let is_accepted = |name: &str| refusals.iter().all(|(refused, _)| refused != name);
+    diff.added.retain(|wanted| is_accepted(&wanted.name));
     diff.changed
-        .retain(|changed| is_taken(&changed.wanted.name));
+        .retain(|changed| is_accepted(&changed.wanted.name));
     if !refusals.is_empty() {
         diff.removed.clear();
     }
     Ok((diff, refusals))
 }
 
-async fn carry_out(tx: &mut Tx, diff: &Diff, now: Timestamp) -> Result<Applied, ScheduleError> {
-    let mut applied = Applied::default();
-    for (wanted, origin) in &diff.held {
-        let held = ScheduleError::Held {
-            name: wanted.name.clone(),
-            origin: *origin,
-        };
-        applied.taken(wanted, Err(held))?;
-    }
-    for wanted in &diff.added {
-        let done = schedule_admin::add(tx, wanted, Origin::File, now)
-            .await
-            .map(drop);
-        applied.added += usize::from(applied.taken(wanted, done)?);
-    }
-    for Changed {
-        schedule, wanted, ..
-    } in &diff.changed
-    {
-        let done = schedule_admin::revise(tx, schedule, wanted, Origin::File, now).await;
-        applied.changed += usize::from(applied.taken(wanted, done)?);
-    }
-    if applied.refusals.is_empty() {
-        for schedule in &diff.removed {
-            schedule_admin::end(tx, schedule, now).await?;
-        }
-        applied.ended = diff.removed.len();
-    } else {
-        let kept = diff
-            .removed
-            .iter()
-            .map(|schedule| &schedule.definition.name);
-        let refused = applied.refusals.iter().map(|(name, _)| name);
-        applied.left = refused.chain(kept).cloned().collect();
-    }
-    Ok(applied)
-}
-
-impl Applied {
-    /// Whether a schedule was taken; the error is one after which nothing of the transaction can be kept.
-    fn taken(
-        &mut self,
-        wanted: &ScheduleDefinition,
-        done: Result<(), ScheduleError>,
-    ) -> Result<bool, ScheduleError> {
-        match done {
-            Ok(()) => {
-                let read = Rule::parse(&wanted.rule, HashKey::NONE);
-                for note in read.iter().flat_map(Rule::notes) {
-                    tracing::warn!(schedule = %printable_line(&wanted.name), "{note}");
-                }
-                Ok(true)
-            }
-            Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
-            Err(refused) => {
-                let refusal = (wanted.name.clone(), refused.to_string());
-                self.refusals.push(refusal);
-                Ok(false)
-            }
-        }
-    }
+/// Lock all schedules, and return what a schedules file that defines `wanted` changes.
+async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<Diff, DbError> {
+    schedules::lock(tx, None, None).await?;
+    let current = schedules::list(tx, None, None).await?;
+    let is_owned = |schedule: &Schedule| schedule.state.origin == Origin::File;
+    Ok(schedule_admin::diff(
+        &current,
+        wanted,
+        Origin::File,
+        is_owned,
+    ))
 }

@@ -13,12 +13,12 @@ use crate::clock_keeper::ClockKeeper;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::Scheduler;
 use crate::error::EngineError;
-use crate::finish::Finisher;
+use crate::finish;
 use crate::folder::{FolderSync, expect_files, scan};
 use crate::lease_keeper::LeaseKeeper;
 use crate::recover::{Recovery, recover};
 use crate::run::Executor;
-use crate::schedules_file::{FileSync, FollowedFile, follow_file};
+use crate::schedules_file::{FollowedFile, follow_file};
 use crate::service::{RETRY_PAUSE, Service, within};
 use crate::start;
 use crate::watch::Watch;
@@ -49,8 +49,8 @@ pub(crate) async fn serve(
 ) -> Result<(), EngineError> {
     let (stop, _) = watch::channel(false);
     let (drained, until_drained) = watch::channel(false);
-    let leases = LeaseKeeper::new(Arc::clone(ctx), lock, stop.clone());
-    let leases = tokio::spawn(leases.run(until_drained));
+    let leases = LeaseKeeper::new(lock, stop.clone());
+    let leases = tokio::spawn(leases.run(Arc::clone(ctx), until_drained));
     let forwarding = tokio::spawn(forward(shutdown.clone(), stop.clone()));
     let left = run_services(ctx, executor, followed, &stop).await;
     forwarding.abort();
@@ -82,40 +82,21 @@ async fn run_services(
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
 
     let (ended, ends) = mpsc::unbounded_channel();
-    let shared = || Arc::clone(ctx);
     let mut services = JoinSet::new();
-    spawn(&mut services, Scheduler { ctx: shared() }, stop);
-    let dispatcher = Dispatcher {
-        ctx: shared(),
-        executor: Arc::clone(executor),
-        ended,
-    };
-    spawn(&mut services, dispatcher, stop);
-    spawn(&mut services, Recovery { ctx: shared() }, stop);
-    spawn(&mut services, Auditor::new(shared()), stop);
-    spawn(&mut services, ChangeWatcher::new(shared()), stop);
-    let Followed {
-        folder,
-        watcher,
-        schedules,
-    } = followed;
-    let folder_sync = FolderSync {
-        ctx: shared(),
-        folder,
-        watcher,
-    };
-    spawn(&mut services, folder_sync, stop);
-    if let Some(file) = schedules {
-        let ctx = shared();
-        spawn(&mut services, FileSync { ctx, file }, stop);
+    spawn(&mut services, ctx, Scheduler, stop);
+    let executor = Arc::clone(executor);
+    spawn(&mut services, ctx, Dispatcher { executor, ended }, stop);
+    spawn(&mut services, ctx, Recovery, stop);
+    spawn(&mut services, ctx, Auditor::default(), stop);
+    spawn(&mut services, ctx, ChangeWatcher::default(), stop);
+    let (folder, watcher) = (followed.folder, followed.watcher);
+    spawn(&mut services, ctx, FolderSync { folder, watcher }, stop);
+    if let Some(file) = followed.schedules {
+        spawn(&mut services, ctx, file, stop);
     }
-    spawn(&mut services, ClockKeeper { ctx: shared() }, stop);
+    spawn(&mut services, ctx, ClockKeeper, stop);
     // The finisher works while the host drains, until the last run has ended.
-    let finisher = Finisher {
-        ctx: shared(),
-        ends,
-    };
-    let finisher = tokio::spawn(finisher.run());
+    let finisher = tokio::spawn(finish::record_ends(Arc::clone(ctx), ends));
 
     let _ = stopping.wait_for(|now| *now).await;
     let until = Instant::now() + STOP_WAIT;
@@ -138,10 +119,15 @@ async fn run_services(
     Ok(left)
 }
 
-fn spawn<S: Service + 'static>(services: &mut JoinSet<()>, service: S, stop: &watch::Sender<bool>) {
-    let stop = stop.subscribe();
+fn spawn<S: Service + 'static>(
+    services: &mut JoinSet<()>,
+    ctx: &SharedCtx,
+    service: S,
+    stop: &watch::Sender<bool>,
+) {
+    let run = service.run(Arc::clone(ctx), stop.subscribe());
     services.spawn(async move {
-        service.run(stop).await;
+        run.await;
     });
 }
 

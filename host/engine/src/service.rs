@@ -1,6 +1,5 @@
 //! The shape of every service: wait, do one step, report trouble, and again until the host stops.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -33,45 +32,52 @@ pub(crate) trait Service: Sized + Send {
     /// Whether a stop interrupts a step. Otherwise the host waits for the step to end.
     const IS_INTERRUPTIBLE: bool = false;
 
-    fn ctx(&self) -> &SharedCtx;
-
     /// When the first step is due.
-    fn first(&self) -> Next;
+    fn first(_ctx: &Ctx) -> Next {
+        Next::AtOnce
+    }
 
     /// Do what is due at `now`.
-    fn tick(&mut self, now: Timestamp) -> impl Future<Output = Result<Next, EngineError>> + Send;
+    fn tick(
+        &mut self,
+        ctx: &SharedCtx,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Next, EngineError>> + Send;
 
     /// When to try again after `error`.
-    fn after_error(&self, _error: &EngineError) -> Next {
-        self.first()
+    fn after_error(_error: &EngineError) -> Next {
+        Next::After(RETRY_PAUSE)
     }
 
     /// Wait until something wakes the service before its time. Dropped and called again at will.
-    fn woken(&mut self) -> impl Future<Output = ()> + Send {
+    fn woken(&mut self, _ctx: &Ctx) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
     /// Run until `stop` holds true. Return the service, with what it holds.
-    fn run(mut self, mut stop: watch::Receiver<bool>) -> impl Future<Output = Self> + Send {
+    fn run(
+        mut self,
+        ctx: SharedCtx,
+        mut stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = Self> + Send {
         async move {
-            let ctx = Arc::clone(self.ctx());
-            let mut next = self.first();
+            let mut next = Self::first(&ctx);
             loop {
                 tokio::select! {
                     // A stop is noticed also when there is something to do at once.
                     biased;
                     _ = stop.wait_for(|now| *now) => return self,
                     () = due(&ctx, next) => {}
-                    () = self.woken() => {}
+                    () = self.woken(&ctx) => {}
                 }
                 let done = tokio::select! {
                     biased;
                     _ = stop.wait_for(|now| *now), if Self::IS_INTERRUPTIBLE => return self,
-                    done = self.tick(ctx.clock.now()) => done,
+                    done = self.tick(&ctx, ctx.clock.now()) => done,
                 };
                 next = done.unwrap_or_else(|error| {
                     ctx.trouble.report(Self::STEP, &error);
-                    self.after_error(&error)
+                    Self::after_error(&error)
                 });
             }
         }

@@ -142,9 +142,9 @@ async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Resul
     let package = packages::find(tx, &schedule.definition.package).await?;
     let launch = NewLaunch {
         decided_by: Some(ctx.host),
-        ..schedule_admin::at_once(&schedule, rule, package, LaunchKind::Startup, now)
+        ..schedule_admin::launch_at_once(&schedule, rule, package, LaunchKind::Startup, now)
     };
-    schedule_admin::launch_beside(tx, &schedule, &spec.policies, launch, now).await?;
+    schedule_admin::decide_overlaps(tx, state, &spec.policies, vec![launch], now).await?;
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! The counter by which a running host notices changes of another process.
 
+use super::events::{self, EventKind};
 use super::sql::{execute, one_value, statements};
 use super::{DbError, Tx};
+use campanile_model::clock::Timestamp;
 
 statements! {
     const BUMP: &str = "UPDATE change SET counter = counter + 1 WHERE id = 1";
@@ -12,6 +14,18 @@ statements! {
 pub async fn bump(tx: &mut Tx) -> Result<(), DbError> {
     execute!(tx, BUMP)?;
     Ok(())
+}
+
+/// Record one event, and tell every running host that something has changed.
+pub async fn record(
+    tx: &mut Tx,
+    at: Timestamp,
+    kind: EventKind,
+    subject: &str,
+    detail: &str,
+) -> Result<(), DbError> {
+    events::record(tx, at, kind, subject, detail).await?;
+    bump(tx).await
 }
 
 /// Return a number that grows with every change.

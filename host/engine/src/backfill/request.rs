@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{MICROSECOND, SkippedSlots, end_cancelled, span};
+use super::{BackfillError, MICROSECOND, SLOTS_MAX, SkippedSlots, span};
 use crate::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::duration_text;
 use campanile_package::context;
 use campanile_store::backfills::{self, Backfill};
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{BackfillStatus, Tx, changes};
-
-/// How many slots one backfill may have.
-pub const SLOTS_MAX: u64 = 1_000_000;
 
 /// A request for a backfill.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,54 +42,6 @@ pub struct BackfillPreview {
     pub slots_skipped: u64,
 }
 
-/// Why a request for a backfill is refused.
-#[derive(Debug, thiserror::Error)]
-pub enum BackfillError {
-    #[error("the backfill would end before it begins: {to} is before {from}; exchange the two")]
-    EndsFirst { from: Timestamp, to: Timestamp },
-    #[error(
-        "{0} is in the future, and slots to come are the schedule's own; begin with a time that is past"
-    )]
-    Future(Timestamp),
-    #[error(
-        "`{0}` has no slots to backfill: its rule launches at an event and not by the clock; `campanile schedule trigger` launches it now"
-    )]
-    NoClock(String),
-    #[error("`{name}` has no slot from {from} to {to}; {}", next_is(.next))]
-    NoSlots {
-        name: String,
-        from: Timestamp,
-        to: Timestamp,
-        next: Option<Timestamp>,
-    },
-    #[error(
-        "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
-    )]
-    TooMany { name: String },
-    #[error(
-        "there is a backfill {id} already, with {}; repeat the same request to follow it, or choose another id",
-        .differences.join(", ")
-    )]
-    Differs {
-        id: BackfillId,
-        differences: Vec<String>,
-    },
-    #[error("there is no backfill {0}; `campanile backfill list` shows those there are")]
-    Unknown(BackfillId),
-    #[error("the backfill {id} is {status} already")]
-    Over {
-        id: BackfillId,
-        status: BackfillStatus,
-    },
-}
-
-fn next_is(next: &Option<Timestamp>) -> String {
-    match next {
-        Some(next) => format!("the next one after that is {next}"),
-        None => "there is none after that either".to_owned(),
-    }
-}
-
 /// Return what a backfill would do, without beginning it.
 pub async fn preview(
     tx: &mut Tx,
@@ -118,28 +67,27 @@ pub async fn preview(
     }
     let (before, until) = span(&policies, from, to, now);
     let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
-    let alone = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
-    let slots_most = usize::try_from(SLOTS_MAX).unwrap_or(usize::MAX);
-    let mut slots = rule.slots(before, until).take(slots_most + 1);
-    let Some(first) = slots.next() else {
+    let skipped = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
+    let mut bounds = None;
+    let (mut count, mut slots_skipped) = (0, 0);
+    for slot in rule.slots(before, until) {
+        bounds = Some((bounds.map_or(slot, |(first, _)| first), slot));
+        count += 1;
+        slots_skipped += u64::from(skipped.contains(slot));
+        if count > SLOTS_MAX {
+            return Err(BackfillError::TooMany { name }.into());
+        }
+    }
+    let Some((first, last)) = bounds else {
         let next = policies.next_slot(&rule, to.min(now), 0);
-        return Err(BackfillError::NoSlots {
+        let none = BackfillError::NoSlots {
             name,
             from,
             to,
             next,
-        }
-        .into());
+        };
+        return Err(none.into());
     };
-    let (mut last, mut count, mut slots_skipped) = (first, 1, u64::from(alone.contains(first)));
-    for slot in slots {
-        last = slot;
-        count += 1;
-        slots_skipped += u64::from(alone.contains(slot));
-    }
-    if count > SLOTS_MAX {
-        return Err(BackfillError::TooMany { name }.into());
-    }
     Ok(BackfillPreview {
         schedule,
         slots: count,
@@ -181,8 +129,7 @@ pub async fn begin(
     now: Timestamp,
 ) -> Result<Backfill, ScheduleError> {
     let name = &preview.schedule.definition.name;
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = schedule_admin::find(tx, name).await?;
+    let schedule = schedule_admin::lock(tx, name).await?;
     let (state, surveyed) = (&schedule.state, &preview.schedule.state);
     if (state.id, state.revision) != (surveyed.id, surveyed.revision) {
         return Err(ScheduleError::Raced(name.clone()));
@@ -214,8 +161,7 @@ pub async fn begin(
         "{} by {}: {} slots from {} to {}",
         asked.id, asked.by, preview.slots, preview.first, preview.last
     );
-    events::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
-    changes::bump(tx).await?;
+    changes::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
     Ok(backfill)
 }
 
@@ -244,7 +190,7 @@ pub async fn cancel(
     }
     let skipped = backfills::skip_unstarted(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");
-    end_cancelled(tx, id, &name, &detail, now).await?;
+    schedule_admin::cancel_backfill(tx, id, &name, &detail, now).await?;
     changes::bump(tx).await?;
     Ok(skipped)
 }

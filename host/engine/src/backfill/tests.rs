@@ -1,5 +1,5 @@
 use super::*;
-use campanile_model::ids::ScheduleId;
+use campanile_model::ids::{BackfillId, ScheduleId};
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

@@ -63,10 +63,15 @@ impl Diff {
     }
 }
 
-/// Return the changes after which the schedules of `origin` are those that are `wanted`. `current` holds all schedules.
+/// Return the changes after which the schedules that their definer owns are those that are `wanted`, of that `origin`.
 ///
-/// Schedules of other origins do not change and keep their names.
-pub fn diff(current: &[Schedule], wanted: &[ScheduleDefinition], origin: Origin) -> Diff {
+/// `current` holds these schedules, and all with a wanted name. The others do not change and keep their names.
+pub fn diff(
+    current: &[Schedule],
+    wanted: &[ScheduleDefinition],
+    origin: Origin,
+    is_owned: impl Fn(&Schedule) -> bool,
+) -> Diff {
     let current: BTreeMap<&str, &Schedule> = current
         .iter()
         .map(|schedule| (schedule.definition.name.as_str(), schedule))
@@ -80,12 +85,12 @@ pub fn diff(current: &[Schedule], wanted: &[ScheduleDefinition], origin: Origin)
         let wanted = (*wanted).clone();
         match current.get(name) {
             None => diff.added.push(wanted),
-            Some(other) if other.state.origin != origin => {
+            Some(other) if !is_owned(other) => {
                 diff.held.push((wanted, other.state.origin));
             }
             Some(schedule) => {
                 let said = definition::read(&schedule.definition).ok();
-                if said.as_ref() != Some(&wanted) {
+                if said.as_ref() != Some(&wanted) || schedule.state.origin != origin {
                     let differences = said.map(|said| differences(&said, &wanted));
                     diff.changed.push(Changed {
                         schedule: (*schedule).clone(),
@@ -98,7 +103,7 @@ pub fn diff(current: &[Schedule], wanted: &[ScheduleDefinition], origin: Origin)
     }
     diff.removed = current
         .iter()
-        .filter(|(name, schedule)| schedule.state.origin == origin && !wanted.contains_key(*name))
+        .filter(|(name, schedule)| is_owned(schedule) && !wanted.contains_key(*name))
         .map(|(_, schedule)| (*schedule).clone())
         .collect();
     diff
@@ -254,7 +259,8 @@ mod tests {
         ];
         let all = ["same", "new", "mine", "theirs"].map(wanted);
         let all = [&all[..], &[other]].concat();
-        let found = diff(&current, &all, Origin::File);
+        let of_file = |schedule: &Schedule| schedule.state.origin == Origin::File;
+        let found = diff(&current, &all, Origin::File, of_file);
         let name = |wanted: &ScheduleDefinition| wanted.name.clone();
         assert_eq!(found.added.iter().map(name).collect::<Vec<_>>(), ["new"]);
         let [changed] = &found.changed[..] else {
@@ -289,7 +295,7 @@ mod tests {
         let mut names: Vec<&str> = found.names().collect();
         names.sort_unstable();
         assert_eq!(names, ["gone", "mine", "new", "other", "theirs"]);
-        let none = diff(&current[..1], &[wanted("same")], Origin::File);
+        let none = diff(&current[..1], &[wanted("same")], Origin::File, of_file);
         assert!(none.is_empty(), "{none:?}");
     }
 

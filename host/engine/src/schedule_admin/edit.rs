@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::diff::{difference_lines, differences};
-use super::{ScheduleDefinition, ScheduleError, find, parse, revise};
+use super::{
+    ScheduleDefinition, ScheduleError, lock, parse, refuse_taken_name, revise, store_revision,
+};
 use crate::definition;
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
@@ -64,9 +66,7 @@ pub async fn rename(
     if names::schedule_name_fault(new).is_some() {
         return Err(ScheduleError::Name(new.to_owned()));
     }
-    if schedules::find(tx, new).await?.is_some() {
-        return Err(ScheduleError::Exists(new.to_owned()));
-    }
+    refuse_taken_name(tx, new).await?;
     let state = &schedule.state;
     let definition = Revision {
         revision: state.revision + 1,
@@ -74,25 +74,12 @@ pub async fn rename(
         since: now,
         ..schedule.definition.clone()
     };
-    let (cursor_at, next) = (state.cursor_at, state.next_slot);
-    if !schedules::revise(
-        tx,
-        &definition,
-        state.enabled,
-        state.origin,
-        cursor_at,
-        next,
-    )
-    .await?
-    {
-        return Err(ScheduleError::Raced(old.to_owned()));
-    }
+    store_revision(tx, &definition, state).await?;
     let revision = definition.revision;
     let was = format!("is called `{new}` from revision {revision} on");
     events::record(tx, now, EventKind::ScheduleRenamed, old, &was).await?;
     let is = format!("was called `{old}` before revision {revision}");
-    events::record(tx, now, EventKind::ScheduleRenamed, new, &is).await?;
-    changes::bump(tx).await?;
+    changes::record(tx, now, EventKind::ScheduleRenamed, new, &is).await?;
     Ok(revision)
 }
 
@@ -104,8 +91,7 @@ pub async fn skip(
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
     let Skip { slot, by, undo } = skip;
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
+    let schedule = lock(tx, name).await?;
     let state = &schedule.state;
     // Decided slots have their rows.
     let mut skips: BTreeSet<Timestamp> = state
@@ -120,7 +106,7 @@ pub async fn skip(
     }
     let (kind, done) = match undo {
         true if !skips.remove(&slot) => return Err(ScheduleError::NotSkipped(name(), slot)),
-        true => (EventKind::SlotRestored, "was put back"),
+        true => (EventKind::SlotRestored, "was restored"),
         false => {
             let (rule, policies) = parse(&schedule)?;
             refuse_no_slot(&schedule, &rule, &policies, slot, now)?;
@@ -130,21 +116,19 @@ pub async fn skip(
             if skips.len() > SKIPS_MAX {
                 return Err(ScheduleError::ManySkips(name(), SKIPS_MAX));
             }
-            (EventKind::SlotSkipped, "was taken out")
+            (EventKind::SlotSkipped, "was skipped")
         }
     };
     let list = (!skips.is_empty()).then(|| json!(skips).to_string());
     schedules::set_skips(tx, state.id, list.as_deref(), now).await?;
     let detail = format!("by {by}: the slot {slot} {done}");
-    events::record(tx, now, kind, &schedule.definition.name, &detail).await?;
-    changes::bump(tx).await?;
+    changes::record(tx, now, kind, &schedule.definition.name, &detail).await?;
     Ok(())
 }
 
 /// Lock and return the operator's schedule of that name.
 pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
+    let schedule = lock(tx, name).await?;
     if schedule.state.origin == Origin::Operator {
         return Ok(schedule);
     }

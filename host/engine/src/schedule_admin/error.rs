@@ -1,6 +1,7 @@
 //! Why a schedule cannot be changed as asked.
 
 use crate::backfill::BackfillError;
+use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_package::context::ReservedKey;
 use campanile_schedule::policy::PolicyError;
@@ -13,13 +14,11 @@ use campanile_store::{DbError, Origin};
 pub enum ScheduleError {
     #[error("`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`")]
     Name(String),
-    #[error("a schedule named `{0}` exists already; choose another name, or remove that one first")]
-    Exists(String),
     #[error(
         "a schedule named `{name}` exists already, and is {}; choose another name, or remove that one first",
         origin_is(*.origin)
     )]
-    Held { name: String, origin: Origin },
+    Exists { name: String, origin: Origin },
     #[error("there is no schedule named `{name}`{}", hint(.nearest))]
     Unknown {
         name: String,
@@ -137,6 +136,15 @@ fn origin_file(origin: Origin, package: &str) -> String {
         Origin::File => "the schedules file".to_owned(),
         Origin::Sidecar => format!("{package}.toml"),
         Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
+    }
+}
+
+impl From<ScheduleError> for EngineError {
+    fn from(error: ScheduleError) -> EngineError {
+        match error {
+            ScheduleError::Db(error) => error.into(),
+            other => EngineError::Bug(other.to_string()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PAUSED, ScheduleError, drop_past_slots, find, next_slot};
+use super::{PAUSED, ScheduleError, drop_past_slots, lock, next_slot};
 use crate::EngineError;
 use crate::definition;
 use campanile_model::clock::Timestamp;
@@ -17,8 +17,7 @@ pub async fn pause(
     pause: Pause<'_>,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
+    let schedule = lock(tx, name).await?;
     if let Some(until) = pause.until.filter(|until| *until <= now) {
         return Err(ScheduleError::PauseOver(until));
     }
@@ -32,8 +31,7 @@ pub async fn pause(
     if let Some(note) = pause.note {
         detail += &format!(": {note}");
     }
-    events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-    changes::bump(tx).await?;
+    changes::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
     Ok(())
 }
 
@@ -47,8 +45,7 @@ pub async fn resume(
     catch_up: bool,
     now: Timestamp,
 ) -> Result<(), ScheduleError> {
-    schedules::lock(tx, Some(name), None).await?;
-    let schedule = find(tx, name).await?;
+    let schedule = lock(tx, name).await?;
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
     }
@@ -61,8 +58,7 @@ pub async fn resume(
         true => format!("by {by}, the slots of the pause are decided like others that were missed"),
         false => format!("by {by}"),
     };
-    events::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
-    changes::bump(tx).await?;
+    changes::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
     Ok(())
 }
 
@@ -78,11 +74,7 @@ pub(crate) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, Eng
         };
         let until = schedule.state.paused_until.unwrap_or(now);
         let last_of_pause = until.minus(Duration::from_micros(1));
-        match resume_from(tx, &schedule, last_of_pause, now).await {
-            Ok(()) => {}
-            Err(ScheduleError::Db(error)) => return Err(error.into()),
-            Err(error) => return Err(EngineError::Bug(error.to_string())),
-        }
+        resume_from(tx, &schedule, last_of_pause, now).await?;
         let detail = format!("its pause was to end at {until}");
         events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
         ended += 1;
@@ -103,15 +95,7 @@ async fn resume_from(
     let next = match definition::parse(&schedule.definition) {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(
-                tx,
-                state.id,
-                &rule,
-                &policies,
-                state.history.launches,
-                after,
-            )
-            .await?
+            next_slot(tx, state.id, &rule, &policies, &state.history, after).await?
         }
         Err(_) => None,
     };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::{ScheduleError, next_slot};
+use super::{ScheduleError, launch_of_slot, next_slot};
 use crate::definition;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{DropReason, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::{self, NewLaunch};
@@ -48,11 +48,11 @@ pub(super) async fn drop_past_slots(
     let Ok((rule, policies)) = definition::parse(&schedule.definition) else {
         return Ok(state.cursor_at);
     };
-    let (launches, cursor_at) = (state.history.launches, state.cursor_at);
+    let (history, cursor_at) = (&state.history, state.cursor_at);
     let rule = match rule.delay_after_completion() {
         None => rule,
         // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => match next_slot(tx, state.id, &rule, &policies, launches, cursor_at).await? {
+        Some(_) => match next_slot(tx, state.id, &rule, &policies, history, cursor_at).await? {
             Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
             None => return Ok(cursor_at),
         },
@@ -127,28 +127,12 @@ impl Range<'_> {
     }
 
     fn row(&self, slot: Timestamp, interval_start: Timestamp, reason: &'static str) -> NewLaunch {
-        let (state, definition) = (&self.schedule.state, &self.schedule.definition);
+        let (definition, kind) = (&self.schedule.definition, LaunchKind::Schedule);
         NewLaunch {
-            id: LaunchId::of(state.id, slot, LaunchKind::Schedule),
-            schedule_id: state.id,
-            schedule_revision: state.revision,
-            kind: LaunchKind::Schedule,
-            scheduled_time: slot,
-            scheduled_local: self.rule.local_text(slot),
-            last_scheduled_time: slot,
-            slot_count: 1,
             decision: Decision::Skipped,
             reason: Some(reason),
-            overlaps: None,
-            package: definition.package.clone(),
-            digest: None,
-            context: None,
-            overlap: None,
-            backfill_id: None,
             interval_start,
-            fire_time: slot,
-            decided_by: None,
-            claimed_at: self.now,
+            ..launch_of_slot(definition, self.rule, kind, slot, self.now)
         }
     }
 }

@@ -8,8 +8,10 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure};
-use campanile_engine::schedule_admin::{Diff, Difference, ScheduleDefinition, difference_lines};
-use campanile_engine::schedules_file::{Refusal, rehearse};
+use campanile_engine::schedule_admin::{
+    Diff, Difference, Refusal, ScheduleDefinition, difference_lines,
+};
+use campanile_engine::schedules_file::rehearse;
 use campanile_package::{files, schedule_reader};
 
 #[derive(Args)]

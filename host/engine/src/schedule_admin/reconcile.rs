@@ -1,0 +1,102 @@
+//! Make the schedules of a file or a package those that it defines.
+
+use std::collections::BTreeSet;
+
+use super::{Changed, Diff, ScheduleDefinition, ScheduleError, add, end, revise};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
+use campanile_schedule::rule::{HashKey, Rule};
+use campanile_store::{Origin, Tx};
+
+/// The name of a refused schedule, and why.
+pub type Refusal = (String, String);
+
+/// What [`reconcile`] changed.
+#[derive(Default)]
+pub struct Reconciled {
+    pub added: usize,
+    pub changed: usize,
+    pub removed: usize,
+    pub refusals: Vec<Refusal>,
+    /// The schedules that differ from the definitions, because one was refused.
+    pub different: BTreeSet<String>,
+}
+
+/// Make the changes in `diff` for a definer of `origin`.
+///
+/// When one schedule is refused, the others follow, but none is removed: the refused name may mean it.
+///
+/// # Errors
+/// When nothing of the transaction can be kept.
+pub(crate) async fn reconcile(
+    tx: &mut Tx,
+    diff: &Diff,
+    origin: Origin,
+    now: Timestamp,
+) -> Result<Reconciled, ScheduleError> {
+    let mut done = Reconciled::default();
+    for (wanted, holder) in &diff.held {
+        let (name, origin) = (wanted.name.clone(), *holder);
+        done.note(wanted, Err(ScheduleError::Exists { name, origin }))?;
+    }
+    for wanted in &diff.added {
+        let added = add(tx, wanted, origin, now).await.map(drop);
+        done.added += done.note(wanted, added)?;
+    }
+    for Changed {
+        schedule, wanted, ..
+    } in &diff.changed
+    {
+        let revised = revise(tx, schedule, wanted, origin, now).await;
+        done.changed += done.note(wanted, revised)?;
+    }
+    if done.refusals.is_empty() {
+        for schedule in &diff.removed {
+            end(tx, schedule, now).await?;
+        }
+        done.removed = diff.removed.len();
+    } else {
+        let removed = diff.removed.iter();
+        let kept = removed.map(|schedule| &schedule.definition.name);
+        let refused = done.refusals.iter().map(|(name, _)| name);
+        done.different = refused.chain(kept).cloned().collect();
+    }
+    Ok(done)
+}
+
+impl Reconciled {
+    /// Note a refusal. Return how many schedules were changed: none or one.
+    fn note(
+        &mut self,
+        wanted: &ScheduleDefinition,
+        done: Result<(), ScheduleError>,
+    ) -> Result<usize, ScheduleError> {
+        match done {
+            Ok(()) => {
+                let rule = Rule::parse(&wanted.rule, HashKey::NONE);
+                for note in rule.iter().flat_map(Rule::notes) {
+                    tracing::warn!(schedule = %printable_line(&wanted.name), "{note}");
+                }
+                Ok(1)
+            }
+            Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
+            Err(refused) => {
+                self.refusals
+                    .push((wanted.name.clone(), refused.to_string()));
+                Ok(0)
+            }
+        }
+    }
+
+    /// Return what changed, if anything did.
+    pub(crate) fn text(&self) -> Option<String> {
+        let Reconciled {
+            added,
+            changed,
+            removed,
+            ..
+        } = self;
+        let any = added + changed + removed > 0;
+        any.then(|| format!("{added} added, {changed} changed, {removed} removed"))
+    }
+}
