@@ -18,8 +18,9 @@ use crate::time::Timestamp;
 ///
 /// assert!(RESERVED_KEYS.contains(&"execution_id"));
 /// ```
-pub const RESERVED_KEYS: [&str; 13] = [
+pub const RESERVED_KEYS: [&str; 14] = [
     "is_recovery",
+    "scheduled_time",
     "original_scheduled_time",
     "recovery_attempt_time",
     "execution_id",

@@ -362,6 +362,7 @@ fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
     assert_eq!(context["attempt"], 1);
     assert_eq!(context["schedule"], Value::Null);
     for always in [
+        "scheduled_time",
         "original_scheduled_time",
         "recovery_attempt_time",
         "execution_id",

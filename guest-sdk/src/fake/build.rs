@@ -332,6 +332,7 @@ impl FakeRun {
         let slot = host.original_scheduled_time;
         let reserved = json!({
             "is_recovery": host.is_recovery,
+            "scheduled_time": slot,
             "original_scheduled_time": slot,
             "recovery_attempt_time": null,
             "execution_id": host.execution_id,

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value};
 
 /// The keys that the host adds to every context.
-pub const RESERVED: [&str; 13] = [
+pub const RESERVED: [&str; 14] = [
     "is_recovery",
+    "scheduled_time",
     "original_scheduled_time",
     "recovery_attempt_time",
     "execution_id",

@@ -76,10 +76,9 @@ pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
     let time = |time: Timestamp| Value::String(time.to_string());
     let mut set = |key: &str, value: Value| user.insert(key.to_owned(), value);
     set("is_recovery", facts.is_recovery.into());
-    set(
-        "original_scheduled_time",
-        time(facts.original_scheduled_time),
-    );
+    for key in ["scheduled_time", "original_scheduled_time"] {
+        set(key, time(facts.original_scheduled_time));
+    }
     set(
         "recovery_attempt_time",
         facts.recovery_attempt_time.map_or(Value::Null, time),
@@ -153,6 +152,11 @@ mod tests {
         assert_eq!(
             context["recovery_attempt_time"],
             "1970-01-01T00:00:01.500000Z"
+        );
+        assert_eq!(context["scheduled_time"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(
+            context["scheduled_time"],
+            context["original_scheduled_time"]
         );
     }
 }
