@@ -1,4 +1,4 @@
-//! Buckets: what a package keeps from one run to the next, in the host's own database.
+//! Buckets: keys and values that a package keeps from one run to the next, in the host's database.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,39 +7,44 @@ use crate::error::{Error, Explain, Result};
 use crate::host;
 use crate::run::Run;
 
-/// Why the host did not do what a bucket was asked for.
+/// The reason why a bucket operation failed in the host.
 pub(crate) enum Fault {
-    /// There is no bucket of this name, or none that was granted.
+    /// The bucket does not exist, or the operator did not grant it.
     NoSuchStore,
-    /// The grant does not allow it.
+    /// The grant does not allow the operation.
     AccessDenied,
-    /// Anything else, as the host says it: the bucket is full, the database is away.
+    /// Any other failure, in the host's words: the bucket is full, the database does not answer.
     Other(String),
 }
 
 impl Fault {
-    /// What the task gets, with `doing` before it.
-    fn explain(self, name: &str, doing: impl FnOnce() -> String) -> Error {
-        let doing = doing();
+    /// Convert the fault to the task's error, with `operation` before its message.
+    fn explain(self, name: &str, operation: impl FnOnce() -> String) -> Error {
+        let operation = operation();
         match self {
             Fault::NoSuchStore => Error::denied(format!(
-                "{doing}: the bucket `{name}` is not granted; the operator grants it with `[[grants.keyvalue]] bucket = \"{name}\"` in the package's sidecar file"
+                "{operation}: the bucket `{name}` is not granted; the operator grants it with `[[grants.keyvalue]] bucket = \"{name}\"` in the package's sidecar file"
             )),
             Fault::AccessDenied => Error::denied(format!(
-                "{doing}: its grant does not allow that; the operator allows writing with `access = \"write\"` at its `[[grants.keyvalue]]` in the package's sidecar file"
+                "{operation}: the bucket's grant does not allow writing; the operator allows it with `access = \"write\"` in the bucket's `[[grants.keyvalue]]` in the package's sidecar file"
             )),
-            Fault::Other(message) => Error::retryable(format!("{doing}: {message}")),
+            Fault::Other(message) => Error::retryable(format!("{operation}: {message}")),
         }
     }
 }
 
-/// A bucket of keys and values that stay from one run to the next, open.
+/// An open bucket: keys and values that the host keeps from one run to the next.
 ///
-/// Each call is done whole or not at all, and what one has written the next one reads. Not undone when the task fails
-/// later on: a run that is tried again finds what the one before it wrote.
+/// Each call is atomic, and the next call sees its effect. The host does not undo it if the task fails later: a retry
+/// finds what the earlier attempt wrote.
 ///
-/// An error is *denied* when the operator did not grant the bucket, or not for writing, and retryable otherwise: also
-/// when the bucket is full.
+/// # Errors
+///
+/// A call on a bucket fails with an error that is
+///
+/// * *denied* if the operator did not grant the bucket, or did not grant it for writing;
+/// * *permanent* if a value cannot be converted from or to JSON;
+/// * *retryable* in all other cases, also if the bucket is full.
 ///
 /// ```
 /// use campanile_sdk::{Package, Request, Result, Run, Task};
@@ -65,7 +70,7 @@ impl Fault {
 /// fn package() -> Package {
 ///     Package::new("follow", "0.1.0")
 ///         .task(Task::new("follow", follow))
-///         .request(Request::write_bucket("state").because("how far the feed was read"))
+///         .request(Request::write_bucket("state").because("the position in the feed"))
 /// }
 ///
 /// let run = Run::fake()
@@ -82,7 +87,9 @@ pub struct Bucket {
 }
 
 impl Run {
-    /// Open a bucket that the operator granted. It is the package's own: another package's bucket of this name is another.
+    /// Open the bucket `name`, which the operator has granted.
+    ///
+    /// Each package has its own buckets: two packages that open the same name get different buckets.
     ///
     /// ```
     /// use campanile_sdk::Run;
@@ -94,7 +101,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Denied, when it is not granted; retryable, when the host could not look.
+    /// Denied if the bucket is not granted; retryable if the host could not open it.
     pub fn bucket(&self, name: &str) -> Result<Bucket> {
         match self.host.open_bucket(name) {
             Ok(open) => Ok(Bucket {
@@ -107,7 +114,7 @@ impl Run {
 }
 
 impl Bucket {
-    /// The name by which it was opened.
+    /// Return the bucket's name.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -119,7 +126,7 @@ impl Bucket {
         &self.name
     }
 
-    /// The bytes under `key`, or none when there is no such key.
+    /// Return the bytes under `key`, or `None` if the bucket has no such key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -133,12 +140,12 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        self.done(self.open.get(key), || format!("reading `{key}`"))
+        self.explained(self.open.get(key), || format!("reading `{key}`"))
     }
 
-    /// Put `value` under `key`, in place of what is there.
+    /// Store `value` under `key` and replace an earlier value.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -150,14 +157,14 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn set(&self, key: &str, value: impl AsRef<[u8]>) -> Result<()> {
-        self.done(self.open.set(key, value.as_ref()), || {
+        self.explained(self.open.set(key, value.as_ref()), || {
             format!("writing `{key}`")
         })
     }
 
-    /// What [`Bucket::set_json`] put under `key`, or none when there is no such key.
+    /// Return the value under `key`, read from JSON, or `None` if the bucket has no such key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -171,7 +178,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says; permanent, when the value is no JSON or does not have the shape of `T`.
+    /// See [`Bucket`](Bucket#errors). Permanent if the value is not JSON or cannot be read as a `T`.
     pub fn get_json<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.get(key)? else {
             return Ok(None);
@@ -181,13 +188,13 @@ impl Bucket {
             .map_err(|error| Error::permanent(error.to_string()))
             .explain(|| {
                 format!(
-                    "the value under `{key}` in the bucket `{}` has another shape",
+                    "the value under `{key}` in the bucket `{}` cannot be read",
                     self.name
                 )
             })
     }
 
-    /// Put `value` under `key` as JSON, in place of what is there.
+    /// Store `value` under `key` as JSON and replace an earlier value.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -200,18 +207,18 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says; permanent, when `value` cannot be JSON.
+    /// See [`Bucket`](Bucket#errors). Permanent if `value` cannot be written as JSON.
     pub fn set_json(&self, key: &str, value: &(impl Serialize + ?Sized)) -> Result<()> {
         let value = serde_json::to_vec(value).map_err(|error| {
             Error::permanent(format!(
-                "the value to be written as `{key}` in the bucket `{}` cannot be JSON: {error}",
+                "the value for `{key}` in the bucket `{}` cannot be written as JSON: {error}",
                 self.name
             ))
         })?;
         self.set(key, value)
     }
 
-    /// Take `key` and its value away. Does nothing when there is no such key.
+    /// Delete `key` and its value. Does nothing if the bucket has no such key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -224,12 +231,12 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn delete(&self, key: &str) -> Result<()> {
-        self.done(self.open.delete(key), || format!("deleting `{key}`"))
+        self.explained(self.open.delete(key), || format!("deleting `{key}`"))
     }
 
-    /// Whether there is a value under `key`.
+    /// Return whether the bucket has `key`.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -241,13 +248,15 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn exists(&self, key: &str) -> Result<bool> {
-        self.done(self.open.exists(key), || format!("looking for `{key}`"))
+        self.explained(self.open.exists(key), || format!("checking for `{key}`"))
     }
 
-    /// All keys, in the order in which they were first set. The host gives them a page at a time, so keys that another
-    /// run sets or deletes meanwhile may be among them or not.
+    /// Return all keys, in the order in which they were first set.
+    ///
+    /// The host returns the keys in pages. A key that another run sets or deletes during the call may be missing or
+    /// present.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -260,13 +269,15 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn keys(&self) -> Result<Vec<String>> {
-        self.done(self.open.keys(), || "listing the keys".to_owned())
+        self.explained(self.open.keys(), || "listing the keys".to_owned())
     }
 
-    /// Add `by` to the number under `key`, which is 0 when there is none, and give the sum. Two runs that do so at the
-    /// same time both count. The number is kept as decimal text, which is also its JSON.
+    /// Add `by` to the number under `key` and return the sum. An absent key counts as 0.
+    ///
+    /// The addition is atomic: two runs that increment at the same time both count. The number is stored as decimal
+    /// text, which is also its JSON.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -279,15 +290,15 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says: retryable also when what is there is no number, or the sum none of 64 bits.
+    /// See [`Bucket`](Bucket#errors). Retryable also if the value is not a number or the sum exceeds 64 bits.
     pub fn increment(&self, key: &str, by: u64) -> Result<u64> {
-        self.done(self.open.increment(key, by), || {
+        self.explained(self.open.increment(key, by), || {
             format!("incrementing `{key}`")
         })
     }
 
-    /// The bytes under each of `keys`, in their order, in one call of the host, which takes 1000 keys; none where there
-    /// is no such key.
+    /// Return the bytes under each of `keys`, in their order, with `None` for each absent key. One call accepts 1000
+    /// keys.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -299,18 +310,18 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn get_many<K: Into<String>>(
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         let keys: Vec<String> = keys.into_iter().map(Into::into).collect();
-        self.done(self.open.get_many(&keys), || {
+        self.explained(self.open.get_many(&keys), || {
             format!("reading {} keys", keys.len())
         })
     }
 
-    /// Put all of these keys and values into the bucket, or, when there is an error, none. One call takes 1000.
+    /// Store all `entries`, or none of them if there is an error. One call accepts 1000 entries.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -323,7 +334,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn set_many<K: Into<String>, V: Into<Vec<u8>>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
@@ -332,20 +343,21 @@ impl Bucket {
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
             .collect();
-        self.done(self.open.set_many(&entries), || {
+        self.explained(self.open.set_many(&entries), || {
             format!("writing {} keys", entries.len())
         })
     }
 
-    /// Take all of these keys and their values away, or, when there is an error, none. One that is not there is passed
-    /// over. One call takes 1000.
+    /// Delete all `keys` and their values, or none of them if there is an error.
+    ///
+    /// Absent keys are ignored. One call accepts 1000 keys.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().bucket("default", [("a", "1"), ("b", "2")]).build();
     /// let bucket = run.bucket("default")?;
-    /// for some in bucket.keys()?.chunks(1000) {
-    ///     bucket.delete_many(some)?;
+    /// for keys in bucket.keys()?.chunks(1000) {
+    ///     bucket.delete_many(keys)?;
     /// }
     /// assert!(bucket.keys()?.is_empty());
     /// # Ok::<(), campanile_sdk::Error>(())
@@ -353,22 +365,23 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// As [`Bucket`] says.
+    /// See [`Bucket`](Bucket#errors).
     pub fn delete_many<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Result<()> {
         let keys: Vec<String> = keys.into_iter().map(Into::into).collect();
-        self.done(self.open.delete_many(&keys), || {
+        self.explained(self.open.delete_many(&keys), || {
             format!("deleting {} keys", keys.len())
         })
     }
 
-    fn done<T>(
+    /// Add `operation` and the bucket's name to a fault.
+    fn explained<T>(
         &self,
-        answer: std::result::Result<T, Fault>,
-        doing: impl FnOnce() -> String,
+        result: std::result::Result<T, Fault>,
+        operation: impl FnOnce() -> String,
     ) -> Result<T> {
-        answer.map_err(|fault| {
+        result.map_err(|fault| {
             fault.explain(&self.name, || {
-                format!("{} in the bucket `{}`", doing(), self.name)
+                format!("{} in the bucket `{}`", operation(), self.name)
             })
         })
     }
@@ -386,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_not_granted_is_denied_with_the_line_that_grants_it() {
+    fn opening_a_bucket_without_a_grant_is_denied_and_names_the_grant() {
         let error = run().bucket("other").err().unwrap();
         assert!(error.is_denied());
         assert_eq!(
@@ -396,11 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_may_only_be_read_refuses_every_change() {
+    fn a_read_only_bucket_denies_every_write() {
         let run = run();
         let facts = run.bucket("facts").unwrap();
         assert_eq!(facts.get_json("limit").unwrap(), Some(1.5));
-        let refusals = [
+        let writes = [
             facts.set("limit", "3"),
             facts.set_json("limit", &3),
             facts.delete("limit"),
@@ -408,8 +421,8 @@ mod tests {
             facts.set_many([("limit", "3")]),
             facts.delete_many(["limit"]),
         ];
-        for refusal in refusals {
-            let error = refusal.unwrap_err();
+        for write in writes {
+            let error = write.unwrap_err();
             assert!(error.is_denied(), "{error}");
             assert!(error.message().contains("`access = \"write\"`"), "{error}");
         }
@@ -417,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_counted_on() {
+    fn incrementing_a_value_that_is_not_a_number_fails() {
         let run = run();
         let own = run.bucket("own").unwrap();
         assert_eq!(own.increment("number", 3).unwrap(), 10);
@@ -426,28 +439,28 @@ mod tests {
         for key in ["text", "most"] {
             let error = own.increment(key, 1).unwrap_err();
             assert!(error.is_retryable());
-            let told = format!("incrementing `{key}` in the bucket `own`: ");
-            assert!(error.message().starts_with(&told), "{error}");
+            let expected = format!("incrementing `{key}` in the bucket `own`: ");
+            assert!(error.message().starts_with(&expected), "{error}");
         }
         assert_eq!(own.get_json("text").unwrap(), Some("seven".to_owned()));
     }
 
     #[test]
-    fn a_value_of_another_shape_is_permanent_and_named() {
+    fn reading_json_as_another_type_is_a_permanent_error() {
         let run = run();
         let own = run.bucket("own").unwrap();
         own.set("bytes", [0xff, 0]).unwrap();
         for key in ["text", "bytes"] {
             let error = own.get_json::<u8>(key).unwrap_err();
             assert!(!error.is_retryable() && !error.is_denied());
-            let told = format!("the value under `{key}` in the bucket `own` has another shape: ");
-            assert!(error.message().starts_with(&told), "{error}");
+            let expected = format!("the value under `{key}` in the bucket `own` cannot be read: ");
+            assert!(error.message().starts_with(&expected), "{error}");
         }
         assert_eq!(own.get_json::<u8>("absent").unwrap(), None);
     }
 
     #[test]
-    fn keys_stay_in_the_order_in_which_they_were_first_set() {
+    fn keys_are_listed_in_the_order_of_their_first_set() {
         let run = Run::fake().bucket("b", [("", ""); 0]).build();
         let bucket = run.bucket("b").unwrap();
         bucket
@@ -462,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_run_finds_what_an_earlier_one_left_and_not_the_other_way_round() {
+    fn a_later_run_sees_the_writes_of_an_earlier_one_but_not_the_reverse() {
         let first = run();
         first.bucket("own").unwrap().set("left", "x").unwrap();
         let second = Run::fake().buckets_of(&first).build();

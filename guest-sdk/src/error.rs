@@ -1,4 +1,4 @@
-//! What went wrong, and whether trying again may help.
+//! Errors of a task, and whether a retry may help.
 
 use std::any::Any;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// What a task gives back: its output, or why there is none.
+/// The result of a task: its output, or an [`Error`].
 ///
 /// ```
 /// use campanile_sdk::Result;
@@ -21,12 +21,13 @@ use serde_json::{Map, Value};
 /// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a task did not succeed, and what the host should do about it.
+/// The reason why a task failed, and whether the host should retry it.
 ///
-/// Every error of another crate turns into one with `?`, and is **retryable**: a host that retries in vain
-/// loses seconds, one that gives up on a passing fault loses the run. Two errors of the standard library are
-/// known better: an [`io::Error`] that says "permission denied" or "read-only" is what a missing
-/// grant looks like from inside the sandbox, and becomes [`Error::denied`].
+/// The operator `?` converts every error of another crate to a **retryable** error. A useless retry costs seconds; a
+/// missing retry loses a run that would have succeeded.
+///
+/// An [`io::Error`] of the kind "permission denied" or "read-only file system" becomes [`Error::denied`]: that is how a
+/// missing grant appears in the sandbox.
 ///
 /// ```
 /// use campanile_sdk::{Error, Result};
@@ -41,7 +42,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// assert!(!parse("").unwrap_err().is_retryable());
 /// assert!(parse("no number").unwrap_err().is_retryable());
 /// ```
-// Not a `std::error::Error`: the blanket `From` below would then collide with the standard library's `From<T> for T`.
+// `Error` does not implement `std::error::Error`: the blanket `From` below would collide with `From<T> for T`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     message: String,
@@ -52,11 +53,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// The same call may succeed later. The host tries again, up to the task's `max_attempts`.
+    /// Create an error of a call that may succeed later.
+    ///
+    /// The host retries the task up to its `max_attempts`.
     ///
     /// ```
     /// # use campanile_sdk::Error;
-    /// assert!(Error::retryable("the mirror does not answer").is_retryable());
+    /// assert!(Error::retryable("the server does not answer").is_retryable());
     /// ```
     pub fn retryable(message: impl Into<String>) -> Error {
         Error {
@@ -68,7 +71,7 @@ impl Error {
         }
     }
 
-    /// The same call will never succeed. Burns no retries.
+    /// Create an error of a call that will never succeed. The host does not retry the task.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -81,8 +84,10 @@ impl Error {
         }
     }
 
-    /// The task lacks something that only the operator can grant. Permanent, and recorded as `denied`:
-    /// the failure's details carry `"kind": "denied"`.
+    /// Create an error of a task that lacks a grant of the operator.
+    ///
+    /// The error is permanent. The host records the outcome `denied`, because the failure's details contain `"kind":
+    /// "denied"`.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -96,12 +101,12 @@ impl Error {
         }
     }
 
-    /// Ask the host to wait at least this long before it tries again. Counted in milliseconds.
+    /// Ask the host to wait at least this long before the next attempt. The resolution is one millisecond.
     ///
     /// ```
     /// # use campanile_sdk::Error;
     /// # use std::time::Duration;
-    /// let error = Error::retryable("the mirror is being rebuilt").retry_after(Duration::from_secs(300));
+    /// let error = Error::retryable("the index is being rebuilt").retry_after(Duration::from_secs(300));
     /// assert_eq!(error.retry_after_wanted(), Some(Duration::from_secs(300)));
     /// ```
     pub fn retry_after(mut self, wait: Duration) -> Error {
@@ -109,7 +114,7 @@ impl Error {
         self
     }
 
-    /// Add what a program may want to read: any JSON, kept on the record beside the message.
+    /// Add data for programs: any JSON, which the host records beside the message.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -121,7 +126,7 @@ impl Error {
         self
     }
 
-    /// The sentence for the person who reads the record.
+    /// Return the message, one sentence for the person who reads the failure.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -131,17 +136,17 @@ impl Error {
         &self.message
     }
 
-    /// Whether the same call may succeed later.
+    /// Return whether the same call may succeed later.
     ///
     /// ```
     /// # use campanile_sdk::Error;
-    /// assert!(Error::from(std::io::Error::other("the disk hums")).is_retryable());
+    /// assert!(Error::from(std::io::Error::other("the disk is slow")).is_retryable());
     /// ```
     pub fn is_retryable(&self) -> bool {
         self.retryable
     }
 
-    /// Whether a grant was missing.
+    /// Return whether a grant was missing.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -153,7 +158,7 @@ impl Error {
         self.denied
     }
 
-    /// The wait that was asked for with [`Error::retry_after`].
+    /// Return the wait that was set with [`Error::retry_after`].
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -163,7 +168,7 @@ impl Error {
         self.retry_after
     }
 
-    /// The details as the host gets them: with `"kind": "denied"` when a grant was missing.
+    /// Return the details as the host receives them, with `"kind": "denied"` if a grant was missing.
     ///
     /// ```
     /// # use campanile_sdk::Error;
@@ -187,9 +192,9 @@ impl Error {
         Some(Value::Object(full))
     }
 
-    /// The same error with `what` put before its message.
-    fn prefixed(mut self, what: impl fmt::Display) -> Error {
-        self.message = format!("{what}: {}", self.message);
+    /// Return the same error with `context` before its message.
+    fn prefixed(mut self, context: impl fmt::Display) -> Error {
+        self.message = format!("{context}: {}", self.message);
         self
     }
 }
@@ -206,7 +211,7 @@ impl<E: std::error::Error + 'static> From<E> for Error {
         let mut cause = error.source();
         while let Some(inner) = cause {
             let text = inner.to_string();
-            // Many errors already print their cause.
+            // The text of many errors already contains their cause.
             if !message.contains(&text) {
                 message = format!("{message}: {text}");
             }
@@ -228,7 +233,7 @@ fn is_denial(error: &io::Error) -> bool {
     )
 }
 
-/// Say what was being done when an error happened.
+/// Add what the task was doing to an error.
 ///
 /// ```
 /// use campanile_sdk::{Explain, Result};
@@ -240,19 +245,19 @@ fn is_denial(error: &io::Error) -> bool {
 /// assert!(read("/nowhere").unwrap_err().message().starts_with("reading /nowhere: "));
 /// ```
 pub trait Explain<T> {
-    /// Put `what()` before the error's message. Called only when there is an error.
+    /// Put `context()` before the error's message. The closure is called only if there is an error.
     ///
     /// ```
     /// # use campanile_sdk::{Error, Explain, Result};
     /// let read: Result<()> = Err(Error::permanent("too old")).explain(|| "reading the index");
     /// assert_eq!(read.unwrap_err().message(), "reading the index: too old");
     /// ```
-    fn explain<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
+    fn explain<W: fmt::Display>(self, context: impl FnOnce() -> W) -> Result<T>;
 }
 
 impl<T, E: Into<Error>> Explain<T> for std::result::Result<T, E> {
-    fn explain<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T> {
-        self.map_err(|error| error.into().prefixed(what()))
+    fn explain<W: fmt::Display>(self, context: impl FnOnce() -> W) -> Result<T> {
+        self.map_err(|error| error.into().prefixed(context()))
     }
 }
 
@@ -262,15 +267,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_unknown_error_is_retryable_and_keeps_its_words() {
-        let error = Error::from(io::Error::other("the disk hums"));
-        assert_eq!(error.message(), "the disk hums");
+    fn an_unknown_error_is_retryable_and_keeps_its_message() {
+        let error = Error::from(io::Error::other("the disk is slow"));
+        assert_eq!(error.message(), "the disk is slow");
         assert!(error.is_retryable());
         assert_eq!(error.full_details(), None);
     }
 
     #[test]
-    fn a_refused_file_is_a_missing_grant() {
+    fn permission_denied_is_a_missing_grant() {
         let error = Error::from(io::Error::from(io::ErrorKind::PermissionDenied));
         assert!(error.is_denied());
         assert!(!error.is_retryable());
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn details_of_a_denial_keep_their_own_keys() {
+    fn details_of_a_denial_keep_their_keys() {
         let error = Error::denied("no").details(json!({"host": "example.com"}));
         assert_eq!(
             error.full_details(),
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explained_error_keeps_what_it_was() {
+    fn an_explained_error_stays_permanent() {
         let explained: Result<()> =
             Err(Error::permanent("too old")).explain(|| "reading the index");
         let error = explained.unwrap_err();
@@ -301,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_causes_of_an_error_are_told_once() {
+    fn the_causes_of_an_error_appear_once() {
         #[derive(Debug)]
         struct Outer(io::Error);
         impl fmt::Display for Outer {
@@ -314,7 +319,7 @@ mod tests {
                 Some(&self.0)
             }
         }
-        let error = Error::from(Outer(io::Error::other("no such shelf")));
-        assert_eq!(error.message(), "could not open the index: no such shelf");
+        let error = Error::from(Outer(io::Error::other("no such file")));
+        assert_eq!(error.message(), "could not open the index: no such file");
     }
 }

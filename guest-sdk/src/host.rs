@@ -1,6 +1,6 @@
-//! The host as a task in the sandbox reaches it: the bindings of `wit/`, and the call that comes in.
+//! The host of a task in the sandbox: the bindings of `wit/` and the exported functions.
 //!
-//! Every function here uses one import. A task that never calls it has no such import in its component.
+//! Each method of [`Host`] uses one import. A component has no imports for the methods that its tasks never call.
 
 use serde_json::Map;
 
@@ -17,7 +17,7 @@ use bindings::wasi::config::store as config;
 use bindings::wasi::keyvalue::{atomics, batch, store};
 use bindings::wasi::logging::logging;
 
-/// What `wit-bindgen` makes of the world `described-package`.
+/// The bindings that `wit-bindgen` generates for the world `described-package`.
 #[expect(missing_docs, reason = "generated; wit/ is the documentation")]
 pub mod bindings {
     wit_bindgen::generate!({
@@ -30,7 +30,7 @@ pub mod bindings {
     });
 }
 
-/// The host of this instance: there is exactly one.
+/// The host of this instance.
 pub(crate) struct Host;
 
 impl Host {
@@ -92,7 +92,7 @@ impl Host {
     }
 }
 
-/// A bucket that is open in this instance.
+/// A bucket that this instance has opened.
 pub(crate) struct OpenBucket(store::Bucket);
 
 impl OpenBucket {
@@ -169,9 +169,9 @@ impl From<Error> for Failure {
     }
 }
 
-/// The exported `task.run`: what [`export!`](crate::export) calls.
+/// Run a task: the exported `task.run`, which [`export!`](crate::export) calls.
 pub fn run(package: Package, task: &str, context: &str) -> Result<Completion, Failure> {
-    // Without WASI the standard library has no stderr, and a panic would leave nothing but a trap.
+    // Without WASI there is no stderr: log the panic, which would otherwise leave only a trap.
     #[cfg(target_os = "unknown")]
     std::panic::set_hook(Box::new(|panic| {
         logging::log(logging::Level::Critical, "panic", &panic.to_string());
@@ -188,7 +188,7 @@ pub fn run(package: Package, task: &str, context: &str) -> Result<Completion, Fa
     })
 }
 
-/// The exported `describe.describe`.
+/// Return the manifest as text: the exported `describe.describe`.
 pub fn describe(package: Package) -> String {
     package.into_manifest_text()
 }

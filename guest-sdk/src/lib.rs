@@ -31,7 +31,7 @@ pub use run::{Level, RESERVED_KEYS, Run};
 pub use schedule::Schedule;
 pub use time::Timestamp;
 
-/// The context of a task that takes none: whatever is there is let through unread.
+/// The context type of a task that ignores its context: it accepts and discards every value.
 ///
 /// ```
 /// use campanile_sdk::{AnyContext, Result, Run};
@@ -43,15 +43,16 @@ pub use time::Timestamp;
 /// ```
 pub use serde::de::IgnoredAny as AnyContext;
 
-/// The crate whose derive macro [`Task::with_schema`] needs. With it imported under its own name, the derive macro works
-/// without a line in `Cargo.toml`.
+/// The crate of the derive macro that [`Task::with_schema`] needs.
+///
+/// Import it as `schemars` to use the derive macro without a dependency of your own.
 ///
 /// ```
 /// use campanile_sdk::schemars::{self, JsonSchema};
 ///
 /// #[derive(JsonSchema)]
 /// struct Feed {
-///     /// Where to read.
+///     /// The feed to read.
 ///     url: String,
 /// }
 /// # assert_eq!(Feed::schema_name(), "Feed");
@@ -59,7 +60,7 @@ pub use serde::de::IgnoredAny as AnyContext;
 #[cfg(feature = "schema")]
 pub use schemars;
 
-/// The crate whose `Value` and `Map` appear in this one's signatures.
+/// The crate of the types `Value` and `Map` in this crate's signatures.
 ///
 /// ```
 /// use campanile_sdk::serde_json::json;
@@ -69,14 +70,15 @@ pub use schemars;
 /// ```
 pub use serde_json;
 
-// For `export!`, which expands in the author's crate.
+// Used by `export!`, which expands in the author's crate.
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub use host::{bindings, describe as __describe, run as __run};
 
-/// Make a function that returns a [`Package`] the package of this `.wasm`. Once per crate, which is a `cdylib`.
+/// Export a function that returns a [`Package`] as the package of this `.wasm`.
 ///
-/// On other targets it only checks that the function is one, so that the crate builds for its tests.
+/// Call it once in a crate of type `cdylib`. On targets other than WebAssembly it only checks the function's type, so
+/// that native tests compile.
 ///
 /// ```
 /// use campanile_sdk::Package;

@@ -1,4 +1,4 @@
-//! What a package says of itself: the JSON that `describe` returns, whose schema is `wit/manifest.schema.json`.
+//! The manifest of a package: the JSON that `describe` returns. Its schema is `wit/manifest.schema.json`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(crate) struct Manifest {
     pub requests: Requests,
 }
 
-/// One task as the manifest tells it.
+/// A task in the manifest.
 #[derive(Serialize)]
 pub(crate) struct TaskManifest {
     pub id: String,

@@ -1,4 +1,4 @@
-//! A package and its tasks, and how a call finds its task.
+//! Packages and tasks, and the dispatch of a call to its task.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,10 +11,10 @@ use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::schema::{self, Derive};
 
-/// A task's function with its types worn off: from the user's context to the output as JSON text.
+/// A task's function with its types erased: from the user's context to the output as JSON text.
 type Body = Box<dyn Fn(&Run, Map<String, Value>) -> Result<String>>;
 
-/// Everything one `.wasm` offers: its tasks, the schedules it proposes, the grants it cannot work without.
+/// A package: its tasks, the schedules that it proposes and the grants that it requests.
 ///
 /// ```
 /// use campanile_sdk::{AnyContext, Package, Result, Run, Schedule, Task};
@@ -55,7 +55,9 @@ pub struct Package {
 }
 
 impl Package {
-    /// A package without tasks. `version` is free text; `env!("CARGO_PKG_VERSION")` serves well.
+    /// Create a package without tasks.
+    ///
+    /// `version` is free text, usually `env!("CARGO_PKG_VERSION")`.
     ///
     /// ```
     /// # use campanile_sdk::Package;
@@ -74,12 +76,12 @@ impl Package {
         }
     }
 
-    /// One sentence for the list of packages.
+    /// Set one sentence for the list of packages.
     ///
     /// ```
     /// # use campanile_sdk::Package;
-    /// let package = Package::new("empty", "0.1.0").summary("Does nothing, and well");
-    /// assert_eq!(package.manifest()["summary"], "Does nothing, and well");
+    /// let package = Package::new("empty", "0.1.0").summary("Does nothing");
+    /// assert_eq!(package.manifest()["summary"], "Does nothing");
     /// ```
     pub fn summary(mut self, summary: impl Into<String>) -> Package {
         self.manifest.summary = Some(summary.into());
@@ -104,7 +106,7 @@ impl Package {
         self
     }
 
-    /// Propose a schedule. The operator may turn it off or set others.
+    /// Propose a schedule. The operator can disable it or add others.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -116,7 +118,9 @@ impl Package {
         self
     }
 
-    /// Say what the tasks cannot work without. A launch that lacks it is denied before the call.
+    /// Request a grant that the tasks need.
+    ///
+    /// The host denies a launch before it calls a task if the operator did not grant the request.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -128,7 +132,7 @@ impl Package {
         self
     }
 
-    /// A JSON Schema of the context, for whoever fills it in.
+    /// Set a JSON Schema of the context, for people and tools that write one.
     ///
     /// ```
     /// # use campanile_sdk::Package;
@@ -141,7 +145,7 @@ impl Package {
         self
     }
 
-    /// What the host gets from `describe`.
+    /// Return the manifest as the host receives it from `describe`.
     ///
     /// ```
     /// # use campanile_sdk::Package;
@@ -156,7 +160,7 @@ impl Package {
         manifest
     }
 
-    /// The same as text. Without a `Value` between: what makes one would be in every task's .wasm.
+    /// Return the manifest as text. It does not go through a `Value`, whose code would enlarge every task's .wasm.
     #[cfg(target_family = "wasm")]
     pub(crate) fn into_manifest_text(mut self) -> String {
         if let Some(schema) = self.derived_schema() {
@@ -165,7 +169,7 @@ impl Package {
         serde_json::to_string(&self.manifest).unwrap_or_default()
     }
 
-    /// The schema of the context from the tasks' types, unless one was written by hand.
+    /// Derive the schema of the context from the tasks' types, unless one was written by hand.
     fn derived_schema(&self) -> Option<Value> {
         if self.manifest.context_schema.is_some() {
             return None;
@@ -177,8 +181,10 @@ impl Package {
         schema::of_all(&derives)
     }
 
-    /// Call `task` as the host would: with the context of `run`, without its reserved keys, read into the task's own type,
-    /// and the output through JSON. No output is JSON's `null`.
+    /// Call `task` as the host does, and return its output.
+    ///
+    /// The context of `run`, without its reserved keys, is read into the task's context type. The output is converted
+    /// through JSON, and an absent output is `null`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Result, Run, Task};
@@ -204,20 +210,21 @@ impl Package {
     ///
     /// # Errors
     ///
-    /// The task's own; permanent ones when there is no such task, the context does not fit, or the output is not a `T`.
+    /// The task's own error. Permanent if the package has no such task, the context does not fit, or the output
+    /// cannot be read as a `T`.
     pub fn call<T: DeserializeOwned>(&self, task: &str, run: &Run) -> Result<T> {
         serde_json::from_str(&self.call_to_text(task, run)?)
             .map_err(|error| Error::permanent(error.to_string()))
-            .explain(|| format!("the output of `{task}` has another shape"))
+            .explain(|| format!("the output of `{task}` cannot be read"))
     }
 
     pub(crate) fn call_to_text(&self, task: &str, run: &Run) -> Result<String> {
-        let place = self
+        let index = self
             .manifest
             .tasks
             .iter()
             .position(|known| known.id == task);
-        let Some(body) = place.and_then(|place| self.bodies.get(place)) else {
+        let Some(body) = index.and_then(|index| self.bodies.get(index)) else {
             let known: Vec<&str> = self.manifest.tasks.iter().map(|task| &*task.id).collect();
             return Err(Error::permanent(format!(
                 "package `{}` has no task `{task}`; it has: {}",
@@ -229,7 +236,7 @@ impl Package {
     }
 }
 
-/// One task: a name and the function that does it.
+/// A task: an id and a function.
 ///
 /// ```
 /// use campanile_sdk::{AnyContext, Result, Run, Task};
@@ -238,20 +245,24 @@ impl Package {
 ///     Ok(run.original_scheduled_time().to_string())
 /// }
 ///
-/// Task::new("tick", tick).summary("Tells the slot").timeout("5s").max_attempts(2);
+/// Task::new("tick", tick).summary("Returns the slot").timeout("5s").max_attempts(2);
 /// ```
 #[must_use]
 pub struct Task {
     manifest: TaskManifest,
     body: Body,
-    /// Gives the schema of the context, if the type that reads it can.
+    /// Derives the schema of the context, for a task made by `with_schema`.
     pub(crate) derive: Option<Derive>,
 }
 
 impl Task {
-    /// The task `id` (1 to 64 of `a-z`, `0-9`, `_` and `-`), done by `run`: any function from a context that serde can read to an output that serde can write.
+    /// Create the task `id` from a function that takes a context and returns an output.
     ///
-    /// A context that does not fit fails for good, naming the key. An output that is JSON's `null`, such as `()`, counts as none.
+    /// An id has 1 to 64 characters of `a-z`, `0-9`, `_` and `-`. The context is any type that serde can read, and
+    /// the output any type that serde can write as JSON.
+    ///
+    /// A context that does not fit its type is a permanent failure that names the key. An output of `null`, such as
+    /// that of `()`, counts as absent.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Result, Run, Task};
@@ -269,7 +280,10 @@ impl Task {
     /// assert_eq!(package.call::<String>("hello", &run)?, "Hello, Ada!");
     /// # Ok::<(), campanile_sdk::Error>(())
     /// ```
-    pub fn new<C, O>(id: impl Into<String>, run: impl Fn(&Run, C) -> Result<O> + 'static) -> Task
+    pub fn new<C, O>(
+        id: impl Into<String>,
+        function: impl Fn(&Run, C) -> Result<O> + 'static,
+    ) -> Task
     where
         C: DeserializeOwned,
         O: Serialize,
@@ -283,18 +297,18 @@ impl Task {
                 max_attempts: None,
             },
             derive: None,
-            body: Box::new(move |facts, context| {
+            body: Box::new(move |run, context| {
                 let context = serde_path_to_error::deserialize(Value::Object(context))
                     .map_err(|error| misfit(&error))?;
-                let output = run(facts, context)?;
+                let output = function(run, context)?;
                 serde_json::to_string(&output).map_err(|error| {
-                    Error::permanent(format!("the output cannot be JSON: {error}"))
+                    Error::permanent(format!("the output cannot be written as JSON: {error}"))
                 })
             }),
         }
     }
 
-    /// One sentence about the task.
+    /// Set one sentence about the task.
     ///
     /// ```
     /// # use campanile_sdk::{AnyContext, Package, Run, Task};
@@ -307,7 +321,9 @@ impl Task {
         self
     }
 
-    /// The tasks of this package that must have succeeded first. What they [pass](Run::pass) is in this task's context.
+    /// Run this task only after the given tasks of the package have succeeded.
+    ///
+    /// The values that they [pass](Run::pass) are in this task's context.
     ///
     /// ```
     /// # use campanile_sdk::{AnyContext, Package, Run, Task};
@@ -322,7 +338,9 @@ impl Task {
         self
     }
 
-    /// How long one call may take: a number with a unit, such as `30s`. At most, and by default, what the host gives: 5 minutes.
+    /// Limit the duration of one call, with a number and a unit, such as `30s`.
+    ///
+    /// The default and the maximum are the host's limit, which is 5 minutes unless the operator changes it.
     ///
     /// ```
     /// # use campanile_sdk::{AnyContext, Package, Run, Task};
@@ -335,7 +353,9 @@ impl Task {
         self
     }
 
-    /// How often the task is tried when it fails retryably, the first time included. The host's default is 3.
+    /// Set how often the task is attempted if it fails retryably, including the first attempt.
+    ///
+    /// The host's default is 3.
     ///
     /// ```
     /// # use campanile_sdk::{AnyContext, Package, Run, Task};
@@ -349,10 +369,11 @@ impl Task {
     }
 }
 
+/// Convert serde's error to one that names the key.
 fn misfit(error: &serde_path_to_error::Error<serde_json::Error>) -> Error {
     let path = error.path().to_string();
     let reason = error.inner();
-    // The path of the whole context is "."; the reason then names the key itself ("missing field `urls`").
+    // For the whole context the path is "." and the reason names the key, as in "missing field `urls`".
     let named = path == "." || reason.to_string().contains(&format!("`{path}`"));
     Error::permanent(if named {
         format!("the context does not fit: {reason}")
@@ -392,12 +413,12 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_context_is_not_disturbed_by_the_reserved_keys() {
+    fn deny_unknown_fields_accepts_the_reserved_keys() {
         assert_eq!(greeting_of(json!({"name": "Ada"})).unwrap(), "Ada []");
     }
 
     #[test]
-    fn a_context_that_does_not_fit_fails_for_good_and_names_the_key() {
+    fn a_context_that_does_not_fit_is_a_permanent_error_that_names_the_key() {
         for (context, expected) in [
             (json!({}), "missing field `name`"),
             (
@@ -420,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_sees_the_users_keys_only() {
+    fn a_task_sees_only_the_keys_of_the_user() {
         let run = Run::fake().context(json!({"a": 1})).build();
         assert_eq!(
             package().call::<Value>("echo", &run).unwrap(),

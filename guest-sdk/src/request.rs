@@ -1,26 +1,29 @@
-//! What a package cannot work without.
+//! Grants that a package requests.
 
 use serde::Serialize;
 
-/// Something that a package cannot work without. It grants nothing: only the operator does.
+/// A grant that a package needs.
+///
+/// A request grants nothing: only the operator grants. The host denies a launch whose package requests something that
+/// is not granted.
 ///
 /// ```
 /// use campanile_sdk::{Package, Request};
 ///
 /// Package::new("backup", "0.1.0")
-///     .request(Request::read_directory("/source").because("what is backed up"))
-///     .request(Request::write_directory("/snapshots").because("where the snapshots go"))
+///     .request(Request::read_directory("/source").because("the files to back up"))
+///     .request(Request::write_directory("/snapshots").because("the place of the snapshots"))
 ///     .request(Request::http("https", "api.example.com"))
 ///     .request(Request::env("REGION"))
 ///     .request(Request::config("token"))
-///     .request(Request::write_bucket("state").because("how far the source was read"));
+///     .request(Request::write_bucket("state").because("the position in the source"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
-pub struct Request(Wanted);
+pub struct Request(Kind);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Wanted {
+enum Kind {
     Directory(DirectoryRequest),
     Env(String),
     Http(HttpRequest),
@@ -30,7 +33,7 @@ enum Wanted {
 }
 
 impl Request {
-    /// To read a directory, which the task sees at the absolute path `guest`.
+    /// Request to read a directory, which the task sees at the absolute path `guest`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -41,7 +44,7 @@ impl Request {
         Request::directory(guest.into(), Access::Read)
     }
 
-    /// To read and write a directory, which the task sees at the absolute path `guest`.
+    /// Request to read and write a directory, which the task sees at the absolute path `guest`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -53,14 +56,14 @@ impl Request {
     }
 
     fn directory(guest: String, access: Access) -> Request {
-        Request(Wanted::Directory(DirectoryRequest {
+        Request(Kind::Directory(DirectoryRequest {
             guest,
             access,
             reason: None,
         }))
     }
 
-    /// To read an environment variable.
+    /// Request to read an environment variable.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -68,10 +71,10 @@ impl Request {
     /// assert_eq!(package.manifest()["requests"]["env"][0], "REGION");
     /// ```
     pub fn env(name: impl Into<String>) -> Request {
-        Request(Wanted::Env(name.into()))
+        Request(Kind::Env(name.into()))
     }
 
-    /// To send requests to `host`; `scheme` is `http` or `https`.
+    /// Request to send HTTP requests to `host`. `scheme` is `http` or `https`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -79,14 +82,14 @@ impl Request {
     /// assert_eq!(package.manifest()["requests"]["http"][0]["host"], "api.example.com");
     /// ```
     pub fn http(scheme: impl Into<String>, host: impl Into<String>) -> Request {
-        Request(Wanted::Http(HttpRequest {
+        Request(Kind::Http(HttpRequest {
             scheme: scheme.into(),
             host: host.into(),
             reason: None,
         }))
     }
 
-    /// To connect to a port of `host` with TCP.
+    /// Request to open TCP connections to a port of `host`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -97,7 +100,7 @@ impl Request {
         Request::socket("tcp", host.into(), port)
     }
 
-    /// To send datagrams to a port of `host`.
+    /// Request to send UDP datagrams to a port of `host`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -109,7 +112,7 @@ impl Request {
     }
 
     fn socket(protocol: &'static str, host: String, port: u16) -> Request {
-        Request(Wanted::Socket(SocketRequest {
+        Request(Kind::Socket(SocketRequest {
             protocol,
             host,
             port,
@@ -117,7 +120,8 @@ impl Request {
         }))
     }
 
-    /// To read a key with [`Run::config`](crate::Run::config): a value that the operator sets, or a secret of this name.
+    /// Request to read a key with [`Run::config`](crate::Run::config): a value that the operator sets, or a secret of
+    /// this name.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -125,10 +129,10 @@ impl Request {
     /// assert_eq!(package.manifest()["requests"]["config"][0], "token");
     /// ```
     pub fn config(key: impl Into<String>) -> Request {
-        Request(Wanted::Config(key.into()))
+        Request(Kind::Config(key.into()))
     }
 
-    /// To read a bucket with [`Run::bucket`](crate::Run::bucket).
+    /// Request to read a bucket with [`Run::bucket`](crate::Run::bucket).
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -139,7 +143,7 @@ impl Request {
         Request::bucket(name.into(), Access::Read)
     }
 
-    /// To read and write a bucket with [`Run::bucket`](crate::Run::bucket).
+    /// Request to read and write a bucket with [`Run::bucket`](crate::Run::bucket).
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
@@ -151,28 +155,30 @@ impl Request {
     }
 
     fn bucket(bucket: String, access: Access) -> Request {
-        Request(Wanted::Bucket(BucketRequest {
+        Request(Kind::Bucket(BucketRequest {
             bucket,
             access,
             reason: None,
         }))
     }
 
-    /// Why, in a few words for the operator. Kept for directories, hosts and buckets; a variable's or key's name speaks for itself.
+    /// Give the operator a reason for the request, in a few words.
+    ///
+    /// Requests for environment variables and config keys have no reason in the manifest: the method ignores it.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Request};
-    /// let request = Request::read_directory("/source").because("what is backed up");
+    /// let request = Request::read_directory("/source").because("the files to back up");
     /// let package = Package::new("backup", "0.1.0").request(request);
-    /// assert_eq!(package.manifest()["requests"]["directories"][0]["reason"], "what is backed up");
+    /// assert_eq!(package.manifest()["requests"]["directories"][0]["reason"], "the files to back up");
     /// ```
     pub fn because(mut self, reason: impl Into<String>) -> Request {
         match &mut self.0 {
-            Wanted::Directory(directory) => directory.reason = Some(reason.into()),
-            Wanted::Http(http) => http.reason = Some(reason.into()),
-            Wanted::Bucket(bucket) => bucket.reason = Some(reason.into()),
-            Wanted::Socket(socket) => socket.reason = Some(reason.into()),
-            Wanted::Env(_) | Wanted::Config(_) => {}
+            Kind::Directory(directory) => directory.reason = Some(reason.into()),
+            Kind::Http(http) => http.reason = Some(reason.into()),
+            Kind::Bucket(bucket) => bucket.reason = Some(reason.into()),
+            Kind::Socket(socket) => socket.reason = Some(reason.into()),
+            Kind::Env(_) | Wanted::Config(_) => {}
         }
         self
     }
@@ -191,12 +197,12 @@ pub(crate) struct Requests {
 impl Requests {
     pub(crate) fn add(&mut self, request: Request) {
         match request.0 {
-            Wanted::Directory(directory) => self.directories.push(directory),
-            Wanted::Env(name) => self.env.push(name),
-            Wanted::Http(http) => self.http.push(http),
-            Wanted::Config(key) => self.config.push(key),
-            Wanted::Bucket(bucket) => self.keyvalue.push(bucket),
-            Wanted::Socket(socket) => self.sockets.push(socket),
+            Kind::Directory(directory) => self.directories.push(directory),
+            Kind::Env(name) => self.env.push(name),
+            Kind::Http(http) => self.http.push(http),
+            Kind::Config(key) => self.config.push(key),
+            Kind::Bucket(bucket) => self.keyvalue.push(bucket),
+            Kind::Socket(socket) => self.sockets.push(socket),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a task knows of the run it is in, and what it can tell the host meanwhile.
+//! The run of a task: facts about it, and functions of the host.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::error::{Error, Explain, Result};
 use crate::host::Host;
 use crate::time::Timestamp;
 
-/// The context keys that the host sets. A task's own context type never sees them; [`Run::context`] does.
+/// The context keys that the host sets. [`Run::context`] has them; a task's own context type never sees them.
 ///
 /// ```
 /// use campanile_sdk::RESERVED_KEYS;
@@ -35,14 +35,14 @@ pub const RESERVED_KEYS: [&str; 14] = [
     "last_failure",
 ];
 
-/// One run of one task: the facts about it, its whole context, and the way to speak to the host.
+/// One run of one task: the facts about the run, its context, and the functions of the host.
 ///
-/// In a test, [`Run::fake`] makes one.
+/// [`Run::fake`] creates a run for a test.
 ///
 /// ```
 /// use campanile_sdk::{AnyContext, Result, Run};
 ///
-/// /// Names what it writes after the slot, so that a run that is recovered a day later writes the same.
+/// /// Names the report after the slot, so that a recovery a day later writes the same file.
 /// fn report(run: &Run, _: AnyContext) -> Result<String> {
 ///     let file = format!("/reports/{}.csv", run.original_scheduled_time().date());
 ///     run.info(format!("writing {file}"));
@@ -68,8 +68,10 @@ impl Run {
         }
     }
 
-    /// The launch: the same text for every run of one slot, on every host and after every crash.
-    /// Use it as the idempotency key of outward effects.
+    /// Return the id of the launch.
+    ///
+    /// The id is the same for every run of one slot, on every host and after every crash. Use it as the idempotency
+    /// key of requests to other systems.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -81,7 +83,7 @@ impl Run {
         self.host.execution_id()
     }
 
-    /// This run. A recovered launch has a new one.
+    /// Return the id of this run. The new run of a recovered launch has a new id.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -92,7 +94,9 @@ impl Run {
         self.host.run_id()
     }
 
-    /// 1 for the first call of this task for this launch; retries and recoveries count on.
+    /// Return the number of this call of the task for this launch, from 1.
+    ///
+    /// Retries and recoveries increase the number.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -106,14 +110,15 @@ impl Run {
         self.host.attempt()
     }
 
-    /// Whether recovery took this launch up again: an earlier run may have been lost with its host, and some of its
-    /// effects may have happened.
+    /// Return whether this run recovers its launch.
+    ///
+    /// An earlier run may have been lost with its host, and some of its effects may have happened.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().recovered_at("2026-01-01T00:05:00Z").build();
     /// if run.is_recovery() {
-    ///     run.info("looking for what the lost run has sent");
+    ///     run.info("checking which mails the lost run has sent");
     /// }
     /// # assert_eq!(run.logs().len(), 1);
     /// ```
@@ -121,7 +126,7 @@ impl Run {
         self.host.is_recovery()
     }
 
-    /// When the host meant to start this run: the slot, plus jitter.
+    /// Return the time at which the host should start this run: the slot plus jitter.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -132,7 +137,9 @@ impl Run {
         self.host.scheduled_for()
     }
 
-    /// The slot: the nominal time that the schedule's rule gave. For a run by hand, the time of the request.
+    /// Return the slot: the time that the schedule's rule computed.
+    ///
+    /// For a run by hand, it is the time of the request.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -143,7 +150,7 @@ impl Run {
         self.host.original_scheduled_time()
     }
 
-    /// When the host will stop this call, or none when it has no time-out.
+    /// Return the time at which the host will stop this call, or `None` if the call has no time-out.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -155,7 +162,9 @@ impl Run {
         self.host.deadline()
     }
 
-    /// Whether somebody asked this run to stop. A task that looks here, between two pieces of work, can stop tidily.
+    /// Return whether the run was asked to stop.
+    ///
+    /// Check this between two pieces of work to stop in a consistent state.
     ///
     /// ```
     /// use campanile_sdk::{Error, Result, Run};
@@ -175,13 +184,15 @@ impl Run {
         self.host.cancel_requested()
     }
 
-    /// Tell how far the run is: 0 to 100, or `None` when that is not known, and a few words. More than 100 is told as 100.
+    /// Report the progress of the run: a percentage, or `None` if it is not known, and a short message.
+    ///
+    /// A percentage above 100 is reported as 100.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().build();
     /// run.progress(40, "two of five files");
-    /// run.progress(None, "waiting for the mirror");
+    /// run.progress(None, "waiting for the server");
     /// # assert_eq!(run.progress_reports()[0].percent, Some(40));
     /// ```
     pub fn progress(&self, percent: impl Into<Option<u8>>, message: impl AsRef<str>) {
@@ -189,7 +200,7 @@ impl Run {
         self.host.report_progress(percent, message.as_ref());
     }
 
-    /// Log a line for whoever follows every step.
+    /// Log a message at level `trace`, for each step of the task.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -201,7 +212,7 @@ impl Run {
         self.host.log(Level::Trace, message.as_ref());
     }
 
-    /// Log a line for whoever looks for a fault in this task.
+    /// Log a message at level `debug`, for diagnosing a fault in the task.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -213,7 +224,7 @@ impl Run {
         self.host.log(Level::Debug, message.as_ref());
     }
 
-    /// Log a line for whoever watches the task work.
+    /// Log a message at level `info`, about the normal work of the task.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -225,32 +236,34 @@ impl Run {
         self.host.log(Level::Info, message.as_ref());
     }
 
-    /// Log a line about something that went wrong and did not stop the task.
+    /// Log a message at level `warn`, about a problem that did not stop the task.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().build();
-    /// run.warn("3 rows have no date and are left out");
+    /// run.warn("skipped 3 rows without a date");
     /// # assert_eq!(run.logs()[0].level, campanile_sdk::Level::Warn);
     /// ```
     pub fn warn(&self, message: impl AsRef<str>) {
         self.host.log(Level::Warn, message.as_ref());
     }
 
-    /// Log a line about something that did stop the task, or part of it.
+    /// Log a message at level `error`, about a problem that stopped the task or a part of it.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().build();
-    /// run.error("the mirror does not answer");
+    /// run.error("the server does not answer");
     /// # assert_eq!(run.logs()[0].level, campanile_sdk::Level::Error);
     /// ```
     pub fn error(&self, message: impl AsRef<str>) {
         self.host.log(Level::Error, message.as_ref());
     }
 
-    /// The value that the operator granted under `key`, or none when there is none. Secrets that were granted are here as
-    /// well, under their names: the host hides them wherever the run's text is kept.
+    /// Return the value that the operator granted under `key`, or `None` if there is no such grant.
+    ///
+    /// A granted secret is returned under its name. The host redacts secrets in everything that it records of the
+    /// run.
     ///
     /// ```
     /// # use campanile_sdk::{Error, Result, Run};
@@ -266,14 +279,14 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Retryable, when the host could not look.
+    /// Retryable if the host could not read its configuration.
     pub fn config(&self, key: &str) -> Result<Option<String>> {
         self.host.config(key).map_err(|message| {
             Error::retryable(format!("reading the config key `{key}`: {message}"))
         })
     }
 
-    /// The whole context: the user's keys and the [reserved ones](RESERVED_KEYS).
+    /// Return the whole context: the user's keys and the [reserved keys](RESERVED_KEYS).
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -286,7 +299,9 @@ impl Run {
         &self.context
     }
 
-    /// What started this launch: `schedule`, `catchup`, `manual` or `backfill`. Empty when the host does not say.
+    /// Return what started this launch: `schedule`, `catchup`, `manual` or `backfill`.
+    ///
+    /// Empty if the context does not have the key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -297,7 +312,9 @@ impl Run {
         self.text("trigger").unwrap_or("")
     }
 
-    /// The slot as the clocks in the schedule's zone show it, or none when the host does not say.
+    /// Return the slot as an RFC 3339 time in the schedule's time zone.
+    ///
+    /// `None` if the context does not have the key.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -309,8 +326,9 @@ impl Run {
         self.text("scheduled_local")
     }
 
-    /// The stretch of time that this run answers for: after the first instant, up to and including the second.
-    /// None when there is no such stretch, as for a run by hand.
+    /// Return the interval of time that this run covers: after the first instant, up to and including the second.
+    ///
+    /// `None` if the run covers no interval, such as a run by hand.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -327,7 +345,7 @@ impl Run {
         (start < end).then_some((start, end))
     }
 
-    /// The output of the last successful run of this task's schedule, or none before the first.
+    /// Return the output of the newest successful slot of the schedule, or `None` before the first.
     ///
     /// ```
     /// # use campanile_sdk::{Result, Run};
@@ -338,8 +356,8 @@ impl Run {
     /// }
     ///
     /// fn report(run: &Run, new: u64) -> Result<Report> {
-    ///     let before = run.last_result::<Report>()?.unwrap_or_default();
-    ///     Ok(Report { total: before.total + new })
+    ///     let last = run.last_result::<Report>()?.unwrap_or_default();
+    ///     Ok(Report { total: last.total + new })
     /// }
     ///
     /// let run = Run::fake().last_result(serde_json::json!({"total": 40})).build();
@@ -349,18 +367,20 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Permanent, when it does not have the shape of `T`.
+    /// Permanent if the output cannot be read as a `T`.
     pub fn last_result<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         match self.context.get("last_result") {
             None | Some(Value::Null) => Ok(None),
             Some(value) => serde_json::from_value(value.clone())
                 .map(Some)
                 .map_err(|error| Error::permanent(error.to_string()))
-                .explain(|| "the last result has another shape"),
+                .explain(|| "the last result cannot be read"),
         }
     }
 
-    /// Put `key` into the context of the tasks that depend on this one, should it succeed. The last value for a key wins.
+    /// Put `key` into the context of the tasks that depend on this task.
+    ///
+    /// The tasks receive it if this task succeeds. A later value for the same key replaces an earlier one.
     ///
     /// ```
     /// use campanile_sdk::Run;
@@ -374,24 +394,24 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// Permanent, when `key` is reserved or `value` cannot be JSON.
+    /// Permanent if `key` is reserved or `value` cannot be written as JSON.
     pub fn pass(&self, key: impl Into<String>, value: impl Serialize) -> Result<()> {
         let key = key.into();
         if RESERVED_KEYS.contains(&key.as_str()) {
             return Err(Error::permanent(format!(
-                "the context key `{key}` is set by the host; pass the value under another name"
+                "the host sets the context key `{key}`; pass the value under another key"
             )));
         }
         let value = serde_json::to_value(value).map_err(|error| {
             Error::permanent(format!(
-                "the value passed as `{key}` cannot be JSON: {error}"
+                "the value passed as `{key}` cannot be written as JSON: {error}"
             ))
         })?;
         self.passed.borrow_mut().insert(key, value);
         Ok(())
     }
 
-    /// What [`Run::pass`] has put aside so far.
+    /// Return the values that were passed with [`Run::pass`].
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -404,7 +424,7 @@ impl Run {
         self.passed.borrow().clone()
     }
 
-    /// The context without the reserved keys.
+    /// Return the context without the reserved keys.
     pub(crate) fn user_context(&self) -> Map<String, Value> {
         self.context
             .iter()
@@ -418,7 +438,7 @@ impl Run {
     }
 }
 
-/// How much a log line matters.
+/// The severity of a log line.
 ///
 /// ```
 /// use campanile_sdk::Level;
@@ -428,15 +448,15 @@ impl Run {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Every step.
+    /// A single step of the task.
     Trace,
-    /// For finding a fault.
+    /// A detail for diagnosing a fault.
     Debug,
-    /// For watching the work.
+    /// The normal work of the task.
     Info,
-    /// Something is wrong, and the task goes on.
+    /// A problem that did not stop the task.
     Warn,
-    /// Something is wrong, and the task, or part of it, does not go on.
+    /// A problem that stopped the task or a part of it.
     Error,
 }
 

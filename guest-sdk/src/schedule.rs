@@ -1,11 +1,14 @@
-//! When a package proposes to be launched.
+//! Schedules that a package proposes.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A schedule that a package proposes: when it wants to be launched, with what context, and by what policies.
+/// A schedule that a package proposes: its rule, its context and its policies.
 ///
-/// What is proposed is checked when the package is loaded, and the operator may turn it off, change it or set others.
+/// The host checks the schedule when it loads the package. The operator can disable or change it, or add other
+/// schedules.
+///
+/// Every duration is a number with a unit, such as `10s`, `15m` or `1d`.
 ///
 /// ```
 /// use campanile_sdk::Schedule;
@@ -21,12 +24,12 @@ use serde_json::{Map, Value};
 #[serde(transparent)]
 #[must_use]
 pub struct Schedule {
-    /// By the keys of the manifest. What is not said is the host's to decide.
-    said: Map<String, Value>,
+    /// The schedule's keys in the manifest. The host has a default for each absent key.
+    keys: Map<String, Value>,
 }
 
 impl Schedule {
-    /// By a cron expression of 5 fields, or 6 with seconds first.
+    /// Create a schedule from a cron expression of 5 fields, or of 6 fields with seconds first.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -34,10 +37,10 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["cron"], "0 2 * * *");
     /// ```
     pub fn cron(expression: impl Into<String>) -> Schedule {
-        Schedule::by("cron", expression)
+        Schedule::with_rule("cron", expression)
     }
 
-    /// Again and again, this far apart: a number with a unit, such as `10s`, `15m`, `1d`.
+    /// Create a schedule that fires at a fixed interval, such as `10s`, `15m` or `1d`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -45,10 +48,10 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["every"], "15m");
     /// ```
     pub fn every(interval: impl Into<String>) -> Schedule {
-        Schedule::by("every", interval)
+        Schedule::with_rule("every", interval)
     }
 
-    /// Once, at an RFC 3339 time.
+    /// Create a schedule that fires once, at an RFC 3339 time.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -56,34 +59,36 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["at"], "2027-01-01T00:00:00Z");
     /// ```
     pub fn at(time: impl Into<String>) -> Schedule {
-        Schedule::by("at", time)
+        Schedule::with_rule("at", time)
     }
 
-    /// Again and again, each launch this long after the one before has ended: `10m`.
+    /// Create a schedule that launches again a fixed time after its previous launch has ended.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
     /// let package = Package::new("backup", "0.1.0").schedule(Schedule::after_completion("10m"));
     /// assert_eq!(package.manifest()["schedules"][0]["after_completion"], "10m");
     /// ```
-    pub fn after_completion(pause: impl Into<String>) -> Schedule {
-        Schedule::by("after_completion", pause)
+    pub fn after_completion(delay: impl Into<String>) -> Schedule {
+        Schedule::with_rule("after_completion", delay)
     }
 
-    fn by(rule: &str, text: impl Into<String>) -> Schedule {
-        Schedule { said: Map::new() }.text(rule, text)
+    fn with_rule(rule: &str, text: impl Into<String>) -> Schedule {
+        Schedule { keys: Map::new() }.text(rule, text)
     }
 
     fn text(self, key: &str, text: impl Into<String>) -> Schedule {
-        self.say(key, text.into())
+        self.with(key, text.into())
     }
 
-    fn say(mut self, key: &str, value: impl Into<Value>) -> Schedule {
-        self.said.insert(key.to_owned(), value.into());
+    fn with(mut self, key: &str, value: impl Into<Value>) -> Schedule {
+        self.keys.insert(key.to_owned(), value.into());
         self
     }
 
-    /// A name of its own. Without one it has the package's, numbered if there are several.
+    /// Set the schedule's name.
+    ///
+    /// The default is the package's name, with a number appended if the package proposes several schedules.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -95,7 +100,9 @@ impl Schedule {
         self.text("name", name)
     }
 
-    /// Launch this one task and those it depends on, rather than the whole package.
+    /// Launch only this task and the tasks that it depends on.
+    ///
+    /// By default, a launch runs all tasks of the package.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -107,7 +114,9 @@ impl Schedule {
         self.text("task", task)
     }
 
-    /// The IANA zone in which a cron expression is meant. UTC if not said, never the machine's own.
+    /// Set the IANA time zone of a cron expression.
+    ///
+    /// The default is UTC. The host never uses the time zone of its machine.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -119,7 +128,7 @@ impl Schedule {
         self.text("timezone", zone)
     }
 
-    /// Where the grid of [`Schedule::every`] begins, as RFC 3339.
+    /// Set the RFC 3339 time from which the intervals of [`Schedule::every`] are counted.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -131,7 +140,9 @@ impl Schedule {
         self.text("anchor", anchor)
     }
 
-    /// Which days match when a cron expression restricts both day fields: `or`, as in every cron, or `and`.
+    /// Choose which days match when a cron expression restricts both the day of the month and the day of the week.
+    ///
+    /// With `or`, the default, a day matches if either field does, as in cron. With `and`, both fields must match.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -143,7 +154,9 @@ impl Schedule {
         self.text("day_match", days)
     }
 
-    /// What becomes of a time of day that the clock leaves out: `shift` to the end of the gap, the default, or `skip`.
+    /// Choose what happens to a local time that a change of the clocks skips.
+    ///
+    /// `shift`, the default, moves it to the end of the gap. `skip` drops the slot.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -155,7 +168,9 @@ impl Schedule {
         self.text("dst_gap", choice)
     }
 
-    /// In which pass a time of day fires that the clock shows twice: the `first`, the default, the `second` or `both`.
+    /// Choose when to fire if a change of the clocks makes a local time occur twice.
+    ///
+    /// The choices are `first`, the default, `second` and `both`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -167,8 +182,10 @@ impl Schedule {
         self.text("dst_fold", choice)
     }
 
-    /// Local times that are left out: dates (`2026-12-25`), dates of every year (`12-25`), ranges of days
-    /// (`2026-12-24..2027-01-01`), or cron expressions of 5 fields. Said twice, all of them are.
+    /// Exclude local times from the schedule.
+    ///
+    /// Each entry is a date (`2026-12-25`), a date of every year (`12-25`), a range of days
+    /// (`2026-12-24..2027-01-01`) or a cron expression of 5 fields. A repeated call adds entries.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -177,14 +194,15 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["exclude"][1], "01-01");
     /// ```
     pub fn exclude<I: Into<String>>(self, times: impl IntoIterator<Item = I>) -> Schedule {
-        let before = self.said.get("exclude").and_then(Value::as_array);
-        let mut all = before.cloned().unwrap_or_default();
+        let earlier = self.keys.get("exclude").and_then(Value::as_array);
+        let mut all = earlier.cloned().unwrap_or_default();
         all.extend(times.into_iter().map(|time| Value::String(time.into())));
-        self.say("exclude", all)
+        self.with("exclude", all)
     }
 
-    /// Which slots are launched after all that were missed while no host ran: the `latest`, the default, the `earliest`,
-    /// `all` or `none`.
+    /// Choose which of the slots that were missed while no host ran are launched afterwards.
+    ///
+    /// The choices are `latest`, the default, `earliest`, `all` and `none`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -196,7 +214,9 @@ impl Schedule {
         self.text("catchup", slots)
     }
 
-    /// A slot missed by more than this is not caught up: a number with a unit. The host's default is `24h`.
+    /// Set the age at which a missed slot becomes too old to be caught up, as a duration.
+    ///
+    /// The host's default is `24h`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -208,7 +228,9 @@ impl Schedule {
         self.text("catchup_window", window)
     }
 
-    /// How many missed slots are caught up at most, the newest, with [`Schedule::catchup`] `all`: 1 to 1000, and 100 if not said.
+    /// Limit the number of slots that are caught up with [`Schedule::catchup`] `all`, from 1 to 1000.
+    ///
+    /// The newest slots are launched. The default is 100.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -217,10 +239,12 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["catchup_max"], 12);
     /// ```
     pub fn catchup_max(self, slots: u32) -> Schedule {
-        self.say("catchup_max", slots)
+        self.with("catchup_max", slots)
     }
 
-    /// The time between launches that are caught up: a number with a unit. None if not said.
+    /// Set the time between two launches that are caught up, as a duration.
+    ///
+    /// By default, they are launched without a pause.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -232,7 +256,9 @@ impl Schedule {
         self.text("catchup_spread", pause)
     }
 
-    /// A slot that is late by more than this was missed: a number with a unit. The host's default is `5m`.
+    /// Set how late a slot may be before it counts as missed, as a duration.
+    ///
+    /// The host's default is `5m`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -244,8 +270,12 @@ impl Schedule {
         self.text("misfire_grace", grace)
     }
 
-    /// What becomes of a slot while a launch of this schedule goes on: `skip` it, the default; `buffer_one` or `buffer_all`,
-    /// to wait; `cancel_other`, to ask the other to end, or `terminate_other`, to end it; `allow`, both go on.
+    /// Choose what happens to a slot that is due while a launch of this schedule is active.
+    ///
+    /// * `skip`, the default, skips the slot.
+    /// * `buffer_one` and `buffer_all` queue the slot's launch until the active launch has ended.
+    /// * `cancel_other` asks the active launch to end first; `terminate_other` stops it.
+    /// * `allow` runs both launches at the same time.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -257,7 +287,9 @@ impl Schedule {
         self.text("overlap", choice)
     }
 
-    /// How many launches wait at most, with [`Schedule::overlap`] `buffer_all`. 100 if not said.
+    /// Limit the number of launches in the queue of [`Schedule::overlap`] `buffer_all`.
+    ///
+    /// The default is 100.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -266,10 +298,12 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["max_buffered"], 10);
     /// ```
     pub fn max_buffered(self, launches: u32) -> Schedule {
-        self.say("max_buffered", launches)
+        self.with("max_buffered", launches)
     }
 
-    /// Which launch waits, with [`Schedule::overlap`] `buffer_one`: the `first`, the default, or the `latest`.
+    /// Choose which launch stays in the queue of [`Schedule::overlap`] `buffer_one`.
+    ///
+    /// The choices are `first`, the default, and `latest`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -281,7 +315,9 @@ impl Schedule {
         self.text("keep", choice)
     }
 
-    /// How many launches go on at the same time at most, with [`Schedule::overlap`] `allow`. Any number if not said.
+    /// Limit the number of launches that are active at the same time with [`Schedule::overlap`] `allow`.
+    ///
+    /// By default, there is no limit.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -290,11 +326,13 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["max_concurrent"], 4);
     /// ```
     pub fn max_concurrent(self, launches: u32) -> Schedule {
-        self.say("max_concurrent", launches)
+        self.with("max_concurrent", launches)
     }
 
-    /// How long a launch may take that was asked to end, with [`Schedule::overlap`] `cancel_other`: a number with a unit.
-    /// `30s` if not said. A task sees the question as [`Run::cancel_requested`](crate::Run::cancel_requested).
+    /// Set the time that a launch has to end after [`Schedule::overlap`] `cancel_other` has asked it to, as a
+    /// duration.
+    ///
+    /// The default is `30s`. The task sees the request in [`Run::cancel_requested`](crate::Run::cancel_requested).
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -306,7 +344,9 @@ impl Schedule {
         self.text("cancel_grace", grace)
     }
 
-    /// Whether a launch whose run was lost with its host is run again: `at_least_once`, the default, or `at_most_once`.
+    /// Choose whether a launch is run again after its run was lost with its host.
+    ///
+    /// The choices are `at_least_once`, the default, and `at_most_once`.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -318,7 +358,9 @@ impl Schedule {
         self.text("delivery", choice)
     }
 
-    /// Each slot fires up to this long after its time: a number with a unit. The same slot always equally late.
+    /// Delay each slot by up to this duration.
+    ///
+    /// The delay of a slot is computed from the slot, so it is the same on every host.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -326,11 +368,11 @@ impl Schedule {
     /// let package = Package::new("backup", "0.1.0").schedule(schedule);
     /// assert_eq!(package.manifest()["schedules"][0]["jitter"], "30s");
     /// ```
-    pub fn jitter(self, most: impl Into<String>) -> Schedule {
-        self.text("jitter", most)
+    pub fn jitter(self, max: impl Into<String>) -> Schedule {
+        self.text("jitter", max)
     }
 
-    /// No slot before this, as RFC 3339.
+    /// Ignore all slots before an RFC 3339 time.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -342,7 +384,7 @@ impl Schedule {
         self.text("start_at", time)
     }
 
-    /// No slot after this, as RFC 3339.
+    /// Ignore all slots after an RFC 3339 time.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -354,7 +396,7 @@ impl Schedule {
         self.text("end_at", time)
     }
 
-    /// It ends after so many launches, those by hand not counted.
+    /// End the schedule after this many launches. Launches by hand are not counted.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -363,10 +405,12 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["max_launches"], 365);
     /// ```
     pub fn max_launches(self, launches: u64) -> Schedule {
-        self.say("max_launches", launches)
+        self.with("max_launches", launches)
     }
 
-    /// It is paused after so many launches in a row that failed for good.
+    /// Pause the schedule after this many consecutive failed launches.
+    ///
+    /// A launch fails when its last attempt has failed or its failure is permanent.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -375,10 +419,10 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["pause_on_failure"], 3);
     /// ```
     pub fn pause_on_failure(self, failures: u32) -> Schedule {
-        self.say("pause_on_failure", failures)
+        self.with("pause_on_failure", failures)
     }
 
-    /// The context of its launches: a JSON object.
+    /// Set the context of the schedule's launches, which must be a JSON object.
     ///
     /// ```
     /// # use campanile_sdk::{Package, Schedule};
@@ -387,6 +431,6 @@ impl Schedule {
     /// assert_eq!(package.manifest()["schedules"][0]["context"]["name"], "Ada");
     /// ```
     pub fn context(self, context: impl Into<Value>) -> Schedule {
-        self.say("context", context)
+        self.with("context", context)
     }
 }

@@ -1,4 +1,4 @@
-//! JSON Schemas of the tasks' contexts, derived from the types that read them.
+//! JSON Schemas of the tasks' contexts, derived from their types.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -14,12 +14,13 @@ use crate::run::Run;
 pub(crate) type Derive = fn(&mut SchemaGenerator) -> Schema;
 
 impl Task {
-    /// As [`Task::new`], and the manifest's `context_schema` comes from the context's type, with its doc comments as
-    /// descriptions. With the feature `schema`.
+    /// Create a task like [`Task::new`], and derive the manifest's `context_schema` from its context type.
     ///
-    /// In a package with several such tasks the schema is `anyOf` theirs, each entitled with its task. Tasks that are
-    /// only given what others [pass](Run::pass) are better made by [`Task::new`]: nobody fills their context in. A schema
-    /// that is given to [`Package::context_schema`](crate::Package::context_schema) stands before all of them.
+    /// The doc comments of the type become the schema's descriptions. Needs the feature `schema`.
+    ///
+    /// With several such tasks the schema is `anyOf` their schemas, each with its task's id as the title. Create a
+    /// task whose context only comes from [`Run::pass`] with [`Task::new`], because no user writes its context. A
+    /// schema that is set with [`Package::context_schema`](crate::Package::context_schema) replaces the derived one.
     ///
     /// ```
     /// use campanile_sdk::schemars::{self, JsonSchema};
@@ -27,7 +28,7 @@ impl Task {
     ///
     /// #[derive(serde::Deserialize, JsonSchema)]
     /// struct Greeting {
-    ///     /// Whom to greet.
+    ///     /// The person to greet.
     ///     name: String,
     /// }
     ///
@@ -38,7 +39,7 @@ impl Task {
     /// let package = Package::new("hello", "0.1.0").task(Task::with_schema("hello", hello));
     /// let schema = &package.manifest()["context_schema"];
     /// assert_eq!(schema["required"], serde_json::json!(["name"]));
-    /// assert_eq!(schema["properties"]["name"]["description"], "Whom to greet.");
+    /// assert_eq!(schema["properties"]["name"]["description"], "The person to greet.");
     /// ```
     pub fn with_schema<C, O>(
         id: impl Into<String>,
@@ -54,10 +55,9 @@ impl Task {
     }
 }
 
-/// One schema for what `tasks` read, or none when there are none.
+/// Return one schema for the contexts of all `tasks`, or `None` if there are no tasks.
 pub(crate) fn of_all(tasks: &[(&str, Derive)]) -> Option<Value> {
-    // One generator for all, so that types of the same name in different tasks are told apart; and inline, because most
-    // readers look at one place.
+    // One generator for all tasks gives types of the same name different definitions. Inlining keeps a schema in one place.
     let settings =
         SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     let mut generator = settings.into_generator();
@@ -75,7 +75,7 @@ pub(crate) fn of_all(tasks: &[(&str, Derive)]) -> Option<Value> {
         0 | 1 => schemas.pop()?,
         _ => schemars::json_schema!({ "anyOf": schemas }),
     };
-    // Only what contains itself is not inline.
+    // Recursive types cannot be inlined.
     let definitions = generator.take_definitions(true);
     if !definitions.is_empty() {
         whole.insert("$defs".to_owned(), Value::Object(definitions));
@@ -92,8 +92,8 @@ mod tests {
     #[derive(Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only its shape matters")]
-    struct Wishes {
-        /// How many.
+    struct Params {
+        /// The number of books.
         #[serde(default)]
         count: u8,
         shelf: Shelf,
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    fn take<C>(_: &Run, _: C) -> Result<()> {
+    fn ignore<C>(_: &Run, _: C) -> Result<()> {
         Ok(())
     }
 
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_one_task_is_that_of_its_type_all_in_one_place() {
+    fn the_schema_of_one_task_is_inlined() {
         let package = Package::new("one", "1")
-            .task(Task::with_schema("take", take::<Wishes>))
-            .task(Task::new("rest", take::<Value>));
+            .task(Task::with_schema("ignore", ignore::<Params>))
+            .task(Task::new("rest", ignore::<Value>));
         let count = json!({
             "type": "integer", "format": "uint8", "minimum": 0, "maximum": 255,
-            "default": 0, "description": "How many.",
+            "default": 0, "description": "The number of books.",
         });
         let shelf = json!({
             "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"],
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn the_schemas_of_several_tasks_stand_side_by_side_under_their_names() {
+    fn the_schemas_of_several_tasks_are_alternatives_with_titles() {
         let package = Package::new("two", "1")
-            .task(Task::with_schema("one", take::<Wishes>))
-            .task(Task::with_schema("two", take::<other::Shelf>));
+            .task(Task::with_schema("one", ignore::<Params>))
+            .task(Task::with_schema("two", ignore::<other::Shelf>));
         let schema = schema_of(package);
         assert_eq!(schema["anyOf"][0]["title"], "one");
         assert_eq!(schema["anyOf"][1]["title"], "two");
-        // What contains itself is defined once, where the reference leads.
+        // A recursive type is defined once, under `$defs`.
         let reference = schema
             .pointer("/anyOf/1/properties/next")
             .map(ToString::to_string);
@@ -166,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_written_by_hand_stands_before_the_derived_one() {
+    fn a_schema_written_by_hand_replaces_the_derived_one() {
         let package = Package::new("one", "1")
-            .task(Task::with_schema("take", take::<Wishes>))
+            .task(Task::with_schema("ignore", ignore::<Params>))
             .context_schema(json!({"type": "object"}));
         assert_eq!(schema_of(package), json!({"type": "object"}));
         assert_eq!(schema_of(Package::new("none", "1")), Value::Null);

@@ -1,4 +1,4 @@
-//! Points in time, without asking any clock.
+//! Instants, without a clock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,9 @@ use crate::error::{Error, Result};
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// An instant in UTC, to the nanosecond. Reads and prints RFC 3339.
+/// An instant in UTC with a precision of one nanosecond.
+///
+/// It is parsed from RFC 3339 and printed as RFC 3339.
 ///
 /// ```
 /// use campanile_sdk::Timestamp;
@@ -30,7 +32,9 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// `seconds` (negative before 1970) and `nanoseconds` after 1970-01-01T00:00:00Z. More than 999 999 999 nanoseconds carry over.
+    /// Create the instant `seconds` and `nanoseconds` after 1970-01-01T00:00:00Z.
+    ///
+    /// `seconds` is negative before 1970. Nanoseconds above 999 999 999 are carried into the seconds.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -44,7 +48,7 @@ impl Timestamp {
         }
     }
 
-    /// Whole seconds since 1970, rounded down.
+    /// Return the whole seconds since 1970-01-01T00:00:00Z, rounded down.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -54,7 +58,7 @@ impl Timestamp {
         self.seconds
     }
 
-    /// The part below a second, in nanoseconds.
+    /// Return the fraction of a second, in nanoseconds.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -64,7 +68,7 @@ impl Timestamp {
         self.nanoseconds
     }
 
-    /// This instant, `duration` later.
+    /// Return the instant that is `duration` later.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -80,7 +84,7 @@ impl Timestamp {
         )
     }
 
-    /// How long this instant is after `earlier`; zero when it is not after it.
+    /// Return the time from `earlier` to this instant, or zero if `earlier` is not earlier.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -94,7 +98,7 @@ impl Timestamp {
             return Duration::ZERO;
         }
         let seconds = self.seconds.abs_diff(earlier.seconds);
-        // Later or equal in total, so a smaller nanosecond part means that at least one whole second can be borrowed.
+        // `self` is later. If its nanoseconds are fewer, its seconds are more, and one can be borrowed.
         if self.nanoseconds >= earlier.nanoseconds {
             Duration::new(seconds, self.nanoseconds - earlier.nanoseconds)
         } else {
@@ -105,7 +109,7 @@ impl Timestamp {
         }
     }
 
-    /// The date in UTC, such as `2026-11-21`.
+    /// Return the date in UTC, such as `2026-11-21`.
     ///
     /// ```
     /// # use campanile_sdk::Timestamp;
@@ -119,7 +123,7 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339 in UTC with no more digits than needed: `2026-11-21T08:00:00Z`.
+/// Print RFC 3339 in UTC, without trailing zeros in the fraction: `2026-11-21T08:00:00Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let second = self.seconds.rem_euclid(SECONDS_PER_DAY);
@@ -139,7 +143,9 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Reads RFC 3339 with any offset. A leap second is read as the second after it. The error is permanent.
+/// Parse RFC 3339 with any offset.
+///
+/// A leap second is read as the following second. The error is permanent.
 impl FromStr for Timestamp {
     type Err = Error;
 
@@ -170,9 +176,9 @@ fn parse(text: &str) -> Option<Timestamp> {
         if digits.is_empty() {
             return None;
         }
-        // Finer than a nanosecond is cut off.
-        for place in 0..9 {
-            let digit = digits.as_bytes().get(place).map_or(0, |byte| byte - b'0');
+        // Digits below a nanosecond are dropped.
+        for index in 0..9 {
+            let digit = digits.as_bytes().get(index).map_or(0, |byte| byte - b'0');
             nanoseconds = nanoseconds * 10 + u32::from(digit);
         }
         rest = after;
@@ -196,14 +202,14 @@ fn parse(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// Two digits of at most `max`.
+/// Parse two digits as a number of at most `max`.
 fn number(digits: &str, max: i64) -> Option<i64> {
     let well_formed = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
     let value: i64 = well_formed.then(|| digits.parse().ok())??;
     (value <= max).then_some(value)
 }
 
-/// Days since 1970 of `YYYY-MM-DD`, or none when there is no such date.
+/// Return the days since 1970 of `YYYY-MM-DD`, or `None` if the date does not exist.
 fn days_from_date(date: &str) -> Option<i64> {
     let year = number(date.get(..2)?, 99)? * 100 + number(date.get(2..4)?, 99)?;
     let month = number(date.get(4..7)?.strip_prefix('-')?, 12)?;
@@ -212,11 +218,12 @@ fn days_from_date(date: &str) -> Option<i64> {
         return None;
     }
     let days = days_from_civil(year, month, day);
-    // Only a date that exists comes back as it went in: 30 February returns as 2 March.
+    // A date that does not exist does not round-trip: 30 February becomes 2 March.
     (civil_from_days(days) == (year, month, day)).then_some(days)
 }
 
-/// Days since 1970 in the proleptic Gregorian calendar, counted in 400-year eras that begin on 1 March.
+/// Return the days since 1970 in the proleptic Gregorian calendar, counted in eras of 400 years that begin on 1
+/// March.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -226,7 +233,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-/// The inverse of [`days_from_civil`]: year, month, day.
+/// Return year, month and day: the inverse of [`days_from_civil`].
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -249,7 +256,7 @@ impl From<Timestamp> for SystemTime {
         } else {
             UNIX_EPOCH.checked_add(whole)
         };
-        // Out of the range of this platform's clock: the epoch, rather than a panic in a date nobody schedules.
+        // A time outside the range of the platform's clock becomes the epoch instead of a panic.
         start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(u64::from(timestamp.nanoseconds))
     }
 }
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn known_instants_read_as_their_unix_seconds() {
+    fn known_times_parse_to_their_unix_seconds() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1969-12-31T23:59:59Z", -1),
@@ -295,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_four_centuries_comes_back_as_it_went_in() {
+    fn every_day_of_four_centuries_round_trips() {
         let mut previous = days_from_civil(1900, 1, 1) - 1;
         for year in 1900..2300 {
             for month in 1..=12 {
@@ -313,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_are_kept_and_printed_without_needless_digits() {
+    fn fractions_are_printed_without_trailing_zeros() {
         assert_eq!(
             at("2026-11-21T08:00:00.250Z").subsec_nanoseconds(),
             250_000_000
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn text_that_is_not_a_time_is_an_error() {
         for text in [
             "",
             "2026-11-21",
@@ -356,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_borrow_from_the_seconds() {
+    fn since_borrows_from_the_seconds() {
         let early = at("1969-12-31T23:59:58.9Z");
         let late = at("1970-01-01T00:00:01.1Z");
         assert_eq!(late.since(early), Duration::from_millis(2200));

@@ -1,9 +1,9 @@
-//! Whatever an author can call has an example, which `cargo test` runs.
+//! Checks that every public item has an example. `cargo test` runs the examples.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How the items begin that need one. Fields and cases are told where their type is.
+/// The beginnings of the items that need an example. Fields and variants are shown in the example of their type.
 const ITEMS: [&str; 8] = [
     "pub fn ",
     "pub struct ",
@@ -15,10 +15,10 @@ const ITEMS: [&str; 8] = [
     "macro_rules! ",
 ];
 
-/// The documented items of `text`, and the places of those without an example.
+/// Return the number of documented items in `text`, and the places of the items without an example.
 ///
-/// That whatever is public is documented, the compiler holds.
-fn examined(path: &str, text: &str) -> (usize, Vec<String>) {
+/// The lint `missing_docs` finds public items without documentation.
+fn items_without_example(path: &str, text: &str) -> (usize, Vec<String>) {
     let (mut items, mut without) = (0, Vec::new());
     let (mut documented, mut has_example) = (false, false);
     for (number, line) in (1..).zip(text.lines()) {
@@ -57,12 +57,12 @@ fn every_public_item_has_an_example() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut items, mut without) = (0, Vec::new());
     for path in sources(&folder) {
-        // The other side of `fake/`: authors reach it through the same items.
+        // The WebAssembly twin of `fake/`, behind the same public items.
         if path.ends_with("src/host.rs") {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let (more, places) = examined(&path.display().to_string(), &text);
+        let (more, places) = items_without_example(&path.display().to_string(), &text);
         items += more;
         without.extend(places);
     }
@@ -72,8 +72,8 @@ fn every_public_item_has_an_example() {
 
 #[test]
 fn an_item_without_an_example_is_found() {
-    let text = "/// Told.\n#[must_use]\npub struct A;\n\n/// Shown.\n///\n/// ```\n/// a();\n/// ```\npub fn a() {}\n\npub fn hidden() {}\n";
-    let (items, without) = examined("a.rs", text);
+    let text = "/// No example.\n#[must_use]\npub struct A;\n\n/// Example.\n///\n/// ```\n/// a();\n/// ```\npub fn a() {}\n\npub fn hidden() {}\n";
+    let (items, without) = items_without_example("a.rs", text);
     assert_eq!(
         (items, without),
         (2, vec!["a.rs:3: pub struct A;".to_owned()])

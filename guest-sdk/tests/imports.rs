@@ -1,4 +1,4 @@
-//! What the committed packages import: nothing that their tasks do not use.
+//! Checks the imports and the sizes of the committed packages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use wasmparser::{Parser, Payload};
 
-/// The largest a first-party package may be, in bytes.
+/// The maximum size of a first-party package, in bytes.
 const PACKAGE_BYTES_MAX: usize = 400 * 1024;
 
 fn repository() -> PathBuf {
@@ -18,7 +18,7 @@ fn bytes_of(file: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{file}: {error}; run plugins/build"))
 }
 
-/// The interfaces that a component imports, or the modules that a core module imports, without their versions.
+/// Return the interfaces that a component imports, or the modules that a core module imports, without versions.
 fn imports(file: &str) -> BTreeSet<String> {
     let bytes = bytes_of(file);
     let mut names = BTreeSet::new();
@@ -46,19 +46,19 @@ fn imports(file: &str) -> BTreeSet<String> {
     names
 }
 
-/// What the standard library of wasm32-wasip2 drags in, whatever a task does.
-fn is_of_the_standard_library(name: &str) -> bool {
+/// Whether the standard library of wasm32-wasip2 imports the interface in every component.
+fn is_imported_by_std(name: &str) -> bool {
     name.starts_with("wasi:cli/") || name.starts_with("wasi:io/")
 }
 
 #[test]
-fn a_task_that_only_logs_imports_logging_and_what_the_standard_library_drags_in() {
+fn a_task_that_only_logs_imports_only_logging() {
     for file in ["plugins/hello.wasm", "tests/guests/noop.wasm"] {
         let own: Vec<String> = imports(file)
             .into_iter()
-            .filter(|name| !is_of_the_standard_library(name))
+            .filter(|name| !is_imported_by_std(name))
             .collect();
-        // `types` holds the shapes of `run` and has no functions.
+        // `types` has the types of `run` and no functions.
         assert_eq!(
             own,
             ["campanile:task/types", "wasi:logging/logging"],
@@ -68,13 +68,13 @@ fn a_task_that_only_logs_imports_logging_and_what_the_standard_library_drags_in(
 }
 
 #[test]
-fn a_core_module_imports_nothing_but_what_its_tasks_use() {
+fn a_core_module_imports_only_what_its_tasks_use() {
     let imports: Vec<String> = imports("tests/guests/core-echo.wasm").into_iter().collect();
     assert_eq!(imports, ["wasi:logging/logging"]);
 }
 
 #[test]
-fn what_a_task_uses_is_imported() {
+fn every_interface_that_a_task_uses_is_imported() {
     let imports = imports("tests/guests/guests.wasm");
     for name in [
         "campanile:task/run-info",

@@ -1,4 +1,4 @@
-//! The manifest that the SDK writes is the one that `wit/manifest.schema.json` describes.
+//! Checks that the SDK's manifest conforms to `wit/manifest.schema.json`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ fn nothing(_: &Run, _: AnyContext) -> Result<()> {
     Ok(())
 }
 
-/// A package that uses everything a manifest can say.
+/// Return a package that uses every key of a manifest.
 fn full() -> Package {
     Package::new("full", "1.2.3")
         .summary("Everything")
@@ -68,17 +68,17 @@ fn full() -> Package {
         .context_schema(json!({"type": "object"}))
         .request(Request::read_directory("/in").because("to read"))
         .request(Request::write_directory("/out"))
-        .request(Request::http("https", "example.com").because("to ask"))
+        .request(Request::http("https", "example.com").because("to query the API"))
         .request(Request::env("REGION"))
         .request(Request::config("token"))
         .request(Request::read_bucket("facts"))
-        .request(Request::write_bucket("state").because("to go on"))
-        .request(Request::tcp("db.example.com", 5432).because("to keep"))
+        .request(Request::write_bucket("state").because("to store the position"))
+        .request(Request::tcp("db.example.com", 5432).because("to store the rows"))
         .request(Request::udp("metrics.example.com", 8125))
 }
 
 #[test]
-fn a_manifest_says_exactly_what_was_built() {
+fn a_manifest_has_exactly_the_keys_that_were_set() {
     assert_eq!(
         full().manifest(),
         json!({
@@ -113,14 +113,14 @@ fn a_manifest_says_exactly_what_was_built() {
                     {"guest": "/out", "access": "write"},
                 ],
                 "env": ["REGION"],
-                "http": [{"scheme": "https", "host": "example.com", "reason": "to ask"}],
+                "http": [{"scheme": "https", "host": "example.com", "reason": "to query the API"}],
                 "config": ["token"],
                 "keyvalue": [
                     {"bucket": "facts", "access": "read"},
-                    {"bucket": "state", "access": "write", "reason": "to go on"},
+                    {"bucket": "state", "access": "write", "reason": "to store the position"},
                 ],
                 "sockets": [
-                    {"protocol": "tcp", "host": "db.example.com", "port": 5432, "reason": "to keep"},
+                    {"protocol": "tcp", "host": "db.example.com", "port": 5432, "reason": "to store the rows"},
                     {"protocol": "udp", "host": "metrics.example.com", "port": 8125},
                 ],
             },
@@ -137,10 +137,10 @@ fn the_published_schema_covers_every_key_and_accepts_every_value() {
 }
 
 #[test]
-fn every_key_that_a_schedule_may_have_can_be_said() {
+fn the_builder_can_set_every_key_of_a_schedule() {
     let schema = schema();
     let manifest = full().manifest();
-    let said: BTreeSet<&String> = manifest["schedules"]
+    let set: BTreeSet<&String> = manifest["schedules"]
         .as_array()
         .unwrap()
         .iter()
@@ -149,11 +149,11 @@ fn every_key_that_a_schedule_may_have_can_be_said() {
     let published = schema["$defs"]["schedule"]["properties"]
         .as_object()
         .unwrap();
-    assert_eq!(said, published.keys().collect());
+    assert_eq!(set, published.keys().collect());
 }
 
 #[test]
-fn the_published_schema_refuses_what_is_no_manifest() {
+fn the_published_schema_rejects_invalid_manifests() {
     let schema = schema();
     for (manifest, expected) in [
         (json!([]), " is not a object"),
@@ -182,7 +182,9 @@ fn schema() -> Value {
     serde_json::from_str(include_str!("../wit/manifest.schema.json")).unwrap()
 }
 
-/// The part of JSON Schema that this schema uses, except patterns and formats; and stricter: every key must be named by the schema.
+/// Validate `value` against the keywords of JSON Schema that this schema uses, except patterns and formats.
+///
+/// Stricter than JSON Schema: every key must be in the schema.
 fn check(value: &Value, schema: &Value, root: &Value, path: &str, faults: &mut Vec<String>) {
     if let Some(reference) = schema["$ref"].as_str() {
         let target = root.pointer(reference.trim_start_matches('#')).unwrap();
@@ -226,8 +228,8 @@ fn check(value: &Value, schema: &Value, root: &Value, path: &str, faults: &mut V
         }
     }
     if let (Some(items), Some(elements)) = (schema.get("items"), value.as_array()) {
-        for (place, element) in elements.iter().enumerate() {
-            check(element, items, root, &format!("{path}/{place}"), faults);
+        for (index, element) in elements.iter().enumerate() {
+            check(element, items, root, &format!("{path}/{index}"), faults);
         }
     }
     if let (Some(properties), Some(object)) = (schema["properties"].as_object(), value.as_object())

@@ -1,4 +1,4 @@
-//! Buckets in the memory of a test.
+//! Buckets in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn grant(&mut self, name: String, writable: bool, entries: Entries) {
         self.granted
-            .insert(name, OpenBucket::holding(writable, entries));
+            .insert(name, OpenBucket::new(writable, entries));
     }
 
-    /// The same names with the same entries, and nothing in common from here on.
+    /// Return a deep copy.
     pub(super) fn copy(&self) -> Buckets {
         let granted = self.granted.iter();
         Buckets {
             granted: granted
                 .map(|(name, bucket)| {
                     let entries = bucket.entries().clone();
-                    (name.clone(), OpenBucket::holding(bucket.writable, entries))
+                    (name.clone(), OpenBucket::new(bucket.writable, entries))
                 })
                 .collect(),
         }
@@ -38,7 +38,7 @@ impl Buckets {
     }
 }
 
-/// One of them. A clone is the same bucket.
+/// An open bucket. A clone shares its entries.
 #[derive(Clone)]
 pub(crate) struct OpenBucket {
     writable: bool,
@@ -46,7 +46,7 @@ pub(crate) struct OpenBucket {
 }
 
 impl OpenBucket {
-    fn holding(writable: bool, entries: Entries) -> OpenBucket {
+    fn new(writable: bool, entries: Entries) -> OpenBucket {
         OpenBucket {
             writable,
             entries: Arc::new(Mutex::new(entries)),
@@ -58,13 +58,13 @@ impl OpenBucket {
     }
 
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), Fault> {
-        let mut entries = self.to_be_changed()?;
+        let mut entries = self.writable_entries()?;
         put(&mut entries, key, value);
         Ok(())
     }
 
     pub fn delete(&self, key: &str) -> Result<(), Fault> {
-        self.to_be_changed()?.retain(|(known, _)| known != key);
+        self.writable_entries()?.retain(|(known, _)| known != key);
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl OpenBucket {
     }
 
     pub fn increment(&self, key: &str, by: u64) -> Result<u64, Fault> {
-        let mut entries = self.to_be_changed()?;
+        let mut entries = self.writable_entries()?;
         let number = match value(&entries, key) {
             None => Some(0),
             Some(value) => std::str::from_utf8(&value)
@@ -86,7 +86,7 @@ impl OpenBucket {
         };
         let sum = number.and_then(|number| number.checked_add(by));
         let sum = sum.ok_or_else(|| {
-            Fault::Other("it is no decimal number, or the sum has more than 64 bits".to_owned())
+            Fault::Other("the value is not a decimal number, or the sum exceeds 64 bits".to_owned())
         })?;
         put(&mut entries, key, sum.to_string().as_bytes());
         Ok(sum)
@@ -98,7 +98,7 @@ impl OpenBucket {
     }
 
     pub fn set_many(&self, new: &[(String, Vec<u8>)]) -> Result<(), Fault> {
-        let mut entries = self.to_be_changed()?;
+        let mut entries = self.writable_entries()?;
         for (key, value) in new {
             put(&mut entries, key, value);
         }
@@ -106,11 +106,12 @@ impl OpenBucket {
     }
 
     pub fn delete_many(&self, keys: &[String]) -> Result<(), Fault> {
-        self.to_be_changed()?.retain(|(key, _)| !keys.contains(key));
+        self.writable_entries()?
+            .retain(|(key, _)| !keys.contains(key));
         Ok(())
     }
 
-    fn to_be_changed(&self) -> Result<MutexGuard<'_, Entries>, Fault> {
+    fn writable_entries(&self) -> Result<MutexGuard<'_, Entries>, Fault> {
         match self.writable {
             true => Ok(self.entries()),
             false => Err(Fault::AccessDenied),
@@ -118,7 +119,7 @@ impl OpenBucket {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // A test that panicked elsewhere has left no entry half-written.
+        // A panic in another thread cannot leave an entry half-written.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! How a test says what the host answers.
+//! The builder of a fake run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,9 @@ use super::{Host, LogLine, Progress};
 use crate::run::Run;
 use crate::time::Timestamp;
 
-/// Builds a faked [`Run`]: the first attempt, by schedule, of a slot at 2026-01-01T00:00:00Z, unless told otherwise.
+/// Builds a fake [`Run`] for a test.
+///
+/// By default it is the first attempt of a scheduled run, whose slot is 2026-01-01T00:00:00Z.
 ///
 /// ```
 /// use campanile_sdk::{Level, Run};
@@ -26,17 +28,17 @@ use crate::time::Timestamp;
 /// assert_eq!(run.original_scheduled_time().date(), "2026-11-21");
 /// assert_eq!((run.attempt(), run.is_recovery()), (2, true));
 /// assert_eq!(run.context()["recovery_attempt_time"], "2026-11-21T02:05:00Z");
-/// run.warn("the mirror is slow");
+/// run.warn("the server is slow");
 /// assert_eq!(run.logs()[0].level, Level::Warn);
 /// ```
-#[must_use = "a faked run is made by `build`"]
+#[must_use = "`build` creates the fake run"]
 pub struct FakeRun {
     context: Map<String, Value>,
     host: Host,
 }
 
 impl Run {
-    /// A run for tests, with the host's facts faked. Native builds only.
+    /// Return a builder of a fake run. Native builds only.
     ///
     /// ```
     /// use campanile_sdk::Run;
@@ -66,19 +68,19 @@ impl Run {
         }
     }
 
-    /// What the task logged to this faked run, in order. Native builds only.
+    /// Return the lines that the task logged to this fake run, in order. Native builds only.
     ///
     /// ```
     /// # use campanile_sdk::Run;
     /// let run = Run::fake().build();
-    /// run.warn("the mirror is slow");
-    /// assert_eq!(run.logs()[0].message, "the mirror is slow");
+    /// run.warn("the server is slow");
+    /// assert_eq!(run.logs()[0].message, "the server is slow");
     /// ```
     pub fn logs(&self) -> Vec<LogLine> {
         self.host.logs.borrow().clone()
     }
 
-    /// The progress that the task reported to this faked run, in order. Native builds only.
+    /// Return the progress that the task reported to this fake run, in order. Native builds only.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -92,7 +94,9 @@ impl Run {
 }
 
 impl FakeRun {
-    /// Add the keys of `context` to the context. A reserved key replaces what the fake would put there.
+    /// Add the keys of `context` to the context.
+    ///
+    /// A reserved key replaces the fake's value.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -104,40 +108,40 @@ impl FakeRun {
     ///
     /// # Panics
     ///
-    /// When `context` is not a JSON object.
+    /// If `context` is not a JSON object.
     pub fn context(mut self, context: Value) -> FakeRun {
         let Value::Object(keys) = context else {
-            panic!("a context is a JSON object, not {context}");
+            panic!("the context must be a JSON object, not {context}");
         };
         self.context.extend(keys);
         self
     }
 
-    /// The launch's id.
+    /// Set the id of the launch.
     ///
     /// ```
     /// # use campanile_sdk::Run;
-    /// let run = Run::fake().execution_id("the launch").build();
-    /// assert_eq!(run.execution_id(), "the launch");
+    /// let run = Run::fake().execution_id("launch-1").build();
+    /// assert_eq!(run.execution_id(), "launch-1");
     /// ```
     pub fn execution_id(mut self, id: impl Into<String>) -> FakeRun {
         self.host.execution_id = id.into();
         self
     }
 
-    /// The run's id.
+    /// Set the id of the run.
     ///
     /// ```
     /// # use campanile_sdk::Run;
-    /// let run = Run::fake().run_id("its second run").build();
-    /// assert_eq!(run.run_id(), "its second run");
+    /// let run = Run::fake().run_id("run-2").build();
+    /// assert_eq!(run.run_id(), "run-2");
     /// ```
     pub fn run_id(mut self, id: impl Into<String>) -> FakeRun {
         self.host.run_id = id.into();
         self
     }
 
-    /// The number of this attempt, from 1.
+    /// Set the number of this attempt, from 1.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -148,7 +152,7 @@ impl FakeRun {
         self
     }
 
-    /// The slot, as RFC 3339: both `original_scheduled_time` and `scheduled_for`.
+    /// Set the slot, an RFC 3339 time: both `original_scheduled_time` and `scheduled_for`.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -158,14 +162,16 @@ impl FakeRun {
     ///
     /// # Panics
     ///
-    /// When `time` is not RFC 3339.
+    /// If `time` is not RFC 3339.
     pub fn at(mut self, time: &str) -> FakeRun {
         self.host.original_scheduled_time = instant(time);
         self.host.scheduled_for = self.host.original_scheduled_time;
         self
     }
 
-    /// The slot plus jitter, as RFC 3339, when it is not the slot itself. Call it after [`FakeRun::at`].
+    /// Set the slot plus jitter, an RFC 3339 time.
+    ///
+    /// Call it after [`FakeRun::at`], which also sets this time.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -177,13 +183,15 @@ impl FakeRun {
     ///
     /// # Panics
     ///
-    /// When `time` is not RFC 3339.
+    /// If `time` is not RFC 3339.
     pub fn scheduled_for(mut self, time: &str) -> FakeRun {
         self.host.scheduled_for = instant(time);
         self
     }
 
-    /// The run takes up, at `time` (RFC 3339), what an earlier one left when its host died. The attempt becomes 2 if it was 1.
+    /// Make the run a recovery at `time`, an RFC 3339 time, of an earlier run that was lost with its host.
+    ///
+    /// The attempt becomes at least 2.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -194,7 +202,7 @@ impl FakeRun {
     ///
     /// # Panics
     ///
-    /// When `time` is not RFC 3339.
+    /// If `time` is not RFC 3339.
     pub fn recovered_at(mut self, time: &str) -> FakeRun {
         let time = instant(time).to_string();
         self.context
@@ -204,7 +212,7 @@ impl FakeRun {
         self
     }
 
-    /// When the host would stop the call, as RFC 3339.
+    /// Set the time at which the host would stop the call, as RFC 3339.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -215,13 +223,13 @@ impl FakeRun {
     ///
     /// # Panics
     ///
-    /// When `time` is not RFC 3339.
+    /// If `time` is not RFC 3339.
     pub fn deadline(mut self, time: &str) -> FakeRun {
         self.host.deadline = Some(instant(time));
         self
     }
 
-    /// Somebody asked the run to stop.
+    /// Ask the run to stop: `cancel_requested` returns true.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -232,7 +240,7 @@ impl FakeRun {
         self
     }
 
-    /// One value of the operator's config, or a secret that was granted under this name.
+    /// Set a value of the operator's config, or a secret that is granted under this name.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -245,8 +253,9 @@ impl FakeRun {
         self
     }
 
-    /// A bucket that the task may read and write, and what it holds. What the task wrote is found by opening it after the
-    /// call.
+    /// Grant a bucket for reading and writing, and set its entries.
+    ///
+    /// Open the bucket after the call to see what the task wrote.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -263,7 +272,7 @@ impl FakeRun {
         self.grant(name.into(), true, entries)
     }
 
-    /// A bucket that the task may only read, and what it holds.
+    /// Grant a bucket for reading only, and set its entries.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -293,7 +302,7 @@ impl FakeRun {
         self
     }
 
-    /// The buckets of an earlier faked run as it left them, for the next run or one that takes it up again.
+    /// Copy the buckets of an earlier fake run, in the state in which that run left them.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -308,7 +317,7 @@ impl FakeRun {
         self
     }
 
-    /// The output of the last successful run.
+    /// Set the output of the last successful run.
     ///
     /// ```
     /// # use campanile_sdk::Run;
@@ -320,7 +329,7 @@ impl FakeRun {
         self.context(json!({ "last_result": output }))
     }
 
-    /// The run, with every reserved key in its context.
+    /// Build the run, with every reserved key in its context.
     ///
     /// ```
     /// # use campanile_sdk::{RESERVED_KEYS, Run};
@@ -346,11 +355,11 @@ impl FakeRun {
             "last_result": null,
             "last_failure": null,
         });
-        let Value::Object(mut whole) = reserved else {
-            unreachable!("written as an object right above")
+        let Value::Object(mut all) = reserved else {
+            unreachable!("`reserved` is an object")
         };
-        whole.extend(context);
-        Run::new(whole, host)
+        all.extend(context);
+        Run::new(all, host)
     }
 }
 
@@ -367,7 +376,7 @@ mod tests {
     use crate::RESERVED_KEYS;
 
     #[test]
-    fn a_faked_run_carries_exactly_the_reserved_keys_and_the_given_ones() {
+    fn the_context_has_exactly_the_reserved_and_the_given_keys() {
         let run = Run::fake().context(json!({"b": 1})).build();
         let mut expected: Vec<&str> = RESERVED_KEYS.to_vec();
         expected.push("b");
@@ -379,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_run_is_a_first_attempt_by_schedule() {
+    fn the_default_run_is_a_first_scheduled_attempt() {
         let run = Run::fake().build();
         assert_eq!((run.attempt(), run.is_recovery()), (1, false));
         assert_eq!(run.trigger(), "schedule");
@@ -396,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_what_the_task_sees() {
+    fn a_task_sees_the_values_that_were_set() {
         let run = Run::fake()
             .execution_id("launch")
             .run_id("run")
@@ -426,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_without_length_is_none() {
+    fn an_empty_interval_is_none() {
         let now = "2026-11-21T08:00:00Z";
         let run = Run::fake()
             .at(now)
@@ -436,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_task_says_is_kept_in_order() {
+    fn logs_and_progress_are_kept_in_order() {
         let run = Run::fake().build();
         run.trace("a");
         run.debug("b");
@@ -444,13 +453,16 @@ mod tests {
         run.warn("d");
         run.error("e");
         run.progress(250, "nearly");
-        run.progress(None, "who knows");
-        let said: Vec<String> = run
+        run.progress(None, "unknown");
+        let logged: Vec<String> = run
             .logs()
             .iter()
             .map(|line| format!("{} {}", line.level, line.message))
             .collect();
-        assert_eq!(said, ["trace a", "debug b", "info c", "warn d", "error e"]);
+        assert_eq!(
+            logged,
+            ["trace a", "debug b", "info c", "warn d", "error e"]
+        );
         let percents: Vec<_> = run
             .progress_reports()
             .iter()

@@ -1,4 +1,4 @@
-//! The host as a test fakes it: answers that were set beforehand, and everything that the task said kept for asserting.
+//! The host of a native test: it returns the answers that the test has set, and keeps the task's logs and progress.
 
 mod bucket;
 mod build;
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 pub(crate) use bucket::OpenBucket;
 pub use build::FakeRun;
 
-/// One line that a task logged to a faked run.
+/// A line that a task logged to a fake run.
 ///
 /// ```
 /// use campanile_sdk::{Level, LogLine, Run};
@@ -25,13 +25,13 @@ pub use build::FakeRun;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
-    /// What it says.
+    /// The logged text.
     pub message: String,
 }
 
-/// One progress report that a task made to a faked run.
+/// A progress report that a task made to a fake run.
 ///
 /// ```
 /// use campanile_sdk::{Progress, Run};
@@ -43,13 +43,13 @@ pub struct LogLine {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// 0 to 100, or none when the task did not know.
+    /// 0 to 100, or `None` if the task did not know.
     pub percent: Option<u8>,
-    /// A few words.
+    /// The short message.
     pub message: String,
 }
 
-/// The answers of a faked host, and what it was told.
+/// A fake host: the answers that a test has set, and the calls that the task has made.
 pub(crate) struct Host {
     execution_id: String,
     run_id: String,
