@@ -178,7 +178,7 @@ impl Request {
             Kind::Http(http) => http.reason = Some(reason.into()),
             Kind::Bucket(bucket) => bucket.reason = Some(reason.into()),
             Kind::Socket(socket) => socket.reason = Some(reason.into()),
-            Kind::Env(_) | Wanted::Config(_) => {}
+            Kind::Env(_) | Kind::Config(_) => {}
         }
         self
     }

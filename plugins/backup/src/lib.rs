@@ -1,12 +1,12 @@
-//! Copies a directory into a dated snapshot, once a day.
+//! Copies a directory to a dated snapshot every night.
 //!
-//! Safe to run again at any moment: the snapshot's name comes from the slot, not from the clock, so a
-//! recovered run writes the same one; it grows under another name and is renamed when it is whole.
+//! The task is idempotent. The snapshot's name is the date of the slot, so a recovered run writes the same snapshot.
+//! The task copies to another name and renames the complete snapshot.
 //!
 //! ```text
-//! /snapshots/.partial-2026-11-21/   while it grows; a later run of the same slot goes on from here
-//! /snapshots/2026-11-21/            whole
-//! /snapshots/.removing-2026-10-01/  on its way out, because `keep` says so
+//! /snapshots/.partial-2026-11-21/   incomplete; a later run of the same slot resumes here
+//! /snapshots/2026-11-21/            complete
+//! /snapshots/.removing-2026-10-01/  being removed, because of `keep`
 //! ```
 
 mod retention;
@@ -23,67 +23,67 @@ use serde::{Deserialize, Serialize};
 const SOURCE: &str = "/source";
 const SNAPSHOTS: &str = "/snapshots";
 
-/// What the schedule's context may say.
+/// The context.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wishes {
-    /// The part of `/source` to copy; all of it if not said.
+struct Params {
+    /// The directory below `/source` to copy. The default is `/source`.
     #[serde(default)]
     source: PathBuf,
-    /// Where below `/snapshots` to keep the snapshots.
+    /// The directory below `/snapshots` for the snapshots. The default is `/snapshots`.
     #[serde(default)]
     snapshots: PathBuf,
-    /// How many snapshots to keep, the present one included; all if not said.
+    /// The number of snapshots to keep, including the new one. All by default.
     keep: Option<usize>,
-    /// How long to rest after each file, in milliseconds: throttles the copying.
+    /// The pause after each file, in milliseconds.
     #[serde(default)]
     pause_ms: u64,
 }
 
-/// What goes on the record.
+/// The output.
 #[derive(Debug, Serialize, PartialEq)]
-struct Done {
-    /// The snapshot's name: the slot's date.
+struct Summary {
+    /// The snapshot's name: the date of the slot.
     snapshot: String,
-    /// Files in it.
+    /// The number of files in the snapshot.
     files: u64,
-    /// Bytes in it.
+    /// The size of its files, in bytes.
     bytes: u64,
-    /// It was there already, so nothing was copied.
+    /// Whether the snapshot existed already, so that nothing was copied.
     already_existed: bool,
-    /// An earlier run had begun it.
+    /// Whether an earlier run had begun the snapshot.
     resumed: bool,
-    /// Files that the earlier run had already copied.
+    /// The number of files that the earlier run had copied.
     kept: u64,
-    /// Symbolic links and special files that were left out.
+    /// The number of symbolic links and special files that were skipped.
     skipped: u64,
-    /// Older snapshots that were removed.
+    /// The names of the old snapshots that were removed.
     removed: Vec<String>,
 }
 
-fn backup(run: &Run, wishes: Wishes) -> Result<Done> {
-    let source = below(SOURCE, &wishes.source, "source")?;
-    let snapshots = below(SNAPSHOTS, &wishes.snapshots, "snapshots")?;
-    back_up(run, &wishes, &source, &snapshots)
+fn backup(run: &Run, params: Params) -> Result<Summary> {
+    let source = below(SOURCE, &params.source, "source")?;
+    let snapshots = below(SNAPSHOTS, &params.snapshots, "snapshots")?;
+    back_up(run, &params, &source, &snapshots)
 }
 
-fn back_up(run: &Run, wishes: &Wishes, source: &Path, snapshots: &Path) -> Result<Done> {
-    if wishes.keep == Some(0) {
+fn back_up(run: &Run, params: &Params, source: &Path, snapshots: &Path) -> Result<Summary> {
+    if params.keep == Some(0) {
         return Err(Error::permanent(
-            "`keep` is 0, which would remove the snapshot just made: say 1 or more, or leave it out",
+            "`keep` is 0, which would remove the new snapshot; set it to 1 or more, or remove it",
         ));
     }
     let date = slot_date(run);
-    let pause = Duration::from_millis(wishes.pause_ms);
-    let mut done = snapshot::take(run, source, snapshots, &date, pause)?;
-    done.removed = retention::apply(run, snapshots, &date, wishes.keep)?;
-    Ok(done)
+    let pause = Duration::from_millis(params.pause_ms);
+    let mut summary = snapshot::take(run, source, snapshots, &date, pause)?;
+    summary.removed = retention::apply(run, snapshots, &date, params.keep)?;
+    Ok(summary)
 }
 
-/// The slot's date as the calendar in the schedule's zone shows it.
+/// Return the date of the slot in the schedule's time zone.
 ///
-/// Not the UTC date: at 01:30 in Rome the UTC date is today's in winter and yesterday's in summer, and
-/// on the day the clocks change two slots would share a date.
+/// The date in UTC would not be unique: the UTC date of 01:30 in Rome is the same day in winter and the day before in
+/// summer, so two slots would share a date when the clocks change.
 fn slot_date(run: &Run) -> String {
     let local = run.scheduled_local().and_then(|text| text.get(..10));
     match local {
@@ -92,14 +92,14 @@ fn slot_date(run: &Run) -> String {
     }
 }
 
-/// `root`/`part`, if `part` stays below it.
+/// Return `root`/`part`, or an error if the path is not below `root`.
 fn below(root: &str, part: &Path, key: &str) -> Result<PathBuf> {
     let plain = |step| matches!(step, Component::Normal(_) | Component::CurDir);
     if part.components().all(plain) {
         Ok(Path::new(root).join(part))
     } else {
         Err(Error::permanent(format!(
-            "`{key}` is `{}`: it must be a path below {root}, without a leading `/` and without `..`",
+            "`{key}` is `{}`, but it must be a path below {root}, without a leading `/` and without `..`",
             part.display()
         )))
     }
@@ -107,23 +107,23 @@ fn below(root: &str, part: &Path, key: &str) -> Result<PathBuf> {
 
 fn package() -> Package {
     Package::new("backup", env!("CARGO_PKG_VERSION"))
-        .summary("Copies a directory into a dated snapshot, once a day")
+        .summary("Copies a directory to a dated snapshot every night")
         .task(
             Task::new("backup", backup)
-                .summary("Copies /source to /snapshots/<the slot's date>")
+                .summary("Copies /source to /snapshots/<date of the slot>")
                 .timeout("1h"),
         )
         .schedule(Schedule::cron("0 2 * * *"))
-        .request(Request::read_directory(SOURCE).because("what is backed up"))
-        .request(Request::write_directory(SNAPSHOTS).because("where the snapshots go"))
+        .request(Request::read_directory(SOURCE).because("the files to back up"))
+        .request(Request::write_directory(SNAPSHOTS).because("the place of the snapshots"))
         .context_schema(json!({
             "type": "object",
             "additionalProperties": false,
             "properties": {
-                "source": {"type": "string", "description": "The part of /source to copy; all of it if not said"},
-                "snapshots": {"type": "string", "description": "Where below /snapshots to keep the snapshots"},
-                "keep": {"type": "integer", "minimum": 1, "description": "How many snapshots to keep; all if not said"},
-                "pause_ms": {"type": "integer", "minimum": 0, "description": "How long to rest after each file"}
+                "source": {"type": "string", "description": "The directory below /source to copy"},
+                "snapshots": {"type": "string", "description": "The directory below /snapshots for the snapshots"},
+                "keep": {"type": "integer", "minimum": 1, "description": "The number of snapshots to keep; all by default"},
+                "pause_ms": {"type": "integer", "minimum": 0, "description": "The pause after each file, in milliseconds"}
             }
         }))
 }

@@ -1,4 +1,4 @@
-//! Which snapshots stay.
+//! The removal of old snapshots.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use campanile_sdk::{Explain, Result, Run};
 
 const REMOVING: &str = ".removing-";
 
-/// Remove the oldest snapshots until `keep` are left, and what an earlier removal left behind. Returns the names, oldest first.
+/// Remove the oldest snapshots until `keep` are left, and return their names, the oldest first.
 ///
-/// The snapshot `present` stays, however old its date: somebody has just asked for it.
+/// Also finish an interrupted removal. The snapshot `current` is never removed, even if its date is the oldest.
 pub fn apply(
     run: &Run,
     snapshots: &Path,
-    present: &str,
+    current: &str,
     keep: Option<usize>,
 ) -> Result<Vec<String>> {
     let mut dates = Vec::new();
@@ -25,17 +25,17 @@ pub fn apply(
             dates.push(name);
         }
     }
-    // Dates sort as their text does.
+    // The text of dates sorts like the dates.
     dates.sort_unstable();
     let surplus = dates.len().saturating_sub(keep.unwrap_or(usize::MAX));
-    dates.retain(|date| date != present);
+    dates.retain(|date| date != current);
     dates.truncate(surplus);
     for date in &dates {
-        // A date in the folder promises a whole snapshot, so it loses its name before its files.
-        let going = snapshots.join(format!("{REMOVING}{date}"));
-        fs::rename(snapshots.join(date), &going)
+        // A directory with a date as its name is a complete snapshot, so rename it before removing its files.
+        let removing = snapshots.join(format!("{REMOVING}{date}"));
+        fs::rename(snapshots.join(date), &removing)
             .explain(|| format!("removing the old snapshot {date}"))?;
-        remove(&going)?;
+        remove(&removing)?;
         run.info(format!("removed the old snapshot {date}"));
     }
     Ok(dates)
@@ -48,7 +48,7 @@ fn remove(path: &Path) -> Result<()> {
 /// Whether `name` has the shape of a date, `YYYY-MM-DD`.
 pub fn is_date(name: &str) -> bool {
     name.len() == 10
-        && name.bytes().enumerate().all(|(place, byte)| match place {
+        && name.bytes().enumerate().all(|(index, byte)| match index {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
         })

@@ -1,4 +1,4 @@
-//! Making one snapshot, from whatever an earlier run left of it.
+//! The creation of a snapshot, which resumes the work of an earlier run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use campanile_sdk::{Error, Explain, Result, Run};
 
-use crate::Done;
+use crate::Summary;
 use crate::tree::Tree;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Copy `source` to `snapshots`/`date`, unless that is there already.
+/// Copy `source` to `snapshots`/`date`, unless the snapshot exists.
 pub fn take(
     run: &Run,
     source: &Path,
     snapshots: &Path,
     date: &str,
     pause: Duration,
-) -> Result<Done> {
-    let whole = snapshots.join(date);
-    if whole.is_dir() {
-        return already_there(run, &whole, date);
+) -> Result<Summary> {
+    let complete = snapshots.join(date);
+    if complete.is_dir() {
+        return existing(run, &complete, date);
     }
     let partial = snapshots.join(format!(".partial-{date}"));
     let resumed = partial.is_dir();
@@ -37,9 +37,9 @@ pub fn take(
     }
     if resumed {
         run.info(format!(
-            "an earlier run had begun the snapshot {date}: going on from there"
+            "resuming the snapshot {date} that an earlier run began"
         ));
-        remove_strangers(&partial, &tree)?;
+        remove_obsolete(&partial, &tree)?;
     }
     fs::create_dir_all(&partial).explain(|| format!("creating {}", partial.display()))?;
     for directory in &tree.directories {
@@ -48,38 +48,38 @@ pub fn take(
     }
     let total = tree.bytes();
     let (mut kept, mut bytes) = (0, 0);
-    for (nth, file) in tree.files.iter().enumerate() {
+    for (index, file) in tree.files.iter().enumerate() {
         if run.cancel_requested() {
             return Err(Error::retryable(format!(
-                "asked to stop after {nth} of {} files; the next run of this slot goes on from there",
+                "asked to stop after {index} of {} files; the next run of this slot resumes there",
                 tree.files.len()
             )));
         }
         let (from, to) = (source.join(&file.path), partial.join(&file.path));
         match copy(&from, &to)? {
-            Copied::Anew(length) => bytes += length,
-            Copied::Before(length) => {
+            Copied::Now(length) => bytes += length,
+            Copied::Earlier(length) => {
                 bytes += length;
                 kept += 1;
             }
         }
         run.progress(
             percent(bytes, total),
-            format!("{} of {} files", nth + 1, tree.files.len()),
+            format!("{} of {} files", index + 1, tree.files.len()),
         );
         thread::sleep(pause);
     }
-    if let Err(error) = fs::rename(&partial, &whole) {
-        // Another run of the same slot was faster: its snapshot is as good.
-        if whole.is_dir() {
-            return already_there(run, &whole, date);
+    if let Err(error) = fs::rename(&partial, &complete) {
+        // Another run of the same slot has finished its snapshot first.
+        if complete.is_dir() {
+            return existing(run, &complete, date);
         }
         return Err(error)
-            .explain(|| format!("renaming the finished snapshot to {}", whole.display()));
+            .explain(|| format!("renaming the complete snapshot to {}", complete.display()));
     }
     let files = tree.files.len() as u64;
     run.info(format!("snapshot {date}: {files} files, {bytes} bytes"));
-    Ok(Done {
+    Ok(Summary {
         snapshot: date.to_owned(),
         files,
         bytes,
@@ -91,10 +91,11 @@ pub fn take(
     })
 }
 
-fn already_there(run: &Run, whole: &Path, date: &str) -> Result<Done> {
-    run.info(format!("the snapshot {date} is there already"));
-    let tree = Tree::of(whole)?;
-    Ok(Done {
+/// Return the summary of a snapshot that exists already.
+fn existing(run: &Run, complete: &Path, date: &str) -> Result<Summary> {
+    run.info(format!("the snapshot {date} exists already"));
+    let tree = Tree::of(complete)?;
+    Ok(Summary {
         snapshot: date.to_owned(),
         files: tree.files.len() as u64,
         bytes: tree.bytes(),
@@ -106,8 +107,8 @@ fn already_there(run: &Run, whole: &Path, date: &str) -> Result<Done> {
     })
 }
 
-/// Remove what an earlier run copied and the source no longer has, or has as something else.
-fn remove_strangers(partial: &Path, source: &Tree) -> Result<()> {
+/// Remove the entries of `partial` that are no longer in the source, or are of another type there.
+fn remove_obsolete(partial: &Path, source: &Tree) -> Result<()> {
     let files: BTreeSet<&Path> = source
         .files
         .iter()
@@ -119,17 +120,17 @@ fn remove_strangers(partial: &Path, source: &Tree) -> Result<()> {
         .map(|path| path.as_path())
         .collect();
     let copied = Tree::of(partial)?;
-    let strange_files = copied
+    let obsolete_files = copied
         .files
         .iter()
         .map(|file| file.path.as_path())
         .chain(copied.others.iter().map(|path| path.as_path()))
         .filter(|path| !files.contains(path));
-    for path in strange_files {
+    for path in obsolete_files {
         let path = partial.join(path);
         fs::remove_file(&path).explain(|| format!("removing {}", path.display()))?;
     }
-    // What is in a directory comes after it, so backwards every directory is empty by its turn.
+    // A tree lists each directory before its entries: in reverse order, every directory is empty when it is removed.
     for path in copied
         .directories
         .iter()
@@ -142,22 +143,22 @@ fn remove_strangers(partial: &Path, source: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// The length of a file in the snapshot, and whether it had to be copied.
+/// The length of a file in the snapshot, and whether this run or an earlier run copied it.
 enum Copied {
-    Anew(u64),
-    Before(u64),
+    Now(u64),
+    Earlier(u64),
 }
 
 fn copy(from: &Path, to: &Path) -> Result<Copied> {
     let reading = || format!("reading {}", from.display());
     let writing = || format!("writing {}", to.display());
     let mut source = fs::File::open(from).explain(reading)?;
-    let facts = source.metadata().explain(reading)?;
+    let metadata = source.metadata().explain(reading)?;
     match fs::File::open(to) {
         Ok(mut copy) => {
-            let same_length = copy.metadata().explain(writing)?.len() == facts.len();
+            let same_length = copy.metadata().explain(writing)?.len() == metadata.len();
             if same_length && same_content(&mut source, &mut copy).explain(reading)? {
-                return Ok(Copied::Before(facts.len()));
+                return Ok(Copied::Earlier(metadata.len()));
             }
             source = fs::File::open(from).explain(reading)?;
         }
@@ -175,12 +176,12 @@ fn copy(from: &Path, to: &Path) -> Result<Copied> {
         copy.write_all(&buffer[..count]).explain(writing)?;
         length += count as u64;
     }
-    if let Ok(modified) = facts.modified() {
+    if let Ok(modified) = metadata.modified() {
         copy.set_modified(modified).explain(writing)?;
     }
-    // On the disk before the rename says that the snapshot is whole.
+    // The file must be on the disk before the rename declares the snapshot complete.
     copy.sync_all().explain(writing)?;
-    Ok(Copied::Anew(length))
+    Ok(Copied::Now(length))
 }
 
 fn same_content(a: &mut fs::File, b: &mut fs::File) -> std::io::Result<bool> {
@@ -203,7 +204,7 @@ fn same_content(a: &mut fs::File, b: &mut fs::File) -> std::io::Result<bool> {
     }
 }
 
-/// How much of `total` is done. Only a rename makes it 100, so 99 is the most. Empty trees are done at once.
+/// Return the share of `bytes` in `total`, in percent, at most 99: the final rename completes the snapshot.
 fn percent(bytes: u64, total: u64) -> u8 {
     let share = bytes.saturating_mul(100).checked_div(total).unwrap_or(99);
     u8::try_from(share.min(99)).unwrap_or(99)

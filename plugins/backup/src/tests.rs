@@ -1,4 +1,4 @@
-//! The backup on real directories, with the run faked.
+//! Tests on real directories with a fake run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,23 +11,23 @@ use tempfile::TempDir;
 use super::*;
 use crate::tree::Tree;
 
-/// A source with three files in two directories, one of them empty, and a folder for snapshots.
-struct Ground {
+/// A source with three files and three directories, one of them empty, and a directory for snapshots.
+struct Fixture {
     folder: TempDir,
 }
 
-impl Ground {
-    fn new() -> Ground {
-        let ground = Ground {
+impl Fixture {
+    fn new() -> Fixture {
+        let fixture = Fixture {
             folder: tempfile::tempdir().unwrap(),
         };
-        fs::create_dir_all(ground.source().join("deep/er")).unwrap();
-        fs::create_dir_all(ground.source().join("empty")).unwrap();
-        fs::create_dir_all(ground.snapshots()).unwrap();
-        ground.write("a.txt", "alpha");
-        ground.write("deep/b.txt", "");
-        ground.write("deep/er/c.bin", &"c".repeat(200_000));
-        ground
+        fs::create_dir_all(fixture.source().join("deep/er")).unwrap();
+        fs::create_dir_all(fixture.source().join("empty")).unwrap();
+        fs::create_dir_all(fixture.snapshots()).unwrap();
+        fixture.write("a.txt", "alpha");
+        fixture.write("deep/b.txt", "");
+        fixture.write("deep/er/c.bin", &"c".repeat(200_000));
+        fixture
     }
 
     fn source(&self) -> PathBuf {
@@ -42,8 +42,8 @@ impl Ground {
         fs::write(self.source().join(path), text).unwrap();
     }
 
-    fn back_up(&self, run: &Run, wishes: Wishes) -> Result<Done> {
-        back_up(run, &wishes, &self.source(), &self.snapshots())
+    fn back_up(&self, run: &Run, params: Params) -> Result<Summary> {
+        back_up(run, &params, &self.source(), &self.snapshots())
     }
 
     fn names(&self) -> Vec<String> {
@@ -69,108 +69,108 @@ fn content(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_snapshot_has_the_name_of_the_slots_date_and_everything_in_it() {
-    let ground = Ground::new();
+fn a_snapshot_is_a_copy_named_by_the_date_of_the_slot() {
+    let fixture = Fixture::new();
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let file = fs::File::options()
         .append(true)
-        .open(ground.source().join("a.txt"))
+        .open(fixture.source().join("a.txt"))
         .unwrap();
     file.set_modified(old).unwrap();
-    let done = ground
-        .back_up(&slot("2026-11-21T02:00:00Z"), Wishes::default())
+    let summary = fixture
+        .back_up(&slot("2026-11-21T02:00:00Z"), Params::default())
         .unwrap();
     assert_eq!(
-        serde_json::to_value(&done).unwrap(),
+        serde_json::to_value(&summary).unwrap(),
         json!({
             "snapshot": "2026-11-21", "files": 3, "bytes": 200_005, "already_existed": false,
             "resumed": false, "kept": 0, "skipped": 0, "removed": [],
         })
     );
-    let whole = ground.snapshots().join("2026-11-21");
+    let snapshot = fixture.snapshots().join("2026-11-21");
     assert_eq!(
-        Tree::of(&whole).unwrap(),
-        Tree::of(&ground.source()).unwrap()
+        Tree::of(&snapshot).unwrap(),
+        Tree::of(&fixture.source()).unwrap()
     );
-    assert_eq!(content(&whole), content(&ground.source()));
+    assert_eq!(content(&snapshot), content(&fixture.source()));
     assert_eq!(
-        fs::metadata(whole.join("a.txt"))
+        fs::metadata(snapshot.join("a.txt"))
             .unwrap()
             .modified()
             .unwrap(),
         old
     );
-    assert_eq!(ground.names(), ["2026-11-21"]);
+    assert_eq!(fixture.names(), ["2026-11-21"]);
 }
 
 #[test]
-fn a_second_run_of_the_slot_changes_nothing_and_says_so() {
-    let ground = Ground::new();
-    ground
-        .back_up(&slot("2026-11-21T02:00:00Z"), Wishes::default())
+fn a_second_run_of_the_slot_changes_nothing() {
+    let fixture = Fixture::new();
+    fixture
+        .back_up(&slot("2026-11-21T02:00:00Z"), Params::default())
         .unwrap();
-    ground.write("a.txt", "changed since");
+    fixture.write("a.txt", "changed since");
     let again = Run::fake()
         .at("2026-11-21T02:00:00Z")
         .recovered_at("2026-11-22T09:00:00Z")
         .build();
-    let done = ground.back_up(&again, Wishes::default()).unwrap();
-    assert!(done.already_existed);
-    assert_eq!((done.files, done.bytes), (3, 200_005));
-    let kept = fs::read_to_string(ground.snapshots().join("2026-11-21/a.txt")).unwrap();
+    let summary = fixture.back_up(&again, Params::default()).unwrap();
+    assert!(summary.already_existed);
+    assert_eq!((summary.files, summary.bytes), (3, 200_005));
+    let kept = fs::read_to_string(fixture.snapshots().join("2026-11-21/a.txt")).unwrap();
     assert_eq!(kept, "alpha");
 }
 
 #[test]
-fn a_recovered_run_goes_on_where_the_lost_one_stopped() {
-    let ground = Ground::new();
-    let partial = ground.snapshots().join(".partial-2026-11-21");
+fn a_recovered_run_resumes_the_lost_run() {
+    let fixture = Fixture::new();
+    let partial = fixture.snapshots().join(".partial-2026-11-21");
     fs::create_dir_all(partial.join("gone/too")).unwrap();
     fs::create_dir_all(partial.join("deep/er")).unwrap();
     fs::write(partial.join("a.txt"), "alpha").unwrap();
     fs::write(partial.join("gone/too/x"), "deleted from the source since").unwrap();
     fs::write(partial.join("deep/b.txt"), "grew shorter since").unwrap();
-    // As long as the source's, but torn: the end was never written.
+    // The same length as the source, but the last byte was never written.
     let torn = format!("{}{}", "c".repeat(199_999), "\0");
     fs::write(partial.join("deep/er/c.bin"), torn).unwrap();
     let run = Run::fake()
         .at("2026-11-21T02:00:00Z")
         .recovered_at("2026-11-21T02:10:00Z")
         .build();
-    let done = ground.back_up(&run, Wishes::default()).unwrap();
-    assert!(done.resumed && !done.already_existed);
-    assert_eq!((done.files, done.kept), (3, 1));
-    let whole = ground.snapshots().join("2026-11-21");
+    let summary = fixture.back_up(&run, Params::default()).unwrap();
+    assert!(summary.resumed && !summary.already_existed);
+    assert_eq!((summary.files, summary.kept), (3, 1));
+    let snapshot = fixture.snapshots().join("2026-11-21");
     assert_eq!(
-        Tree::of(&whole).unwrap(),
-        Tree::of(&ground.source()).unwrap()
+        Tree::of(&snapshot).unwrap(),
+        Tree::of(&fixture.source()).unwrap()
     );
-    assert_eq!(content(&whole), content(&ground.source()));
-    assert_eq!(ground.names(), ["2026-11-21"]);
+    assert_eq!(content(&snapshot), content(&fixture.source()));
+    assert_eq!(fixture.names(), ["2026-11-21"]);
 }
 
 #[test]
-fn a_run_that_is_asked_to_stop_leaves_no_snapshot_and_can_be_taken_up() {
-    let ground = Ground::new();
+fn a_cancelled_run_leaves_a_partial_snapshot_that_is_resumed() {
+    let fixture = Fixture::new();
     let stopped = Run::fake().at("2026-11-21T02:00:00Z").cancelled().build();
-    let error = ground.back_up(&stopped, Wishes::default()).unwrap_err();
+    let error = fixture.back_up(&stopped, Params::default()).unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    assert_eq!(ground.names(), [".partial-2026-11-21"]);
-    let done = ground
-        .back_up(&slot("2026-11-21T02:00:00Z"), Wishes::default())
+    assert_eq!(fixture.names(), [".partial-2026-11-21"]);
+    let summary = fixture
+        .back_up(&slot("2026-11-21T02:00:00Z"), Params::default())
         .unwrap();
-    assert!(done.resumed);
-    assert_eq!(ground.names(), ["2026-11-21"]);
+    assert!(summary.resumed);
+    assert_eq!(fixture.names(), ["2026-11-21"]);
 }
 
 #[test]
 fn links_are_skipped_with_a_warning() {
-    let ground = Ground::new();
-    symlink("/etc/passwd", ground.source().join("link")).unwrap();
-    symlink(ground.source(), ground.source().join("deep/loop")).unwrap();
+    let fixture = Fixture::new();
+    symlink("/etc/passwd", fixture.source().join("link")).unwrap();
+    symlink(fixture.source(), fixture.source().join("deep/loop")).unwrap();
     let run = slot("2026-11-21T02:00:00Z");
-    let done = ground.back_up(&run, Wishes::default()).unwrap();
-    assert_eq!((done.files, done.skipped), (3, 2));
+    let summary = fixture.back_up(&run, Params::default()).unwrap();
+    assert_eq!((summary.files, summary.skipped), (3, 2));
     let warnings: Vec<String> = run
         .logs()
         .into_iter()
@@ -187,51 +187,51 @@ fn links_are_skipped_with_a_warning() {
 }
 
 #[test]
-fn only_the_newest_snapshots_are_kept_and_never_the_present_one_removed() {
-    let ground = Ground::new();
-    fs::create_dir_all(ground.snapshots().join("notes")).unwrap();
-    fs::create_dir_all(ground.snapshots().join(".removing-2026-11-01/half")).unwrap();
-    let keep_two = || Wishes {
+fn the_oldest_snapshots_are_removed_but_never_the_current_one() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.snapshots().join("notes")).unwrap();
+    fs::create_dir_all(fixture.snapshots().join(".removing-2026-11-01/half")).unwrap();
+    let keep_two = || Params {
         keep: Some(2),
-        ..Wishes::default()
+        ..Params::default()
     };
     for day in ["18", "19", "20"] {
-        ground
+        fixture
             .back_up(
                 &slot(&format!("2026-11-{day}T02:00:00Z")),
-                Wishes::default(),
+                Params::default(),
             )
             .unwrap();
     }
-    let done = ground
+    let summary = fixture
         .back_up(&slot("2026-11-21T02:00:00Z"), keep_two())
         .unwrap();
-    assert_eq!(done.removed, ["2026-11-18", "2026-11-19"]);
-    assert_eq!(ground.names(), ["2026-11-20", "2026-11-21", "notes"]);
-    // Filling in an old day does not throw it away at once.
-    let done = ground
+    assert_eq!(summary.removed, ["2026-11-18", "2026-11-19"]);
+    assert_eq!(fixture.names(), ["2026-11-20", "2026-11-21", "notes"]);
+    // The snapshot of an old slot is not removed by its own run.
+    let summary = fixture
         .back_up(&slot("2026-10-01T02:00:00Z"), keep_two())
         .unwrap();
-    assert_eq!(done.removed, ["2026-11-20"]);
-    assert_eq!(ground.names(), ["2026-10-01", "2026-11-21", "notes"]);
+    assert_eq!(summary.removed, ["2026-11-20"]);
+    assert_eq!(fixture.names(), ["2026-10-01", "2026-11-21", "notes"]);
 }
 
 #[test]
-fn the_date_is_the_one_on_the_calendar_of_the_schedules_zone() {
-    let ground = Ground::new();
+fn the_date_is_in_the_time_zone_of_the_schedule() {
+    let fixture = Fixture::new();
     let run = Run::fake()
         .at("2026-07-14T23:30:00Z")
         .context(json!({"scheduled_local": "2026-07-15T01:30:00+02:00"}))
         .build();
-    let done = ground.back_up(&run, Wishes::default()).unwrap();
-    assert_eq!(done.snapshot, "2026-07-15");
+    let summary = fixture.back_up(&run, Params::default()).unwrap();
+    assert_eq!(summary.snapshot, "2026-07-15");
 }
 
 #[test]
-fn progress_never_says_done_before_the_snapshot_is_whole() {
-    let ground = Ground::new();
+fn progress_stays_below_100_until_the_snapshot_is_complete() {
+    let fixture = Fixture::new();
     let run = slot("2026-11-21T02:00:00Z");
-    ground.back_up(&run, Wishes::default()).unwrap();
+    fixture.back_up(&run, Params::default()).unwrap();
     let reports = run.progress_reports();
     let percents: Vec<u8> = reports.iter().filter_map(|report| report.percent).collect();
     assert_eq!(percents, [0, 0, 99]);
@@ -240,18 +240,18 @@ fn progress_never_says_done_before_the_snapshot_is_whole() {
 
 #[test]
 fn an_empty_source_makes_an_empty_snapshot() {
-    let ground = Ground::new();
-    fs::remove_dir_all(ground.source()).unwrap();
-    fs::create_dir(ground.source()).unwrap();
-    let done = ground
-        .back_up(&slot("2026-11-21T02:00:00Z"), Wishes::default())
+    let fixture = Fixture::new();
+    fs::remove_dir_all(fixture.source()).unwrap();
+    fs::create_dir(fixture.source()).unwrap();
+    let summary = fixture
+        .back_up(&slot("2026-11-21T02:00:00Z"), Params::default())
         .unwrap();
-    assert_eq!((done.files, done.bytes), (0, 0));
-    assert_eq!(ground.names(), ["2026-11-21"]);
+    assert_eq!((summary.files, summary.bytes), (0, 0));
+    assert_eq!(fixture.names(), ["2026-11-21"]);
 }
 
 #[test]
-fn wishes_that_make_no_sense_are_refused_for_good() {
+fn an_invalid_context_is_a_permanent_error() {
     for (context, expected) in [
         (json!({"source": "../etc"}), "`source` is `../etc`"),
         (json!({"source": "/etc"}), "`source` is `/etc`"),
@@ -267,7 +267,7 @@ fn wishes_that_make_no_sense_are_refused_for_good() {
 }
 
 #[test]
-fn it_asks_for_both_directories_and_for_two_in_the_morning() {
+fn the_package_requests_both_directories_and_proposes_a_schedule() {
     let manifest = package().manifest();
     assert_eq!(manifest["schedules"], json!([{"cron": "0 2 * * *"}]));
     let access: Vec<_> = manifest["requests"]["directories"]

@@ -1,16 +1,16 @@
-//! What is in a directory, and everything below it.
+//! The entries of a directory tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use campanile_sdk::{Explain, Result};
 
-/// The files and directories below a root, as paths relative to it, each directory before what is in it.
+/// The files and directories below a root, as paths relative to the root. Each directory is listed before its entries.
 #[derive(Debug, Default, PartialEq)]
 pub struct Tree {
     pub directories: Vec<PathBuf>,
     pub files: Vec<File>,
-    /// Symbolic links, sockets, devices: neither file nor directory.
+    /// Entries that are neither files nor directories, such as symbolic links.
     pub others: Vec<PathBuf>,
 }
 
@@ -21,11 +21,11 @@ pub struct File {
 }
 
 impl Tree {
-    /// Walk through `root`, in the order of the names, so that two walks of the same tree agree. Follows no links.
+    /// List the tree below `root` in the order of the names, without following links.
     pub fn of(root: &Path) -> Result<Tree> {
         let mut tree = Tree::default();
-        let mut open = vec![PathBuf::new()];
-        while let Some(directory) = open.pop() {
+        let mut pending = vec![PathBuf::new()];
+        while let Some(directory) = pending.pop() {
             let here = root.join(&directory);
             let explain = || format!("listing {}", here.display());
             let mut entries = Vec::new();
@@ -43,19 +43,19 @@ impl Tree {
                 } else if kind.is_file() {
                     let full = root.join(&path);
                     let bytes = fs::symlink_metadata(&full)
-                        .explain(|| format!("looking at {}", full.display()))?
+                        .explain(|| format!("reading the size of {}", full.display()))?
                         .len();
                     tree.files.push(File { path, bytes });
                 } else {
                     tree.others.push(path);
                 }
             }
-            open.extend(inner.into_iter().rev());
+            pending.extend(inner.into_iter().rev());
         }
         Ok(tree)
     }
 
-    /// Bytes of all files.
+    /// Return the size of all files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }

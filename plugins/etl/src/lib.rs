@@ -1,13 +1,12 @@
-//! Four tasks that hand data to each other.
+//! Four tasks that pass data to each other.
 //!
 //! ```text
 //! extract ──▶ transform ──▶ load
 //!    └──────▶ audit
 //! ```
 //!
-//! The "sensors" are made up, from nothing but their names and the time: the same slot always gives the
-//! same readings, so that a recovered or backfilled run can be compared with the first. Whatever goes from one
-//! task to the next carries a checksum, which the receiver checks.
+//! The readings of the simulated sensors are computed from their names and the time, so the same slot always gives
+//! the same readings. The data that the tasks pass has a checksum, which the receiving task verifies.
 
 mod checksum;
 mod sensors;
@@ -21,40 +20,40 @@ use serde_json::json;
 use checksum::Checked;
 use sensors::{MILLICELSIUS_RANGE, Reading};
 
-/// What the schedule's context may say.
+/// The context of `extract`.
 #[derive(Deserialize)]
-struct Wishes {
+struct Params {
     /// The sensors to read.
-    #[serde(default = "four_winds")]
+    #[serde(default = "default_sensors")]
     sensors: Vec<String>,
 }
 
-fn four_winds() -> Vec<String> {
+fn default_sensors() -> Vec<String> {
     ["north", "east", "south", "west"].map(str::to_owned).into()
 }
 
-/// What goes on the record of `extract`.
+/// The output of `extract`.
 #[derive(Serialize)]
 struct Extracted {
     readings: usize,
-    /// The stretch of time that was read: after the first instant, up to and including the second.
+    /// The interval that was read, from `after` (exclusive) to `until` (inclusive).
     after: Timestamp,
     until: Timestamp,
     checksum: String,
 }
 
-/// Reads every sensor over the run's interval, and passes `readings` on.
-fn extract(run: &Run, wishes: Wishes) -> Result<Extracted> {
-    if wishes.sensors.is_empty() {
+/// Read every sensor over the run's interval, and pass `readings` on.
+fn extract(run: &Run, params: Params) -> Result<Extracted> {
+    if params.sensors.is_empty() {
         return Err(Error::permanent(
-            "`sensors` is empty: name at least one, or leave it out",
+            "`sensors` is empty; name at least one sensor, or remove the key",
         ));
     }
     let (after, until) = sensors::interval(run);
-    let readings = sensors::read(&wishes.sensors, after, until);
+    let readings = sensors::read(&params.sensors, after, until);
     let count = readings.len();
     run.info(format!("{count} readings after {after} until {until}"));
-    let checked = Checked::seal(readings)?;
+    let checked = Checked::new(readings)?;
     let checksum = checked.checksum.clone();
     run.pass("readings", checked)?;
     Ok(Extracted {
@@ -65,13 +64,13 @@ fn extract(run: &Run, wishes: Wishes) -> Result<Extracted> {
     })
 }
 
-/// What `extract` passed.
+/// The context of the tasks after `extract`.
 #[derive(Deserialize)]
 struct AfterExtract {
     readings: Checked<Vec<Reading>>,
 }
 
-/// One sensor over the interval, in thousandths of a degree Celsius.
+/// The summary of one sensor over the interval, in thousandths of a degree Celsius.
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
 struct Summary {
     readings: i64,
@@ -80,7 +79,7 @@ struct Summary {
     mean: i64,
 }
 
-/// What goes on the record of `transform`.
+/// The output of `transform`.
 #[derive(Serialize)]
 struct Transformed {
     sensors: usize,
@@ -88,9 +87,9 @@ struct Transformed {
     checksum: String,
 }
 
-/// Sums each sensor up, and passes `summaries` on.
+/// Summarize each sensor, and pass `summaries` on.
 fn transform(run: &Run, context: AfterExtract) -> Result<Transformed> {
-    let readings = context.readings.open("readings")?;
+    let readings = context.readings.verify("readings")?;
     let mut summaries: BTreeMap<String, Summary> = BTreeMap::new();
     for reading in &readings {
         let value = reading.millicelsius;
@@ -103,14 +102,14 @@ fn transform(run: &Run, context: AfterExtract) -> Result<Transformed> {
         summary.readings += 1;
         summary.min = summary.min.min(value);
         summary.max = summary.max.max(value);
-        // The sum, until every reading is in.
+        // The sum of the readings, which is divided below.
         summary.mean += value;
     }
     for summary in summaries.values_mut() {
         summary.mean /= summary.readings;
     }
     let sensors = summaries.len();
-    let checked = Checked::seal(summaries)?;
+    let checked = Checked::new(summaries)?;
     let checksum = checked.checksum.clone();
     run.pass("summaries", checked)?;
     Ok(Transformed {
@@ -120,17 +119,17 @@ fn transform(run: &Run, context: AfterExtract) -> Result<Transformed> {
     })
 }
 
-/// What goes on the record of `audit`.
+/// The output of `audit`.
 #[derive(Serialize)]
 struct Audited {
     readings: usize,
-    /// Readings outside the interval or the range of the sensors, or read twice.
+    /// The number of readings outside the interval or the sensors' range, and of duplicates.
     faults: usize,
 }
 
-/// Looks every reading over. Needs `extract` only, so it runs beside `transform`.
+/// Check each reading. Depends only on `extract`, so it can run at the same time as `transform`.
 fn audit(run: &Run, context: AfterExtract) -> Result<Audited> {
-    let readings = context.readings.open("readings")?;
+    let readings = context.readings.verify("readings")?;
     let (after, until) = sensors::interval(run);
     let mut seen = std::collections::BTreeSet::new();
     let faults = readings
@@ -144,7 +143,7 @@ fn audit(run: &Run, context: AfterExtract) -> Result<Audited> {
         .count();
     if faults > 0 {
         return Err(Error::permanent(format!(
-            "{faults} of {} readings are outside the interval or the sensors' range, or double",
+            "{faults} of {} readings are outside the interval or the sensors' range, or duplicates",
             readings.len()
         ))
         .details(json!({ "faults": faults })));
@@ -155,46 +154,46 @@ fn audit(run: &Run, context: AfterExtract) -> Result<Audited> {
     })
 }
 
-/// What `transform` passed.
+/// The context of `load`.
 #[derive(Deserialize)]
 struct AfterTransform {
     summaries: Checked<BTreeMap<String, Summary>>,
 }
 
-/// What goes on the record of `load`: without a capability, the record is the warehouse.
+/// The output of `load`.
 #[derive(Serialize)]
 struct Loaded {
-    /// By sensor.
+    /// The summaries by sensor.
     rows: BTreeMap<String, Summary>,
-    /// The same for every run of the slot.
+    /// The checksum of the summaries, which is the same for every run of the slot.
     checksum: String,
 }
 
-/// Puts the summaries on the record.
+/// Return the summaries.
 fn load(run: &Run, context: AfterTransform) -> Result<Loaded> {
     let checksum = context.summaries.checksum.clone();
-    let rows = context.summaries.open("summaries")?;
+    let rows = context.summaries.verify("summaries")?;
     run.info(format!("loaded {} rows", rows.len()));
     Ok(Loaded { rows, checksum })
 }
 
 fn package() -> Package {
     Package::new("etl", env!("CARGO_PKG_VERSION"))
-        .summary("Reads made-up sensors, sums them up and checks every hand-over")
+        .summary("Reads simulated sensors and summarizes them, in four tasks")
         .task(Task::new("extract", extract).summary("Reads the sensors over the run's interval"))
         .task(
             Task::new("transform", transform)
-                .summary("Sums each sensor up")
+                .summary("Summarizes each sensor")
                 .depends_on(["extract"]),
         )
         .task(
             Task::new("audit", audit)
-                .summary("Looks every reading over, beside transform")
+                .summary("Checks each reading")
                 .depends_on(["extract"]),
         )
         .task(
             Task::new("load", load)
-                .summary("Puts the summaries on the record")
+                .summary("Returns the summaries")
                 .depends_on(["transform"]),
         )
         .schedule(Schedule::every("1m"))

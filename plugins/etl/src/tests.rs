@@ -1,4 +1,4 @@
-//! The four tasks one after the other, with what each passes handed on as the host would.
+//! Tests that call the tasks one after the other, and merge the passed values into the context like the host.
 
 use super::*;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn run_with(context: &Value) -> Run {
         .build()
 }
 
-/// The output of `task`, and the context for the tasks after it.
+/// Call `task`, and return its output and the context of the tasks after it.
 fn step(task: &str, context: &Value) -> Result<(Value, Value)> {
     let run = run_with(context);
     let output = package().call(task, &run)?;
@@ -24,7 +24,7 @@ fn step(task: &str, context: &Value) -> Result<(Value, Value)> {
 }
 
 #[test]
-fn the_data_goes_through_all_tasks_unharmed() {
+fn the_data_passes_through_all_tasks_unchanged() {
     let (extracted, after_extract) = step("extract", &json!({})).unwrap();
     assert_eq!(
         extracted["readings"], 48,
@@ -54,7 +54,7 @@ fn the_data_goes_through_all_tasks_unharmed() {
 }
 
 #[test]
-fn the_same_slot_gives_the_same_data_and_another_gives_other_data() {
+fn the_data_depends_only_on_the_slot() {
     let checksum = |context: Value| step("extract", &context).unwrap().0["checksum"].clone();
     assert_eq!(checksum(json!({})), checksum(json!({"is_recovery": true})));
     let next =
@@ -63,7 +63,7 @@ fn the_same_slot_gives_the_same_data_and_another_gives_other_data() {
 }
 
 #[test]
-fn a_long_interval_is_read_more_coarsely() {
+fn a_long_interval_has_at_most_120_readings() {
     let week = json!({"sensors": ["north"], "interval_start": "2026-11-14T08:01:00Z"});
     let (extracted, context) = step("extract", &week).unwrap();
     assert_eq!(extracted["readings"], 120);
@@ -78,7 +78,7 @@ fn a_run_without_an_interval_reads_the_minute_before_its_slot() {
 }
 
 #[test]
-fn data_changed_on_its_way_is_refused_for_good() {
+fn data_that_was_changed_between_the_tasks_is_a_permanent_error() {
     let (_, mut context) = step("extract", &json!({})).unwrap();
     context["readings"]["value"][0]["millicelsius"] = json!(99_999);
     for task in ["transform", "audit"] {
@@ -86,7 +86,7 @@ fn data_changed_on_its_way_is_refused_for_good() {
         assert!(
             error
                 .message()
-                .starts_with("`readings` was changed on its way"),
+                .starts_with("`readings` was changed between the tasks"),
             "{error}"
         );
         assert!(!error.is_retryable());
@@ -98,17 +98,17 @@ fn data_changed_on_its_way_is_refused_for_good() {
     assert!(
         error
             .message()
-            .starts_with("`summaries` was changed on its way"),
+            .starts_with("`summaries` was changed between the tasks"),
         "{error}"
     );
 }
 
 #[test]
-fn the_audit_finds_readings_out_of_range_or_time() {
+fn the_audit_rejects_readings_outside_the_range_or_the_interval() {
     let faulty = |reading: Value| {
         let readings: Vec<Reading> = serde_json::from_value(json!([reading])).unwrap();
-        let sealed = serde_json::to_value(Checked::seal(readings).unwrap()).unwrap();
-        step("audit", &json!({ "readings": sealed })).is_err()
+        let checked = serde_json::to_value(Checked::new(readings).unwrap()).unwrap();
+        step("audit", &json!({ "readings": checked })).is_err()
     };
     let reading =
         |at: &str, value: i64| json!({"sensor": "north", "at": at, "millicelsius": value});
@@ -122,7 +122,7 @@ fn the_audit_finds_readings_out_of_range_or_time() {
 }
 
 #[test]
-fn two_tasks_wait_for_extract_only_and_nothing_is_asked_for() {
+fn the_manifest_has_the_dependencies_and_requests_nothing() {
     let manifest = package().manifest();
     let tasks = manifest["tasks"].as_array().unwrap();
     let order: Vec<_> = tasks

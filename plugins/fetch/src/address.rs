@@ -1,10 +1,10 @@
-//! URLs, as far as a request needs them taken apart.
+//! A parser of URLs for requests.
 
 use std::str::FromStr;
 
 use crate::Failure;
 
-/// Where a request goes.
+/// The parts of a URL that a request needs.
 ///
 /// ```
 /// let address: fetch::Address = "https://example.com:8443?q=1#top".parse().unwrap();
@@ -14,11 +14,11 @@ use crate::Failure;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// `https` rather than `http`.
+    /// Whether the scheme is `https` and not `http`.
     pub secure: bool,
-    /// The host, and the port if the URL has one.
+    /// The host, with the port if the URL has one.
     pub authority: String,
-    /// Begins with `/`; without the fragment.
+    /// The path, which begins with `/`, and the query, without the fragment.
     pub path_and_query: String,
 }
 
@@ -28,12 +28,12 @@ impl FromStr for Address {
     fn from_str(url: &str) -> Result<Address, Failure> {
         let bad = |why: &str| {
             Failure::BadUrl(format!(
-                "`{}` is not a URL to probe: {why}",
+                "`{}` cannot be requested: {why}",
                 url.escape_debug()
             ))
         };
         if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(bad("it has a blank or a control character in it"));
+            return Err(bad("it contains a blank or a control character"));
         }
         let (scheme, rest) = url
             .split_once("://")
@@ -47,10 +47,10 @@ impl FromStr for Address {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         if authority.is_empty() {
-            return Err(bad("it names no host"));
+            return Err(bad("it has no host"));
         }
         if authority.contains('@') {
-            return Err(bad("a user and password do not belong in a URL"));
+            return Err(bad("it contains a user and password"));
         }
         Ok(Address {
             secure,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn a_url_is_split_into_its_parts() {
         for (url, expected) in [
             ("http://a", (false, "a", "/")),
             (
@@ -90,11 +90,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_requested_is_refused_with_the_reason() {
+    fn an_invalid_url_is_rejected_with_the_reason() {
         for (url, reason) in [
             ("example.com", "must begin with"),
             ("ftp://example.com", "must begin with"),
-            ("http:///path", "names no host"),
+            ("http:///path", "has no host"),
             ("http://me:secret@example.com", "user and password"),
             ("http://a/ b", "blank"),
             ("http://a/\r\nHost: b", "blank"),

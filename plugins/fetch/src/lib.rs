@@ -1,6 +1,6 @@
-//! A GET request from inside the sandbox, over `wasi:http`.
+//! GET requests in the sandbox, with `wasi:http`.
 //!
-//! It follows no redirects, keeps no cookies and sends no body: what a probe needs and no more.
+//! A request follows no redirects, stores no cookies and sends no body.
 
 mod address;
 #[cfg(target_family = "wasm")]
@@ -13,27 +13,27 @@ pub use address::Address;
 #[cfg(target_family = "wasm")]
 pub use wasi::get;
 
-/// What a server answered.
+/// A response of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status, 100 to 599.
     pub status: u16,
-    /// The body, or its beginning.
+    /// The body, or its first bytes if it is truncated.
     pub body: Vec<u8>,
-    /// Whether the body was longer than asked for.
+    /// Whether the body was longer than the limit.
     pub truncated: bool,
 }
 
-/// Why there is no answer.
+/// The reason why a request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The URL cannot be requested by anybody.
+    /// The URL is invalid.
     BadUrl(String),
     /// The operator has not granted this request.
     Denied(String),
-    /// The time was over before the answer was complete.
+    /// The response was not complete at the deadline.
     TimedOut(String),
-    /// The name did not resolve, the connection broke, the certificate was wrong, ...
+    /// Any other failure, such as a name that does not resolve or a wrong certificate.
     Failed(String),
 }
 

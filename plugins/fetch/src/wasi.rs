@@ -1,4 +1,4 @@
-//! The request itself.
+//! The request, with the functions of `wasi:http`.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use wasip2::io::streams::StreamError;
 
 use crate::{Address, Failure, Response};
 
-/// Request `url` and read at most `body_bytes_max` of the answer, all within `timeout`.
+/// Request `url` and read at most `body_bytes_max` bytes of the body, all within `timeout`.
 ///
 /// # Errors
 ///
-/// Every [`Failure`]; a status such as 500 is none.
+/// Every [`Failure`]. A status such as 500 is not an error.
 pub fn get(url: &str, timeout: Duration, body_bytes_max: usize) -> Result<Response, Failure> {
     let address: Address = url.parse()?;
     let deadline = Deadline::after(timeout, url);
-    let response = request(&address, &deadline).map_err(|failure| failure.about(url))?;
+    let response = request(&address, &deadline).map_err(|failure| failure.with_url(url))?;
     let status = response.status();
     let (body, truncated) =
-        read(response, &deadline, body_bytes_max).map_err(|failure| failure.about(url))?;
+        read(response, &deadline, body_bytes_max).map_err(|failure| failure.with_url(url))?;
     Ok(Response {
         status,
         body,
@@ -32,23 +32,23 @@ pub fn get(url: &str, timeout: Duration, body_bytes_max: usize) -> Result<Respon
 }
 
 impl Failure {
-    /// The same failure, with the URL named first.
-    fn about(self, url: &str) -> Failure {
+    /// Return the same failure with the URL before its message.
+    fn with_url(self, url: &str) -> Failure {
         match self {
             Failure::Denied(message) => Failure::Denied(format!("{url}: {message}")),
             Failure::Failed(message) => Failure::Failed(format!("{url}: {message}")),
-            // Both name it already.
+            // These messages contain the URL already.
             Failure::BadUrl(_) | Failure::TimedOut(_) => self,
         }
     }
 }
 
 fn request(address: &Address, deadline: &Deadline) -> Result<IncomingResponse, Failure> {
-    let unsound = |part: &str| Failure::Failed(format!("the host does not accept the {part}"));
+    let rejected = |part: &str| Failure::Failed(format!("the host does not accept the {part}"));
     let headers = Fields::new();
     headers
         .append("user-agent", b"campanile-fetch/0.1")
-        .map_err(|_| unsound("user agent"))?;
+        .map_err(|_| rejected("user agent"))?;
     let request = OutgoingRequest::new(headers);
     let scheme = if address.secure {
         Scheme::Https
@@ -57,20 +57,20 @@ fn request(address: &Address, deadline: &Deadline) -> Result<IncomingResponse, F
     };
     request
         .set_scheme(Some(&scheme))
-        .map_err(|()| unsound("scheme"))?;
+        .map_err(|()| rejected("scheme"))?;
     request
         .set_authority(Some(&address.authority))
-        .map_err(|()| unsound("host name"))?;
+        .map_err(|()| rejected("host name"))?;
     request
         .set_path_with_query(Some(&address.path_and_query))
-        .map_err(|()| unsound("path"))?;
-    let body = request.body().map_err(|()| unsound("body"))?;
-    let answer = outgoing_handler::handle(request, None).map_err(classify)?;
+        .map_err(|()| rejected("path"))?;
+    let body = request.body().map_err(|()| rejected("body"))?;
+    let response = outgoing_handler::handle(request, None).map_err(classify)?;
     OutgoingBody::finish(body, None).map_err(classify)?;
-    deadline.wait(&answer.subscribe())?;
-    match answer.get() {
-        Some(Ok(outcome)) => outcome.map_err(classify),
-        Some(Err(())) | None => Err(Failure::Failed("the host lost the answer".to_owned())),
+    deadline.wait(&response.subscribe())?;
+    match response.get() {
+        Some(Ok(result)) => result.map_err(classify),
+        Some(Err(())) | None => Err(Failure::Failed("the host lost the response".to_owned())),
     }
 }
 
@@ -84,7 +84,7 @@ fn read(
     let stream = incoming.stream().map_err(|()| lost())?;
     let ready = stream.subscribe();
     let mut body = Vec::new();
-    // One byte more than wanted tells whether there is more.
+    // Read one byte more than the limit to detect a longer body.
     while body.len() <= body_bytes_max {
         deadline.wait(&ready)?;
         match stream.read(64 * 1024) {
@@ -104,13 +104,13 @@ fn read(
 fn classify(code: ErrorCode) -> Failure {
     match code {
         ErrorCode::HttpRequestDenied => Failure::Denied(
-            "the host refused the request: grant it in the package's sidecar".to_owned(),
+            "the host denied the request; grant it in the package's sidecar file".to_owned(),
         ),
         other => Failure::Failed(format!("{other:?}")),
     }
 }
 
-/// The end of the time that a request may take.
+/// The deadline of a request.
 struct Deadline {
     timer: Pollable,
     message: String,
@@ -122,13 +122,13 @@ impl Deadline {
         Deadline {
             timer: monotonic_clock::subscribe_duration(nanoseconds),
             message: format!(
-                "{url}: no complete answer within {} ms",
+                "{url}: no complete response within {} ms",
                 timeout.as_millis()
             ),
         }
     }
 
-    /// Wait until `ready` is, or fail when the time is over.
+    /// Wait until `ready` is ready, or fail at the deadline.
     fn wait(&self, ready: &Pollable) -> Result<(), Failure> {
         let woken = poll(&[ready, &self.timer]);
         if woken.contains(&0) {

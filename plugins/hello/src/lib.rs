@@ -1,9 +1,9 @@
-//! Greets somebody every ten seconds: the smallest package worth copying.
+//! Logs a greeting every ten seconds: a minimal package to copy.
 
 use campanile_sdk::{Package, Result, Run, Schedule, Task, serde_json::json};
 use serde::{Deserialize, Serialize};
 
-/// What the schedule's context may say.
+/// The context.
 #[derive(Deserialize)]
 struct Greeting {
     #[serde(default = "world")]
@@ -14,27 +14,27 @@ fn world() -> String {
     "world".to_owned()
 }
 
-/// What goes on the record.
+/// The output.
 #[derive(Serialize)]
-struct Rung {
+struct Greeted {
     message: String,
 }
 
-fn hello(run: &Run, greeting: Greeting) -> Result<Rung> {
+fn hello(run: &Run, greeting: Greeting) -> Result<Greeted> {
     let message = format!("Hello, {}!", greeting.name);
     run.info(&message);
-    Ok(Rung { message })
+    Ok(Greeted { message })
 }
 
 fn package() -> Package {
     Package::new("hello", env!("CARGO_PKG_VERSION"))
-        .summary("Greets somebody every ten seconds")
-        .task(Task::new("hello", hello).summary("Greets `name`"))
+        .summary("Logs a greeting every ten seconds")
+        .task(Task::new("hello", hello).summary("Logs a greeting to `name`"))
         .schedule(Schedule::every("10s"))
         .context_schema(json!({
             "type": "object",
             "properties": {
-                "name": {"type": "string", "default": "world", "description": "Whom to greet"}
+                "name": {"type": "string", "default": "world", "description": "The person to greet"}
             }
         }))
 }
@@ -46,26 +46,26 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn ring(run: &Run) -> Value {
+    fn call(run: &Run) -> Value {
         package().call("hello", run).unwrap()
     }
 
     #[test]
-    fn greets_the_world_unless_told_otherwise() {
+    fn greets_the_world_by_default() {
         let run = Run::fake().build();
-        assert_eq!(ring(&run), json!({"message": "Hello, world!"}));
+        assert_eq!(call(&run), json!({"message": "Hello, world!"}));
     }
 
     #[test]
-    fn greets_whom_the_context_names_and_logs_one_line() {
+    fn greets_the_name_in_the_context_and_logs_one_line() {
         let run = Run::fake().context(json!({"name": "Ada"})).build();
-        assert_eq!(ring(&run), json!({"message": "Hello, Ada!"}));
-        let said: Vec<String> = run.logs().into_iter().map(|line| line.message).collect();
-        assert_eq!(said, ["Hello, Ada!"]);
+        assert_eq!(call(&run), json!({"message": "Hello, Ada!"}));
+        let logged: Vec<String> = run.logs().into_iter().map(|line| line.message).collect();
+        assert_eq!(logged, ["Hello, Ada!"]);
     }
 
     #[test]
-    fn wants_nothing_and_proposes_to_ring_every_ten_seconds() {
+    fn requests_nothing_and_proposes_a_schedule_of_ten_seconds() {
         let manifest = package().manifest();
         assert_eq!(manifest["schedules"], json!([{"every": "10s"}]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Probes URLs and fails when one does not answer as it should.
+//! Requests URLs and fails if a response is not as expected.
 
 mod probe;
 
@@ -10,13 +10,13 @@ use serde_json::json;
 
 use probe::Probe;
 
-/// What the schedule's context must say.
+/// The context.
 #[derive(Deserialize)]
-struct Wishes {
+struct Params {
     urls: Vec<Target>,
 }
 
-/// A URL, alone or with what its answer must be.
+/// A URL, alone or with the expected response.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Target {
@@ -27,99 +27,99 @@ enum Target {
 impl From<Target> for Probe {
     fn from(target: Target) -> Probe {
         match target {
-            Target::Url(url) => Probe::of(url),
+            Target::Url(url) => Probe::new(url),
             Target::Probe(probe) => probe,
         }
     }
 }
 
-/// One URL's line on the record.
+/// The result for one URL.
 #[derive(Debug, Serialize, PartialEq)]
-struct Finding {
+struct ProbeResult {
     url: String,
-    /// The HTTP status, if there was an answer.
+    /// The HTTP status, if there was a response.
     status: Option<u16>,
-    /// How long the answer took, in milliseconds.
+    /// The duration of the request, in milliseconds.
     ms: u64,
     ok: bool,
-    /// What is wrong with the answer, or why there is none.
+    /// Why the response is not as expected, or why there is none.
     error: Option<String>,
     #[serde(skip)]
     denied: bool,
 }
 
-fn check(run: &Run, wishes: Wishes) -> Result<Vec<Finding>> {
-    check_with(run, wishes, get)
+fn check(run: &Run, params: Params) -> Result<Vec<ProbeResult>> {
+    check_with(run, params, get)
 }
 
-/// Requests a URL, within the time, reading at most so many bytes of the answer.
+/// Requests a URL: the URL, the time-out, and the maximum size of the response body in bytes.
 type Get = fn(&str, Duration, usize) -> std::result::Result<fetch::Response, fetch::Failure>;
 
 #[cfg(target_family = "wasm")]
 use fetch::get;
 
-/// There is no network outside the sandbox; the tests bring their own.
+/// Native builds have no network; tests pass their own function.
 #[cfg(not(target_family = "wasm"))]
 fn get(url: &str, _: Duration, _: usize) -> std::result::Result<fetch::Response, fetch::Failure> {
-    let message = format!("{url}: requests are made from inside the sandbox only");
+    let message = format!("{url}: requests work only in the sandbox");
     Err(fetch::Failure::Failed(message))
 }
 
-fn check_with(run: &Run, wishes: Wishes, get: Get) -> Result<Vec<Finding>> {
-    let probes: Vec<Probe> = wishes.urls.into_iter().map(Probe::from).collect();
+fn check_with(run: &Run, params: Params, get: Get) -> Result<Vec<ProbeResult>> {
+    let probes: Vec<Probe> = params.urls.into_iter().map(Probe::from).collect();
     if probes.is_empty() {
         return Err(Error::permanent(
-            "`urls` is empty: name at least one URL in the schedule's context",
+            "`urls` is empty; set at least one URL in the schedule's context",
         ));
     }
-    let mut findings = Vec::new();
+    let mut results = Vec::new();
     for probe in &probes {
         if run.cancel_requested() {
             return Err(Error::retryable(format!(
                 "asked to stop after {} of {} URLs",
-                findings.len(),
+                results.len(),
                 probes.len()
             )));
         }
-        let finding = probe.find(get)?;
-        match &finding.error {
-            None => run.info(format!("{} answered in {} ms", finding.url, finding.ms)),
+        let result = probe.request(get)?;
+        match &result.error {
+            None => run.info(format!("{} answered in {} ms", result.url, result.ms)),
             Some(error) => run.warn(error),
         }
-        findings.push(finding);
+        results.push(result);
     }
-    verdict(findings)
+    fail_if_any_failed(results)
 }
 
-/// All is well, or a failure that names every URL that is not.
-fn verdict(findings: Vec<Finding>) -> Result<Vec<Finding>> {
-    let wrong: Vec<&Finding> = findings.iter().filter(|finding| !finding.ok).collect();
-    if wrong.is_empty() {
-        return Ok(findings);
+/// Return the results, or an error that names every failed URL.
+fn fail_if_any_failed(results: Vec<ProbeResult>) -> Result<Vec<ProbeResult>> {
+    let failed: Vec<&ProbeResult> = results.iter().filter(|result| !result.ok).collect();
+    if failed.is_empty() {
+        return Ok(results);
     }
-    let errors: Vec<&str> = wrong
+    let errors: Vec<&str> = failed
         .iter()
-        .filter_map(|finding| finding.error.as_deref())
+        .filter_map(|result| result.error.as_deref())
         .collect();
     let message = format!(
-        "{} of {} URLs did not answer as they should: {}",
-        wrong.len(),
-        findings.len(),
+        "{} of {} URLs failed: {}",
+        failed.len(),
+        results.len(),
         errors.join("; ")
     );
-    let denied = wrong.iter().any(|finding| finding.denied);
+    let denied = failed.iter().any(|result| result.denied);
     let error = if denied {
         Error::denied(message)
     } else {
         Error::retryable(message)
     };
-    Err(error.details(json!({ "urls": findings })))
+    Err(error.details(json!({ "urls": results })))
 }
 
 fn package() -> Package {
     Package::new("http-check", env!("CARGO_PKG_VERSION"))
-        .summary("Probes URLs and fails when one does not answer as it should")
-        .task(Task::new("check", check).summary("Probes each of `urls`, one after the other"))
+        .summary("Requests URLs and fails if a response is not as expected")
+        .task(Task::new("check", check).summary("Requests each of `urls`, one after the other"))
         .context_schema(json!({
             "type": "object",
             "required": ["urls"],
@@ -136,9 +136,9 @@ fn package() -> Package {
                                 "additionalProperties": false,
                                 "properties": {
                                     "url": {"type": "string"},
-                                    "expect_status": {"type": "integer", "description": "The one right status; any from 200 to 299 if not said"},
-                                    "contains": {"type": "string", "description": "A text that the first MiB of the answer must have in it"},
-                                    "timeout_ms": {"type": "integer", "default": 10000, "description": "For the whole answer"}
+                                    "expect_status": {"type": "integer", "description": "The expected status; by default any from 200 to 299"},
+                                    "contains": {"type": "string", "description": "A text that the first MiB of the response must contain"},
+                                    "timeout_ms": {"type": "integer", "default": 10000, "description": "The limit for the whole response, in milliseconds"}
                                 }
                             }
                         ]

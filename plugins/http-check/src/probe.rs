@@ -1,24 +1,24 @@
-//! One URL and what its answer must be.
+//! A URL and the expected response.
 
 use std::time::{Duration, Instant};
 
 use campanile_sdk::{Error, Result};
 use serde::Deserialize;
 
-use crate::{Finding, Get};
+use crate::{Get, ProbeResult};
 
-/// As much of an answer as is searched, in bytes.
+/// The size of the part of a response that is searched, in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     url: String,
-    /// Any status from 200 to 299 if not said.
+    /// By default, any status from 200 to 299.
     expect_status: Option<u16>,
-    /// A text that must be in the answer.
+    /// A text that the response must contain.
     contains: Option<String>,
-    /// For the whole answer.
+    /// The limit for the whole response.
     #[serde(default = "ten_seconds")]
     timeout_ms: u64,
 }
@@ -28,8 +28,8 @@ fn ten_seconds() -> u64 {
 }
 
 impl Probe {
-    /// The URL must answer, and say that all is well.
-    pub fn of(url: String) -> Probe {
+    /// Create a probe that expects a status from 200 to 299.
+    pub fn new(url: String) -> Probe {
         Probe {
             url,
             expect_status: None,
@@ -38,28 +38,28 @@ impl Probe {
         }
     }
 
-    /// Ask, and judge the answer.
+    /// Request the URL and check the response.
     ///
     /// # Errors
     ///
-    /// Permanent, when the URL is none.
-    pub fn find(&self, get: Get) -> Result<Finding> {
-        let begun = Instant::now();
-        let answer = get(
+    /// Permanent if the URL is invalid.
+    pub fn request(&self, get: Get) -> Result<ProbeResult> {
+        let start = Instant::now();
+        let response = get(
             &self.url,
             Duration::from_millis(self.timeout_ms),
             BODY_BYTES_MAX,
         );
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (status, error, denied) = match answer {
-            Ok(response) => (Some(response.status), self.fault(&response), false),
+        let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (status, error, denied) = match response {
+            Ok(response) => (Some(response.status), self.mismatch(&response), false),
             Err(fetch::Failure::BadUrl(message)) => return Err(Error::permanent(message)),
             Err(failure) => {
                 let denied = matches!(failure, fetch::Failure::Denied(_));
                 (None, Some(failure.to_string()), denied)
             }
         };
-        Ok(Finding {
+        Ok(ProbeResult {
             url: self.url.clone(),
             status,
             ms,
@@ -69,8 +69,8 @@ impl Probe {
         })
     }
 
-    /// What is wrong with the answer, if anything is.
-    fn fault(&self, response: &fetch::Response) -> Option<String> {
+    /// Return why the response is not as expected, or `None` if it is.
+    fn mismatch(&self, response: &fetch::Response) -> Option<String> {
         let (url, status) = (&self.url, response.status);
         match self.expect_status {
             Some(expected) if status != expected => {
@@ -85,12 +85,12 @@ impl Probe {
         if contains(&response.body, text.as_bytes()) {
             return None;
         }
-        let where_looked = if response.truncated {
-            format!("the first {BODY_BYTES_MAX} bytes of the answer")
+        let searched = if response.truncated {
+            format!("the first {BODY_BYTES_MAX} bytes of the response")
         } else {
-            "the answer".to_owned()
+            "the response".to_owned()
         };
-        Some(format!("{url}: {text:?} is not in {where_looked}"))
+        Some(format!("{url}: {text:?} is not in {searched}"))
     }
 }
 

@@ -1,11 +1,11 @@
-//! Probes against a network made up from the URL.
+//! Tests with a fake network, whose responses are in the URLs.
 
 use super::*;
 use campanile_sdk::Level;
 use serde_json::Value;
 
-/// `http://test/STATUS/BODY` answers so; `denied`, `slow` and `broken` in place of the status do as they say.
-fn made_up(
+/// Respond to `http://test/STATUS/BODY`, or fail if the status is `denied`, `slow` or `broken`.
+fn fake_get(
     url: &str,
     timeout: Duration,
     _: usize,
@@ -18,7 +18,7 @@ fn made_up(
             "{url}: the host refused the request"
         ))),
         "slow" => Err(fetch::Failure::TimedOut(format!(
-            "{url}: none in {} ms",
+            "{url}: no response in {} ms",
             timeout.as_millis()
         ))),
         "broken" => Err(fetch::Failure::Failed(format!("{url}: ConnectionRefused"))),
@@ -30,9 +30,9 @@ fn made_up(
     }
 }
 
-fn probe(run: &Run, urls: Value) -> Result<Vec<Finding>> {
-    let wishes = serde_json::from_value(json!({ "urls": urls })).unwrap();
-    check_with(run, wishes, made_up)
+fn probe(run: &Run, urls: Value) -> Result<Vec<ProbeResult>> {
+    let params = serde_json::from_value(json!({ "urls": urls })).unwrap();
+    check_with(run, params, fake_get)
 }
 
 fn error_of(urls: Value) -> Error {
@@ -40,34 +40,34 @@ fn error_of(urls: Value) -> Error {
 }
 
 #[test]
-fn urls_that_answer_as_they_should_are_listed() {
+fn the_output_has_the_results_of_all_urls() {
     let run = Run::fake().build();
     let urls = json!([
         "http://test/200/hello",
         "https://test/204",
         {"url": "http://test/503/maintenance", "expect_status": 503},
-        {"url": "http://test/200/all-well-here", "contains": "well"},
+        {"url": "http://test/200/all-services-up", "contains": "up"},
     ]);
-    let mut record = serde_json::to_value(probe(&run, urls).unwrap()).unwrap();
-    for line in record.as_array_mut().unwrap() {
-        line["ms"] = json!(0);
+    let mut results = serde_json::to_value(probe(&run, urls).unwrap()).unwrap();
+    for result in results.as_array_mut().unwrap() {
+        result["ms"] = json!(0);
     }
     assert_eq!(
-        record[1],
+        results[1],
         json!({"url": "https://test/204", "status": 204, "ms": 0, "ok": true, "error": null})
     );
-    let statuses: Vec<&Value> = record
+    let statuses: Vec<&Value> = results
         .as_array()
         .unwrap()
         .iter()
-        .map(|line| &line["status"])
+        .map(|result| &result["status"])
         .collect();
     assert_eq!(statuses, [200, 204, 503, 200]);
     assert!(run.logs().iter().all(|line| line.level == Level::Info));
 }
 
 #[test]
-fn one_wrong_answer_fails_retryably_and_names_its_url() {
+fn one_unexpected_response_fails_retryably_and_names_its_url() {
     for (target, expected) in [
         (json!("http://test/500"), "http://test/500: status 500"),
         (json!("http://test/301"), "http://test/301: status 301"),
@@ -81,18 +81,15 @@ fn one_wrong_answer_fails_retryably_and_names_its_url() {
         ),
         (
             json!({"url": "http://test/200/abc", "contains": "x"}),
-            "http://test/200/abc: \"x\" is not in the answer",
+            "http://test/200/abc: \"x\" is not in the response",
         ),
         (
             json!({"url": "http://test/slow", "timeout_ms": 250}),
-            "http://test/slow: none in 250 ms",
+            "http://test/slow: no response in 250 ms",
         ),
     ] {
         let error = error_of(json!(["http://test/200", target]));
-        assert_eq!(
-            error.message(),
-            format!("1 of 2 URLs did not answer as they should: {expected}")
-        );
+        assert_eq!(error.message(), format!("1 of 2 URLs failed: {expected}"));
         assert!(error.is_retryable());
         let details = error.full_details().unwrap();
         assert_eq!(
@@ -104,7 +101,7 @@ fn one_wrong_answer_fails_retryably_and_names_its_url() {
 }
 
 #[test]
-fn a_refusal_by_the_host_is_a_denial_and_the_other_urls_are_still_probed() {
+fn a_denied_url_does_not_stop_the_other_requests() {
     let error = error_of(json!(["http://test/denied", "http://test/200"]));
     assert!(error.is_denied() && !error.is_retryable());
     let details = error.full_details().unwrap();
@@ -119,7 +116,7 @@ fn a_refusal_by_the_host_is_a_denial_and_the_other_urls_are_still_probed() {
 }
 
 #[test]
-fn what_is_no_url_or_no_probe_is_refused_for_good() {
+fn an_invalid_context_is_a_permanent_error() {
     for (context, expected) in [
         (json!({}), "missing field `urls`"),
         (json!({"urls": []}), "`urls` is empty"),
@@ -136,14 +133,14 @@ fn what_is_no_url_or_no_probe_is_refused_for_good() {
 }
 
 #[test]
-fn a_request_to_stop_is_heard_between_two_urls() {
+fn a_cancelled_run_stops_between_two_urls() {
     let run = Run::fake().cancelled().build();
     let error = probe(&run, json!(["http://test/200"])).unwrap_err();
     assert_eq!(error.message(), "asked to stop after 0 of 1 URLs");
 }
 
 #[test]
-fn it_proposes_no_schedule_because_it_needs_urls() {
+fn the_package_proposes_no_schedule() {
     let manifest = package().manifest();
     assert_eq!(manifest["schedules"], json!([]));
     assert_eq!(manifest["requests"]["http"], json!([]));

@@ -1,4 +1,4 @@
-//! One task whose effects can be counted: every call appends a line to a file that outlives the host.
+//! A task whose effects can be counted: every call appends a line to a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Deserialize)]
 struct Context {
-    /// Where to append; the directory `/out` must be granted for writing.
+    /// The file to append to. The directory `/out` must be granted for writing.
     #[serde(default = "effects")]
     path: String,
-    /// How long to sleep before the line is written, in milliseconds.
+    /// The sleep before the line is written, in milliseconds.
     #[serde(default)]
     before_ms: u64,
-    /// How long to sleep after the line is written, in milliseconds.
+    /// The sleep after the line is written, in milliseconds.
     #[serde(default)]
     after_ms: u64,
-    /// Fail retryably, after the line is written, on every attempt before this one.
+    /// The first attempt that succeeds. Earlier attempts write the line and fail retryably.
     #[serde(default)]
     succeed_on: u32,
 }
@@ -33,7 +33,7 @@ struct Appended {
     line: String,
 }
 
-/// Appends `<execution id> <attempt> <recovery|first> <slot>`.
+/// Append `<execution id> <attempt> <recovery|first> <slot>`.
 fn append(run: &Run, context: Context) -> Result<Appended> {
     thread::sleep(Duration::from_millis(context.before_ms));
     let line = format!(
@@ -52,7 +52,7 @@ fn append(run: &Run, context: Context) -> Result<Appended> {
         .append(true)
         .open(&context.path)
         .explain(|| format!("opening {}", context.path))?;
-    // One write, so that lines of concurrent runs do not mix.
+    // A single write keeps the lines of concurrent runs apart.
     file.write_all(format!("{line}\n").as_bytes())
         .explain(|| format!("appending to {}", context.path))?;
     thread::sleep(Duration::from_millis(context.after_ms));

@@ -1,4 +1,4 @@
-//! Its `describe` returns what is no JSON: the host must refuse the package and say why.
+//! A package whose `describe` returns text that is not JSON. The host must reject it with the reason.
 
 #[cfg(target_family = "wasm")]
 mod exports {

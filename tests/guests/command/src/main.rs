@@ -1,4 +1,4 @@
-//! A program without the SDK: its context on stdin, its output on stdout. `do` in the context says what it does.
+//! A program without the SDK, with its context on stdin and its output on stdout. The key `do` sets its behaviour.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let context: Value = serde_json::from_reader(std::io::stdin())?;
     let number = |key: &str| context[key].as_u64().unwrap_or(0);
     match context["do"].as_str().unwrap_or("echo") {
-        "echo" => println!("{}", told(&context)),
+        "echo" => println!("{}", inputs(&context)),
         "exit" => {
             println!("leaving");
             eprintln!("the bell has cracked");
@@ -30,19 +30,19 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             std::hint::black_box(0);
         },
         "hoard" => {
-            let mut hoard = Vec::new();
+            let mut blocks = Vec::new();
             loop {
-                hoard.push(vec![1_u8; 1 << 20]);
-                std::hint::black_box(&hoard);
+                blocks.push(vec![1_u8; 1 << 20]);
+                std::hint::black_box(&blocks);
             }
         }
-        other => return Err(format!("nobody knows how to {other}").into()),
+        other => return Err(format!("there is no behaviour {other}").into()),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// All that the program was told: its context, its variables and its arguments.
-fn told(context: &Value) -> Value {
+/// Return the program's context, variables and arguments.
+fn inputs(context: &Value) -> Value {
     let variables: Map<String, Value> = std::env::vars()
         .map(|(name, value)| (name, value.into()))
         .collect();

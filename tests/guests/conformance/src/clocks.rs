@@ -1,4 +1,4 @@
-//! Clocks, and waiting for them.
+//! Clocks, and subscriptions to them.
 
 use crate::p1::*;
 
@@ -44,7 +44,7 @@ fn clock_gettime_realtime(_: Fd) {
     assert!((50..200).contains(&years), "{years} years since 1970");
 }
 
-/// Whatever precision is asked for.
+/// The clock works with every requested precision.
 fn clock_time_get(_: Fd) {
     for clock in [CLOCKID_MONOTONIC, CLOCKID_REALTIME] {
         for precision in [0, 1, MILLISECOND, u64::MAX] {
@@ -77,7 +77,7 @@ fn poll_oneoff_clock_absolute(_: Fd) {
     }
 }
 
-/// What is past is not waited for.
+/// A subscription to a time in the past is ready at once.
 fn poll_oneoff_clock_past(_: Fd) {
     past(CLOCKID_MONOTONIC);
 }

@@ -1,4 +1,4 @@
-//! What can be done to an open descriptor, whatever it is of.
+//! Operations on open descriptors of all types.
 
 use crate::p1::*;
 
@@ -12,7 +12,7 @@ crate::cases![
     stat_dev_ino,
 ];
 
-/// A directory that was opened stays open when the one it was opened from is closed.
+/// A directory stays open if its parent's descriptor is closed.
 fn close_preopen(dir: Fd) {
     let below = create_dir(dir, "below");
     works(close(dir));
@@ -22,7 +22,7 @@ fn close_preopen(dir: Fd) {
     touch(below, "file");
 }
 
-/// What is removed can be used by those who have it open, and its name by others.
+/// A removed file or directory can be used through an open descriptor, and its name can be used again.
 fn dangling_fd(dir: Fd) {
     let file = create(dir, "file");
     works(unlink(dir, "file"));
@@ -39,7 +39,7 @@ fn dangling_fd(dir: Fd) {
     }
 }
 
-/// A right that was given up does not come back, where rights can be given up at all.
+/// A dropped right cannot be regained, if the host supports dropping rights.
 fn fd_fdstat_set_rights(dir: Fd) {
     let file = create(dir, "file");
     works(write(file, b"ding"));
@@ -56,7 +56,7 @@ fn fd_fdstat_set_rights(dir: Fd) {
     fails(set_rights(file, READ_WRITE, 0), &[ERRNO_NOTCAPABLE]);
 }
 
-/// What appends goes on at the end wherever it is, until it no longer appends.
+/// A descriptor with `APPEND` writes at the end of the file, until the flag is cleared.
 fn fd_flags_set(dir: Fd) {
     let file = works(open_with(
         dir,
@@ -87,7 +87,7 @@ fn fd_flags_set(dir: Fd) {
     assert_eq!(works(stat_at(dir, NO_FOLLOW, "file")).size, 210);
 }
 
-/// The place of a directory that was granted can be taken by another.
+/// The descriptor of a granted directory can be overwritten by another.
 fn overwrite_preopen(dir: Fd) {
     let below = create_dir(dir, "below");
     let before = works(stat(below));
@@ -97,7 +97,7 @@ fn overwrite_preopen(dir: Fd) {
     fails(fdstat(below), &[ERRNO_BADF]);
 }
 
-/// A descriptor that takes the place of another is no longer where it was; what it pushed out is closed.
+/// Renumbering a descriptor frees its old number and closes the descriptor that it replaces.
 fn renumber(dir: Fd) {
     let one = create(dir, "one");
     let other = create(dir, "other");
@@ -119,7 +119,7 @@ fn renumber(dir: Fd) {
     works(close(other));
 }
 
-/// The same file is the same by whatever way, and another is another.
+/// The device and the inode identify a file, however it was opened.
 fn stat_dev_ino(dir: Fd) {
     let one = create(dir, "one");
     let also_one = works(open(dir, "one", 0, READ));

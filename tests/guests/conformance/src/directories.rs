@@ -1,4 +1,4 @@
-//! Directories: what is in them, and what they are not.
+//! Directories and their entries.
 
 use crate::p1::*;
 
@@ -15,7 +15,7 @@ crate::cases![
 
 const NO_FILE: [Errno; 3] = [ERRNO_ISDIR, ERRNO_BADF, ERRNO_NOTCAPABLE];
 
-/// What is done to files cannot be done to directories.
+/// The operations on files fail on directories.
 fn dir_fd_op_failures(dir: Fd) {
     assert_eq!(works(stat(dir)).filetype, FILETYPE_DIRECTORY);
     fails(
@@ -43,7 +43,7 @@ fn directory_seek(dir: Fd) {
     }
 }
 
-/// A directory has itself and the one above in it, and can be gone on with after any entry.
+/// A directory lists `.` and `..`, and a listing can be resumed after every entry.
 fn fd_readdir(dir: Fd) {
     let (mut empty, is_end) = works(readdir(dir, 4_096, 0));
     assert!(is_end);
@@ -78,7 +78,7 @@ fn fd_readdir(dir: Fd) {
     }
 }
 
-/// More than fits into one call, each entry once.
+/// A listing that needs several calls has each entry once.
 fn fd_readdir_lots(dir: Fd) {
     const FILES: usize = 300;
     for number in 0..FILES {
@@ -100,7 +100,7 @@ fn fd_readdir_lots(dir: Fd) {
     assert_eq!(names.len(), FILES + 2);
 }
 
-/// By way of the language's own library.
+/// The same with the standard library.
 fn fdopendir_with_access(dir: Fd) {
     touch(dir, "file");
     let entries = std::fs::read_dir("/scratch").expect("reading");

@@ -1,4 +1,4 @@
-//! What can be done to an open file.
+//! Operations on open files.
 
 use crate::p1::*;
 
@@ -20,7 +20,7 @@ crate::cases![
     pwrite_with_append,
 ];
 
-/// Advice changes nothing, and nonsense is refused.
+/// Advice changes nothing, and invalid advice is an error.
 fn fd_advise(dir: Fd) {
     let file = create(dir, "file");
     works(set_size(file, 100));
@@ -71,7 +71,7 @@ fn fd_sync(dir: Fd) {
     works(datasync(file));
 }
 
-/// Room that is allocated counts as part of the file, where it can be allocated at all.
+/// Allocated space extends the file, if the host supports allocation.
 fn file_allocate(dir: Fd) {
     let file = create(dir, "file");
     let allocated = allocate(file, 0, 100);
@@ -87,7 +87,7 @@ fn file_allocate(dir: Fd) {
     assert_eq!(works(stat(file)).size, 110);
 }
 
-/// At an offset, the position stays where it is, and several pieces follow one another.
+/// Reading and writing at an offset keep the position, and use several buffers in order.
 fn file_pread_pwrite(dir: Fd) {
     let file = create(dir, "file");
     let mut written = works(pwrite(file, &[b"", b"di", b"ng dong"], 0));
@@ -149,7 +149,7 @@ fn file_truncation(dir: Fd) {
     assert_eq!(works(read(file, 9)), b"di\0\0\0\0");
 }
 
-/// What one descriptor has written is there for another at once.
+/// Data written through one descriptor is immediately visible through another.
 fn file_unbuffered_write(dir: Fd) {
     let reader = works(open(dir, "file", OFLAGS_CREAT, READ));
     let writer = works(open(dir, "file", 0, WRITE));
@@ -157,7 +157,7 @@ fn file_unbuffered_write(dir: Fd) {
     assert_eq!(works(read(reader, 10)), b"x");
 }
 
-/// Whoever has read to the end can go on when there is more, as `tail -f` does.
+/// A descriptor at the end of a file can read data that is appended later, like `tail -f`.
 fn file_read_after_the_end(dir: Fd) {
     let writer = create(dir, "file");
     let reader = works(open(dir, "file", 0, READ));
@@ -170,13 +170,13 @@ fn file_read_after_the_end(dir: Fd) {
     assert_eq!(works(read(reader, 10)), b"y", "without one");
 }
 
-/// By way of the language's own library.
+/// The same with the standard library.
 fn fopen_with_access(_: Fd) {
     std::fs::write("/scratch/file", "ding").expect("writing");
     assert_eq!(std::fs::read("/scratch/file").expect("reading"), b"ding");
 }
 
-/// Two ways to set one time contradict each other.
+/// Setting one time in two ways is an error.
 fn fstflags_validate(dir: Fd) {
     let file = create(dir, "file");
     let before = works(stat(file));
@@ -207,7 +207,7 @@ fn lseek(_: Fd) {
     assert!(file.seek(SeekFrom::Current(-1)).is_err());
 }
 
-/// A file that is open for writing only is not read, wherever.
+/// A file that is open only for writing cannot be read at any offset.
 fn pread_with_access(dir: Fd) {
     touch(dir, "file");
     let file = works(open(dir, "file", 0, WRITE));
@@ -217,7 +217,7 @@ fn pread_with_access(dir: Fd) {
     assert_eq!(works(pread(file, &mut [&mut [0; 4]], 0)), 0);
 }
 
-/// A file that is open for reading only is not written to, wherever.
+/// A file that is open only for reading cannot be written at any offset.
 fn pwrite_with_access(dir: Fd) {
     touch(dir, "file");
     let file = works(open(dir, "file", 0, READ));
@@ -229,7 +229,7 @@ fn pwrite_with_access(dir: Fd) {
     assert_eq!(works(stat(file)).size, 7);
 }
 
-/// POSIX has it write at the offset; Linux at the end. Nothing that was there is lost on either.
+/// With `APPEND`, POSIX writes at the offset and Linux at the end. Neither loses data.
 fn pwrite_with_append(dir: Fd) {
     let file = works(open_with(
         dir,

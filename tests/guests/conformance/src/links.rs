@@ -38,7 +38,7 @@ fn path_symlink_trailing_slashes(dir: Fd) {
     fails(symlink("source", dir, "target"), &[ERRNO_EXIST]);
 }
 
-/// What does not fit is cut off.
+/// A target longer than the buffer is truncated.
 fn readlink(dir: Fd) {
     works(symlink("target", dir, "link"));
     assert_eq!(works(target_of(dir, "link", 10)), "target");
@@ -60,7 +60,7 @@ fn symlink_create(dir: Fd) {
     works(symlink("below", dir, "to_dir"));
     works(open_with(dir, FOLLOW, "to_dir", OFLAGS_DIRECTORY, READ, 0));
     works(open(dir, "to_dir/other", 0, READ));
-    // From below, and up again within what was granted.
+    // A link in a subdirectory that leads up within the granted directory.
     works(symlink("../file", below, "up"));
     works(open_with(dir, FOLLOW, "below/up", 0, READ, 0));
 }

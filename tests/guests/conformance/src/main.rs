@@ -1,9 +1,10 @@
-//! WASI preview 1 as a program meets it, a case for each behaviour. The names are those of the programs of
-//! `wasi-testsuite`, the suite of the WASI subgroup; the programs are our own.
+//! A conformance test of WASI preview 1, with a case for each behaviour.
 //!
-//! `case` in the context says which one to run; it exits with code 0, or panics with what is wrong. Without it, the
-//! output is the list of all cases, by family. A case finds an empty directory at `/scratch`, in which it may do what
-//! it likes, and one at `/library` that it may only read: see `permissions.rs`.
+//! The cases have the names of the programs in `wasi-testsuite`, the test suite of the WASI subgroup. The code is our own.
+//!
+//! The key `case` in the context names the case to run. The program exits with code 0, or panics with the fault. Without
+//! the key, the output is the list of all cases by family. A case has an empty, writable directory at `/scratch`, and a
+//! read-only directory at `/library`, which `permissions.rs` describes.
 
 mod clocks;
 mod descriptors;
@@ -22,10 +23,10 @@ use serde_json::{Map, Value};
 
 use p1::Fd;
 
-/// A case: its name, and what it does with the scratch directory.
+/// A case: its name, and a function of the scratch directory.
 type Case = (&'static str, fn(Fd));
 
-/// The cases of one file, each a function of its name.
+/// Define the cases of a module. Each case is a function of the same name.
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
         pub const CASES: &[$crate::Case] = &[$((stringify!($name), $name)),*];

@@ -1,4 +1,4 @@
-//! Opening: by which paths, in which ways, and with what in hand afterwards.
+//! Opening files and directories: paths, flags and rights.
 
 use crate::p1::*;
 
@@ -100,7 +100,7 @@ fn path_open_nonblock(dir: Fd) {
     works(open_with(dir, NO_FOLLOW, "file", 0, READ, FDFLAGS_NONBLOCK));
 }
 
-/// What libraries expect to be allowed with a directory, and below it.
+/// A granted directory has the rights that the C library expects.
 fn path_open_preopen(dir: Fd) {
     const DIRECTORY: Rights = RIGHTS_PATH_CREATE_DIRECTORY
         | RIGHTS_PATH_CREATE_FILE
@@ -167,7 +167,7 @@ fn path_open_read_write(dir: Fd) {
     assert_eq!(works(stat(both)).size, 9);
 }
 
-/// Who may set sizes by path may empty a file while opening it.
+/// Truncating a file on opening needs the right to set sizes by path.
 fn truncation_rights(dir: Fd) {
     let found = works(fdstat(dir));
     assert_eq!((found.fs_filetype, found.fs_flags), (FILETYPE_DIRECTORY, 0));

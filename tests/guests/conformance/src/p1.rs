@@ -1,8 +1,8 @@
-//! The functions of WASI preview 1 that cases call, in the shapes in which they call them.
+//! Wrappers of the functions of WASI preview 1.
 
 #![expect(
     unsafe_code,
-    reason = "the bindings are unsafe: they take pointers, which are made here only"
+    reason = "the bindings take pointers, which only this module creates"
 )]
 
 use std::mem::MaybeUninit;
@@ -11,7 +11,7 @@ pub use wasi::*;
 
 pub type Tried<T> = Result<T, Errno>;
 
-/// The rights by which a file is opened for reading, for writing and for both; others change nothing.
+/// The rights to open a file for reading, for writing and for both. Other rights have no effect.
 pub const READ: Rights = RIGHTS_FD_READ;
 pub const WRITE: Rights = RIGHTS_FD_WRITE;
 pub const READ_WRITE: Rights = RIGHTS_FD_READ | RIGHTS_FD_WRITE;
@@ -19,7 +19,7 @@ pub const READ_WRITE: Rights = RIGHTS_FD_READ | RIGHTS_FD_WRITE;
 pub const FOLLOW: Lookupflags = LOOKUPFLAGS_SYMLINK_FOLLOW;
 pub const NO_FOLLOW: Lookupflags = 0;
 
-/// A call that must not fail.
+/// Return the result of a call that must succeed.
 #[track_caller]
 pub fn works<T>(tried: Tried<T>) -> T {
     match tried {
@@ -28,7 +28,7 @@ pub fn works<T>(tried: Tried<T>) -> T {
     }
 }
 
-/// A call that must fail, in one of these ways.
+/// Check that a call fails with one of these errors.
 #[track_caller]
 pub fn fails<T>(tried: Tried<T>, ways: &[Errno]) {
     let names: Vec<&str> = ways.iter().map(Errno::name).collect();
@@ -43,7 +43,7 @@ pub fn fails<T>(tried: Tried<T>, ways: &[Errno]) {
     }
 }
 
-/// All preopened directories and their names, in order.
+/// Return all preopened directories with their names, in order.
 pub fn preopens() -> Vec<(Fd, String)> {
     let named = |fd: Fd| {
         let prestat = unsafe { fd_prestat_get(fd) }.ok()?;
@@ -55,7 +55,7 @@ pub fn preopens() -> Vec<(Fd, String)> {
     (3..).map_while(named).collect()
 }
 
-/// The directory that was granted under `name`.
+/// Return the directory that is granted as `name`.
 #[track_caller]
 pub fn preopened(name: &str) -> Fd {
     let found = preopens();
@@ -69,7 +69,7 @@ pub fn prestat_dir_name(fd: Fd, name: &mut [u8]) -> Tried<()> {
     unsafe { fd_prestat_dir_name(fd, name.as_mut_ptr(), name.len()) }
 }
 
-/// Open without following a link in the last place.
+/// Open without following a link in the last component.
 pub fn open(dir: Fd, path: &str, how: Oflags, rights: Rights) -> Tried<Fd> {
     open_with(dir, NO_FOLLOW, path, how, rights, 0)
 }
@@ -87,19 +87,19 @@ pub fn open_with(
     Ok(fd)
 }
 
-/// Make a file, and open it to read and write.
+/// Create a file, and open it for reading and writing.
 #[track_caller]
 pub fn create(dir: Fd, path: &str) -> Fd {
     works(open(dir, path, OFLAGS_CREAT | OFLAGS_EXCL, READ_WRITE))
 }
 
-/// Make an empty file.
+/// Create an empty file.
 #[track_caller]
 pub fn touch(dir: Fd, path: &str) {
     works(close(create(dir, path)));
 }
 
-/// Make a directory, and open it.
+/// Create a directory, and open it.
 #[track_caller]
 pub fn create_dir(dir: Fd, path: &str) -> Fd {
     works(mkdir(dir, path));
@@ -174,7 +174,7 @@ pub fn pwrite(fd: Fd, pieces: &[&[u8]], offset: u64) -> Tried<usize> {
     unsafe { fd_pwrite(fd, &to_write(pieces), offset) }
 }
 
-/// At most `size` bytes.
+/// Read at most `size` bytes.
 pub fn read(fd: Fd, size: usize) -> Tried<Vec<u8>> {
     let mut bytes = vec![0; size];
     let read = readv(fd, &mut [&mut bytes])?;
@@ -212,11 +212,11 @@ pub struct Entry {
     pub name: String,
     pub ino: u64,
     pub kind: Filetype,
-    /// Where to go on after it.
+    /// The cookie of the following entry.
     pub next: Dircookie,
 }
 
-/// The entries that fit wholly into `size` bytes, from `cookie` on, and whether there are no more.
+/// Return the entries from `cookie` on that fit into `size` bytes, and whether the listing is complete.
 pub fn readdir(fd: Fd, size: usize, cookie: Dircookie) -> Tried<(Vec<Entry>, bool)> {
     const HEAD: usize = size_of::<Dirent>();
     let mut bytes = vec![0; size];
@@ -260,12 +260,12 @@ pub fn link(dir: Fd, follow: Lookupflags, old: &str, new_dir: Fd, new: &str) -> 
     unsafe { path_link(dir, follow, old, new_dir, new) }
 }
 
-/// A link at `path` that leads to `target`.
+/// Create a symbolic link at `path` to `target`.
 pub fn symlink(target: &str, dir: Fd, path: &str) -> Tried<()> {
     unsafe { path_symlink(target, dir, path) }
 }
 
-/// What the link says, as far as it fits into `size` bytes.
+/// Return the first `size` bytes of the link's target.
 pub fn target_of(dir: Fd, path: &str, size: usize) -> Tried<String> {
     let mut bytes = vec![0; size];
     let used = unsafe { path_readlink(dir, path, bytes.as_mut_ptr(), size) }?;
@@ -277,7 +277,7 @@ pub fn stat_at(dir: Fd, follow: Lookupflags, path: &str) -> Tried<Filestat> {
     unsafe { path_filestat_get(dir, follow, path) }
 }
 
-/// Without following a link in the last place.
+/// Return the type of `path`, without following a link in the last component.
 #[track_caller]
 pub fn kind(dir: Fd, path: &str) -> Filetype {
     works(stat_at(dir, NO_FOLLOW, path)).filetype
@@ -319,13 +319,13 @@ pub fn shutdown(fd: Fd) -> Tried<()> {
     unsafe { sock_shutdown(fd, SDFLAGS_RD) }
 }
 
-/// The program's arguments: how many, how many bytes with their ends, and each.
+/// Return the number of arguments, their size in bytes with their terminators, and the arguments.
 pub fn arguments() -> Tried<(usize, usize, Vec<String>)> {
     let (count, size) = unsafe { args_sizes_get() }?;
     strings(count, size, args_get)
 }
 
-/// The same of its variables.
+/// Return the same of the environment variables.
 pub fn variables() -> Tried<(usize, usize, Vec<String>)> {
     let (count, size) = unsafe { environ_sizes_get() }?;
     strings(count, size, environ_get)

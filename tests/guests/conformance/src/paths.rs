@@ -1,4 +1,4 @@
-//! What is done by path: looking, linking, renaming, removing.
+//! Operations on paths: stat, link, rename and remove.
 
 use crate::p1::*;
 
@@ -75,7 +75,7 @@ fn path_link(dir: Fd) {
     let of_dir = link(dir, NO_FOLLOW, "below", dir, "link");
     fails(of_dir, &[ERRNO_PERM, ERRNO_ACCES]);
     fails(link(dir, NO_FOLLOW, "nothing", dir, "link"), &[ERRNO_NOENT]);
-    // A link itself can be linked, wherever it leads.
+    // A symbolic link itself can be linked, whatever its target is.
     for target in ["nothing", "symlink"] {
         works(symlink(target, dir, "symlink"));
         works(link(dir, NO_FOLLOW, "symlink", dir, "link"));
@@ -91,7 +91,7 @@ fn path_link(dir: Fd) {
 
 fn path_rename(dir: Fd) {
     let is_gone = |name| fails(stat_at(dir, NO_FOLLOW, name), &[ERRNO_NOENT]);
-    // A directory: to a new name, over an empty one, over a full one, over a file.
+    // A directory is renamed to a new name, over an empty directory, over a non-empty one, and over a file.
     works(mkdir(dir, "source"));
     works(rename(dir, "source", dir, "target"));
     is_gone("source");
@@ -104,7 +104,7 @@ fn path_rename(dir: Fd) {
     fails(rename(dir, "source", dir, "target"), &[ERRNO_NOTEMPTY]);
     fails(rename(dir, "source", dir, "target/file"), &[ERRNO_NOTDIR]);
     fails(rename(dir, "source", dir, "source/below"), &[ERRNO_INVAL]);
-    // A file: to a new name, over another, over a directory, into one.
+    // A file is renamed to a new name, over a file, over a directory, and into a directory.
     touch(dir, "one");
     works(rename(dir, "one", dir, "other"));
     is_gone("one");

@@ -1,7 +1,7 @@
-//! Directories that may only be read, that were not granted, and the ways that lead out of those that were.
+//! Read-only directories, directories without a grant, and paths that lead out of a granted directory.
 //!
-//! `/library` holds `book` (`ding dong`), `shelf/`, and links that the operator has put there: `inside` to `book`,
-//! `outside` to a file and `door` to a directory beside the granted one, and `absolute` to that file by its full path.
+//! `/library` has `book` (`ding dong`), `shelf/` and symbolic links of the operator: `inside` to `book`, `outside` to a
+//! file and `door` to a directory outside the granted directory, and `absolute` to that file by its absolute path.
 
 use crate::p1::*;
 
@@ -19,9 +19,9 @@ crate::cases![
     read_only_sets_no_times_and_sizes,
 ];
 
-/// What refuses: the host, or the system beneath it.
+/// The errors of an operation that the host or its operating system denies.
 const REFUSED: [Errno; 4] = [ERRNO_PERM, ERRNO_NOTCAPABLE, ERRNO_ACCES, ERRNO_ROFS];
-/// On top of it for descriptors that were opened without the right.
+/// The same errors, and those of a descriptor that was opened without the right.
 const NOT_SO_OPENED: [Errno; 6] = [
     ERRNO_PERM,
     ERRNO_NOTCAPABLE,
@@ -40,7 +40,7 @@ fn absolute_links_cannot_be_made(dir: Fd) {
     fails(stat_at(dir, NO_FOLLOW, "link"), &[ERRNO_NOENT]);
 }
 
-/// By way of the language's own library.
+/// The same with the standard library.
 fn fopen_with_no_access(_: Fd) {
     std::fs::write("/library/new", "x").expect_err("writing");
     std::fs::write("/library/book", "x").expect_err("writing over it");
@@ -56,7 +56,7 @@ fn fopen_with_no_access(_: Fd) {
     );
 }
 
-/// Nothing is moved or linked out of a directory that may only be read, nor into it.
+/// Files cannot be moved or linked out of a read-only directory or into it.
 fn grants_are_apart(dir: Fd) {
     let library = library();
     touch(dir, "mine");
@@ -76,7 +76,7 @@ fn links_out_of_it_are_not_followed(dir: Fd) {
     }
     fails(open(library, "door/secret", 0, READ), &REFUSED);
     fails(open_with(library, FOLLOW, "door/..", 0, READ, 0), &REFUSED);
-    // Where it may write, a task can make such links, and gets nowhere by them.
+    // A task can create such links in a writable directory, but cannot follow them.
     works(mkdir(dir, "below"));
     for (name, target) in [
         ("up", ".."),
@@ -124,12 +124,12 @@ fn no_way_leads_out_of_a_directory(dir: Fd) {
         fails(rename(dir, "file", dir, path), &REFUSED);
         fails(rename(dir, path, dir, "mine"), &REFUSED);
     }
-    // Nor one that was opened below it.
+    // The same for a directory that was opened below it.
     let below = works(open(dir, "below", OFLAGS_DIRECTORY, READ));
     fails(open(below, "../file", 0, READ), &REFUSED);
 }
 
-/// Beyond what is granted a program finds at most a place where nothing is, and nothing can be put.
+/// Outside of the grants, a program sees at most an empty directory that it cannot write to.
 fn not_granted(_: Fd) {
     for path in ["/elsewhere/file", "/etc/passwd", "/file", "/scratchy/file"] {
         std::fs::read(path).expect_err(path);
@@ -173,7 +173,7 @@ fn read_only_is_read(_: Fd) {
 
 fn read_only_makes_and_removes_nothing(_: Fd) {
     let library = library();
-    // A directory that was opened in it is no better.
+    // The same for a directory that was opened in it.
     let shelf = works(open(library, "shelf", OFLAGS_DIRECTORY, READ));
     for place in [library, shelf] {
         fails(mkdir(place, "new"), &REFUSED);

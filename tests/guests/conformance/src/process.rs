@@ -1,4 +1,4 @@
-//! How a program begins and ends.
+//! Arguments, environment and exit of a program.
 
 use crate::p1::*;
 
@@ -12,7 +12,7 @@ crate::cases![
     sched_yield,
 ];
 
-/// A task has one argument, whatever else programs elsewhere may have: its name.
+/// A task has one argument: its name.
 fn args_get(_: Fd) {
     let (_, _, arguments) = works(arguments());
     let name = std::env::var("CAMPANILE_TASK_NAME").expect("the name");
@@ -25,7 +25,7 @@ fn args_sizes_get(_: Fd) {
     assert_eq!(size, arguments[0].len() + 1);
 }
 
-/// Beside the host's own, the variables that the test grants.
+/// The environment has the host's variables and those that the test grants.
 fn environ_get(_: Fd) {
     let (_, _, variables) = works(variables());
     let own = |variable: &&String| !variable.starts_with("CAMPANILE_");
@@ -41,7 +41,7 @@ fn environ_sizes_get(_: Fd) {
     assert_eq!(size, sum);
 }
 
-/// The test looks at the code.
+/// The test checks the exit code.
 fn proc_exit_failure(_: Fd) {
     exit(33)
 }

@@ -1,4 +1,4 @@
-//! The three standard descriptors, and those that are no descriptor.
+//! The three standard descriptors, and invalid descriptors.
 
 use crate::p1::*;
 
@@ -23,7 +23,7 @@ fn fd_write_to_invalid_fd(_: Fd) {
     fails(close(NOBODY), &[ERRNO_BADF]);
 }
 
-/// The test looks at what was printed.
+/// The test checks the printed text.
 fn fd_write_to_stdout(_: Fd) {
     for (fd, text) in [(1, "ding dong\n"), (2, "the bell has cracked\n")] {
         let mut rest = text.as_bytes();
@@ -34,7 +34,7 @@ fn fd_write_to_stdout(_: Fd) {
     assert_eq!(works(write(1, b"")), 0);
 }
 
-/// None is a terminal, and neither is a file: a terminal is a character device in which nobody can seek.
+/// No descriptor is a terminal, and a file is not a terminal either. A terminal is a character device without seeking.
 fn isatty(dir: Fd) {
     const SEEK: Rights = RIGHTS_FD_SEEK | RIGHTS_FD_TELL;
     let file = create(dir, "file");
@@ -79,7 +79,7 @@ fn sock_shutdown_not_sock(_: Fd) {
     fails(shutdown(1), &[ERRNO_NOTSOCK]);
 }
 
-/// Each is open in its direction, and stdin, whose context the program has read, is at its end.
+/// Each descriptor is open in its direction. Stdin is at its end, because the program has read the context.
 fn stdio(_: Fd) {
     assert_eq!(works(read(0, 10)), b"");
     assert_eq!(works(read(0, 10)), b"");

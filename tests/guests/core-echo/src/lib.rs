@@ -1,15 +1,15 @@
-//! Built for wasm32-unknown-unknown: a core module with WIT metadata, which the host makes a component.
+//! A core module with WIT metadata, built for wasm32-unknown-unknown. The host converts it to a component.
 
 use campanile_sdk::serde_json::{Map, Value};
 use campanile_sdk::{AnyContext, Package, Result, Run, Task};
 
-/// Returns its whole context, reserved keys included.
+/// Return the whole context, including the reserved keys.
 fn echo(run: &Run, _: AnyContext) -> Result<Map<String, Value>> {
     run.info("echo from a core module");
     Ok(run.context().clone())
 }
 
-/// Without WASI the only trace of a panic is what the SDK logs.
+/// Panic. Without WASI, the SDK's log line is the only trace of it.
 fn panic(_: &Run, _: AnyContext) -> Result<()> {
     panic!("the bell has cracked");
 }

@@ -1,4 +1,4 @@
-//! Two tasks that wait for each other: its manifest must be refused.
+//! Two tasks that depend on each other. The host must reject the manifest.
 
 use campanile_sdk::{AnyContext, Package, Result, Run, Task};
 

@@ -1,4 +1,4 @@
-//! Four tasks: `a`, then `b` and `c` side by side, then `d`. The context says how `c` behaves.
+//! Four tasks: `a`, then `b` and `c` at the same time, then `d`. The context sets the behaviour of `c`.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Context {
-    /// What `c` does.
+    /// The behaviour of `c`.
     #[serde(default)]
     c: Behaviour,
-    /// For `fail_until_attempt`: the first attempt that succeeds.
+    /// The first attempt that succeeds, for `fail_until_attempt`.
     #[serde(default)]
     succeed_on: u32,
-    /// How long `b` and `c` sleep first, in milliseconds.
+    /// The sleep at the beginning of `b` and `c`, in milliseconds.
     #[serde(default)]
     ms: u64,
-    /// Both `b` and `c` pass the key `same`, with different values.
+    /// Whether `b` and `c` pass the key `same` with different values.
     #[serde(default)]
     conflict: bool,
-    /// A file, in a granted directory, to which every task appends `<task> <execution id> <attempt>`.
+    /// The file to which every task appends `<task> <execution id> <attempt>`.
     effects: Option<String>,
-    /// What the tasks before this one passed.
+    /// The values that earlier tasks have passed.
     a: Option<u32>,
     b: Option<u32>,
     #[serde(rename = "from_c")]
@@ -45,14 +45,15 @@ enum Behaviour {
 }
 
 #[derive(Serialize)]
-struct Did {
+struct Output {
     task: &'static str,
-    /// The keys of earlier tasks that were in the context.
+    /// The keys in the context that earlier tasks have passed.
     saw: Vec<&'static str>,
     attempt: u32,
 }
 
-fn begin(run: &Run, context: &Context, task: &'static str) -> Result<Did> {
+/// Append the task's line to the file of effects, and return its output.
+fn begin(run: &Run, context: &Context, task: &'static str) -> Result<Output> {
     if let Some(path) = &context.effects {
         let mut file = OpenOptions::new()
             .create(true)
@@ -68,7 +69,7 @@ fn begin(run: &Run, context: &Context, task: &'static str) -> Result<Did> {
         ("b", context.b),
         ("from_c", context.passed_by_c),
     ];
-    Ok(Did {
+    Ok(Output {
         task,
         saw: keys
             .iter()
@@ -79,24 +80,24 @@ fn begin(run: &Run, context: &Context, task: &'static str) -> Result<Did> {
     })
 }
 
-fn a(run: &Run, context: Context) -> Result<Did> {
-    let did = begin(run, &context, "a")?;
+fn a(run: &Run, context: Context) -> Result<Output> {
+    let output = begin(run, &context, "a")?;
     run.pass("a", 1)?;
-    Ok(did)
+    Ok(output)
 }
 
-fn b(run: &Run, context: Context) -> Result<Did> {
-    let did = begin(run, &context, "b")?;
+fn b(run: &Run, context: Context) -> Result<Output> {
+    let output = begin(run, &context, "b")?;
     thread::sleep(Duration::from_millis(context.ms));
     run.pass("b", 2)?;
     if context.conflict {
         run.pass("same", "from b")?;
     }
-    Ok(did)
+    Ok(output)
 }
 
-fn c(run: &Run, context: Context) -> Result<Did> {
-    let did = begin(run, &context, "c")?;
+fn c(run: &Run, context: Context) -> Result<Output> {
+    let output = begin(run, &context, "c")?;
     thread::sleep(Duration::from_millis(context.ms));
     match context.c {
         Behaviour::Succeed => {}
@@ -118,13 +119,13 @@ fn c(run: &Run, context: Context) -> Result<Did> {
     if context.conflict {
         run.pass("same", "from c")?;
     }
-    Ok(did)
+    Ok(output)
 }
 
 fn d(run: &Run, context: Context) -> Result<Value> {
-    let did = begin(run, &context, "d")?;
+    let output = begin(run, &context, "d")?;
     let same = run.context().get("same");
-    Ok(json!({"task": did.task, "saw": did.saw, "attempt": did.attempt, "same": same}))
+    Ok(json!({"task": output.task, "saw": output.saw, "attempt": output.attempt, "same": same}))
 }
 
 fn package() -> Package {
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_task_sees_what_all_the_others_passed() {
+    fn the_last_task_sees_the_values_of_all_other_tasks() {
         let run = Run::fake().build();
         package().call::<Value>("a", &run).unwrap();
         let after_a = Run::fake().context(run.passed().into()).build();

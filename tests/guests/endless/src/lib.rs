@@ -1,4 +1,4 @@
-//! Its `describe` never ends: the host must give up on it and say so.
+//! A package whose `describe` never recounter. The host must stop it and reject the package.
 
 #[cfg(target_family = "wasm")]
 mod exports {
@@ -21,9 +21,9 @@ mod exports {
 
     impl task::describe::Guest for Endless {
         fn describe() -> String {
-            let mut turns = 0_u64;
+            let mut counter = 0_u64;
             loop {
-                turns = black_box(turns.wrapping_add(1));
+                counter = black_box(counter.wrapping_add(1));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tasks whose effects outlive them.
+//! Tasks with lasting effects.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn effects() -> String {
     "/out/effects.log".to_owned()
 }
 
-/// Appends `<execution id> <attempt>` in one write.
+/// Append `<execution id> <attempt>` in one write.
 pub fn append_line(run: &Run, log: Log) -> Result<Value> {
     let line = format!("{} {}\n", run.execution_id(), run.attempt());
     let mut file = OpenOptions::new()
@@ -30,12 +30,12 @@ pub fn append_line(run: &Run, log: Log) -> Result<Value> {
     Ok(json!({"line": line.trim_end()}))
 }
 
-/// Two pages of keys, and one more.
+/// Two pages of keys and one more key.
 const KEYS: usize = 2001;
-/// The keys that one call may change.
+/// The maximum number of keys in one call.
 const PAGE: usize = 1000;
 
-/// Keeps something under a key that chance gave.
+/// Store a value under a random key.
 pub fn keep_by_chance(run: &Run, store: Store) -> Result<Value> {
     let key = wasip2::random::random::get_random_u64().to_string();
     run.bucket(&store.bucket)?.set(&key, "1")?;
@@ -54,13 +54,13 @@ fn default_bucket() -> String {
 
 #[derive(Deserialize)]
 pub struct Fill {
-    /// Of each value.
+    /// The size of each value, in bytes.
     bytes: usize,
-    /// How many keys.
+    /// The number of keys.
     keys: usize,
 }
 
-/// Sets so many keys of the bucket `default`, one after the other.
+/// Set keys of the bucket `default`, one after the other.
 pub fn fill_bucket(run: &Run, fill: Fill) -> Result<Value> {
     let bucket = run.bucket("default")?;
     for key in 0..fill.keys {
@@ -69,7 +69,7 @@ pub fn fill_bucket(run: &Run, fill: Fill) -> Result<Value> {
     Ok(json!({"keys": fill.keys}))
 }
 
-/// Does once whatever a bucket can do, and tells what it found. Leaves the number of its calls.
+/// Use every operation of a bucket once, and return the results. The bucket keeps only the number of calls.
 pub fn use_bucket(run: &Run, store: Store) -> Result<Value> {
     let bucket = run.bucket(&store.bucket)?;
     let calls = bucket.increment("calls", 1)?;

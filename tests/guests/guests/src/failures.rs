@@ -1,4 +1,4 @@
-//! Tasks that fail, each in its own way.
+//! Tasks that fail in different ways.
 
 use std::hint::black_box;
 use std::thread;
@@ -8,19 +8,20 @@ use campanile_sdk::{AnyContext, Error, Result, Run};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// The failure to return.
 #[derive(Deserialize)]
-pub struct Complaint {
-    #[serde(default = "told_to")]
+pub struct Params {
+    #[serde(default = "default_message")]
     message: String,
     retry_after_ms: Option<u64>,
     details: Option<Value>,
 }
 
-fn told_to() -> String {
+fn default_message() -> String {
     "told to fail".to_owned()
 }
 
-impl Complaint {
+impl Params {
     fn apply(self, error: impl Fn(String) -> Error) -> Error {
         let mut error = error(self.message);
         if let Some(wait) = self.retry_after_ms {
@@ -33,16 +34,16 @@ impl Complaint {
     }
 }
 
-pub fn fail_retryable(_: &Run, complaint: Complaint) -> Result<()> {
-    Err(complaint.apply(Error::retryable))
+pub fn fail_retryable(_: &Run, params: Params) -> Result<()> {
+    Err(params.apply(Error::retryable))
 }
 
-pub fn fail_permanent(_: &Run, complaint: Complaint) -> Result<()> {
-    Err(complaint.apply(Error::permanent))
+pub fn fail_permanent(_: &Run, params: Params) -> Result<()> {
+    Err(params.apply(Error::permanent))
 }
 
-pub fn fail_denied(_: &Run, complaint: Complaint) -> Result<()> {
-    Err(complaint.apply(Error::denied))
+pub fn fail_denied(_: &Run, params: Params) -> Result<()> {
+    Err(params.apply(Error::denied))
 }
 
 #[derive(Deserialize)]
@@ -68,21 +69,21 @@ pub struct Code {
     code: i32,
 }
 
-/// Leaves through WASI's `exit` instead of returning.
+/// Call WASI's `exit` instead of returning.
 pub fn exit(_: &Run, context: Code) -> Result<()> {
     std::process::exit(context.code)
 }
 
 pub fn spin(_: &Run, _: AnyContext) -> Result<()> {
-    let mut turns = 0_u64;
+    let mut counter = 0_u64;
     loop {
-        turns = black_box(turns.wrapping_add(1));
+        counter = black_box(counter.wrapping_add(1));
     }
 }
 
 #[derive(Deserialize)]
 pub struct Depth {
-    /// Where to turn back; never, if it is not said.
+    /// The depth at which the recursion ends. It never ends by default.
     #[serde(default = "never")]
     depth: u64,
 }
@@ -91,27 +92,27 @@ fn never() -> u64 {
     u64::MAX
 }
 
-/// Calls itself so many times, or until the stack is full.
+/// Recurse to a depth, or until the stack overflows.
 pub fn recurse(_: &Run, context: Depth) -> Result<Value> {
-    // Neither a tail call nor a sum, so that it cannot become a loop.
-    fn deeper(depth: u64, most: u64) -> u64 {
-        if depth == most {
+    // Neither a tail call nor a sum, so that the compiler cannot turn it into a loop.
+    fn deeper(depth: u64, max: u64) -> u64 {
+        if depth == max {
             return 0;
         }
-        deeper(depth + 1, most).wrapping_mul(31) ^ depth
+        deeper(depth + 1, max).wrapping_mul(31) ^ depth
     }
     Ok(json!({"number": deeper(black_box(0), context.depth)}))
 }
 
 #[derive(Deserialize)]
 pub struct Bytes {
-    /// Where to stop; none is never.
+    /// The size at which to stop. Without it, the task does not stop.
     bytes: Option<u64>,
 }
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// Allocates until it is refused, and then aborts, as most programs do.
+/// Allocate memory, and abort if an allocation fails, like most programs.
 pub fn alloc(_: &Run, context: Bytes) -> Result<Value> {
     let mut kept = Vec::new();
     while context.bytes.is_none_or(|bytes| allocated(&kept) < bytes) {
@@ -120,7 +121,7 @@ pub fn alloc(_: &Run, context: Bytes) -> Result<Value> {
     Ok(json!({"bytes": allocated(&kept)}))
 }
 
-/// Allocates until it is refused, and then says how far it got.
+/// Allocate memory, and return the allocated size if an allocation fails.
 pub fn alloc_politely(_: &Run, context: Bytes) -> Result<Value> {
     let mut kept = Vec::new();
     while context.bytes.is_none_or(|bytes| allocated(&kept) < bytes) {
@@ -143,13 +144,13 @@ pub struct Pause {
     ms: u64,
 }
 
-/// Sleeps in the host, where no instruction of the guest runs.
+/// Sleep in a call to the host, where the guest executes no instructions.
 pub fn sleep(_: &Run, pause: Pause) -> Result<Value> {
     thread::sleep(Duration::from_millis(pause.ms));
     Ok(json!({"slept_ms": pause.ms}))
 }
 
-/// Sleeps in steps of 10 ms and stops tidily when it is asked to.
+/// Sleep in steps of 10 ms, and return early if the run is cancelled.
 pub fn sleep_until_cancelled(run: &Run, pause: Pause) -> Result<Value> {
     let mut slept = 0;
     while slept < pause.ms {

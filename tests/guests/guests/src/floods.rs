@@ -1,4 +1,4 @@
-//! Tasks that want too much of something.
+//! Tasks that exceed limits.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ pub struct Size {
     bytes: usize,
 }
 
-/// Ends with a last line, so that a test can see whether the end is kept.
+/// Print to stdout, with a special last line by which a test detects truncation.
 pub fn stdout_flood(_: &Run, size: Size) -> Result<Value> {
     flood(io::stdout().lock(), size.bytes)
 }
@@ -51,7 +51,7 @@ pub fn log_flood(run: &Run, lines: Lines) -> Result<()> {
     Ok(())
 }
 
-/// A JSON text of exactly `bytes` bytes, quotes included; at least 2.
+/// Return a JSON string of `bytes` bytes including the quotes, at least 2.
 pub fn big_output(_: &Run, size: Size) -> Result<String> {
     Ok("x".repeat(size.bytes.saturating_sub(2)))
 }
@@ -66,16 +66,16 @@ pub struct Files {
     count: usize,
 }
 
-/// Holds one file open many times over.
+/// Open one file many times, and keep the handles.
 pub fn open_files(_: &Run, files: Files) -> Result<Value> {
-    let mut held = Vec::new();
+    let mut handles = Vec::new();
     for nth in 0..files.count {
-        held.push(
+        handles.push(
             File::open(&files.path)
                 .explain(|| format!("opening {} for the {nth}th time", files.path))?,
         );
     }
-    Ok(json!({"open": held.len()}))
+    Ok(json!({"open": handles.len()}))
 }
 
 #[derive(Deserialize)]
@@ -86,7 +86,7 @@ pub struct Streams {
     listings: bool,
 }
 
-/// Closes what it opens and keeps a stream of each: of its content, or of its entries.
+/// Open one file or directory many times, and keep a stream of each instead of the handle.
 pub fn open_streams(_: &Run, streams: Streams) -> Result<Value> {
     let directories = get_directories();
     let (directory, _) = directories

@@ -1,6 +1,6 @@
-//! One task for each behaviour that the sandbox and the scheduler must cope with.
+//! One task for each behaviour that the sandbox and the scheduler must handle.
 //!
-//! Not meant to be launched as a whole: the tests call one task at a time.
+//! The tests call one task at a time. Do not launch the whole package.
 
 mod effects;
 mod failures;
@@ -77,7 +77,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn every_task_has_its_own_name() {
+    fn task_ids_are_unique() {
         let manifest = package().manifest();
         let tasks = manifest["tasks"].as_array().unwrap();
         let mut names: Vec<&str> = tasks
@@ -98,13 +98,13 @@ mod tests {
                 .context(context.clone())
                 .attempt(attempt)
                 .build();
-            let outcome = package().call::<Value>("fail_until_attempt", &run);
-            assert_eq!(outcome.is_ok(), succeeds, "{attempt}");
+            let result = package().call::<Value>("fail_until_attempt", &run);
+            assert_eq!(result.is_ok(), succeeds, "{attempt}");
         }
     }
 
     #[test]
-    fn a_bucket_does_what_it_should_and_remembers_the_calls() {
+    fn use_bucket_calls_every_operation_and_counts_its_calls() {
         let run = Run::fake().bucket("default", [("calls", "41")]).build();
         assert_eq!(
             package().call::<Value>("use_bucket", &run).unwrap(),

@@ -1,4 +1,4 @@
-//! Tasks that behave.
+//! Tasks that succeed.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ pub fn ok(_: &Run, _: AnyContext) -> Result<Value> {
     Ok(json!({"ok": true}))
 }
 
-/// Its whole context, reserved keys included.
+/// Return the whole context, including the reserved keys.
 pub fn echo(run: &Run, _: AnyContext) -> Result<Map<String, Value>> {
     Ok(run.context().clone())
 }
 
-/// What `run-info` says, to be compared with what the context says.
+/// Return the values of `run-info`, for a comparison with the context.
 pub fn facts(run: &Run, _: AnyContext) -> Result<Value> {
     Ok(json!({
         "execution_id": run.execution_id(),
@@ -45,7 +45,7 @@ pub fn log_levels(run: &Run, _: AnyContext) -> Result<()> {
     Ok(())
 }
 
-/// Text that must not reach a terminal or a page as it is.
+/// Log and print text that must be escaped for a terminal or a page.
 pub fn log_escapes(run: &Run, _: AnyContext) -> Result<Value> {
     let text = "\u{1b}[31mred\u{1b}[0m\r\nforged line\u{7}\u{202e}<script>alert(1)</script>";
     run.info(text);
@@ -60,7 +60,7 @@ pub fn print(_: &Run, _: AnyContext) -> Result<()> {
     Ok(())
 }
 
-/// Passes every key of its context on.
+/// Pass every key of the context on.
 pub fn pass(run: &Run, context: BTreeMap<String, Value>) -> Result<()> {
     for (key, value) in context {
         run.pass(key, value)?;
@@ -84,7 +84,7 @@ pub struct Strict {
     ports: Vec<u16>,
 }
 
-/// Refuses every key it does not know.
+/// Reject unknown keys.
 pub fn strict(_: &Run, context: Strict) -> Result<Value> {
     Ok(json!({"name": context.name, "ports": context.ports}))
 }

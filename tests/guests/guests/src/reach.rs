@@ -1,4 +1,4 @@
-//! Tasks that reach outside: files, environment, config, network, clock, chance.
+//! Tasks that use capabilities: files, environment, config, network, clocks and random numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,13 +66,13 @@ pub fn read_config(run: &Run, config: Key) -> Result<Value> {
 
 #[derive(Deserialize)]
 pub struct Target {
-    /// Such as `127.0.0.1:80`.
+    /// The address, such as `127.0.0.1:80`.
     address: String,
     #[serde(default)]
     line: String,
 }
 
-/// Sends a line and returns what comes back.
+/// Send a line and return the reply.
 pub fn tcp_echo(_: &Run, target: Target) -> Result<Value> {
     let mut stream = TcpStream::connect(&target.address)
         .explain(|| format!("connecting to {}", target.address))?;
@@ -82,7 +82,7 @@ pub fn tcp_echo(_: &Run, target: Target) -> Result<Value> {
     Ok(json!({"line": line.trim_end()}))
 }
 
-/// Sends a datagram and returns what comes back.
+/// Send a datagram and return the reply.
 pub fn udp_echo(_: &Run, target: Target) -> Result<Value> {
     let socket = UdpSocket::bind("0.0.0.0:0").explain(|| "binding")?;
     socket
@@ -93,7 +93,7 @@ pub fn udp_echo(_: &Run, target: Target) -> Result<Value> {
     Ok(json!({"line": String::from_utf8_lossy(&bytes[..count])}))
 }
 
-/// Listens where it was told.
+/// Listen on an address.
 pub fn tcp_listen(_: &Run, target: Target) -> Result<Value> {
     let listener = TcpListener::bind(&target.address).explain(|| "listening")?;
     Ok(json!({"address": listener.local_addr()?.to_string()}))
@@ -104,7 +104,7 @@ pub struct Url {
     url: String,
     #[serde(default = "ten_seconds")]
     timeout_ms: u64,
-    /// How often to ask.
+    /// The number of requests.
     #[serde(default = "once")]
     times: u64,
 }
@@ -117,18 +117,18 @@ fn ten_seconds() -> u64 {
     10_000
 }
 
-/// A host that refuses the request makes this an [`Error::denied`].
+/// Request a URL. A request that the host denies is an [`Error::denied`].
 pub fn http_get(_: &Run, target: Url) -> Result<Value> {
-    let ask = || {
+    let request = || {
         get(&target).map_err(|failure| match failure {
             fetch::Failure::Denied(message) => Error::denied(message),
             fetch::Failure::BadUrl(message) => Error::permanent(message),
             other => Error::retryable(other.to_string()),
         })
     };
-    let mut response = ask()?;
+    let mut response = request()?;
     for _ in 1..target.times {
-        response = ask()?;
+        response = request()?;
     }
     Ok(json!({
         "status": response.status,
@@ -146,13 +146,13 @@ fn get(target: &Url) -> std::result::Result<fetch::Response, fetch::Failure> {
 #[cfg(not(target_family = "wasm"))]
 fn get(target: &Url) -> std::result::Result<fetch::Response, fetch::Failure> {
     let message = format!(
-        "{} not requested in {} ms: no sandbox here",
+        "{} not requested in {} ms: there is no sandbox",
         target.url, target.timeout_ms
     );
     Err(fetch::Failure::Failed(message))
 }
 
-/// The wall clock as the sandbox shows it.
+/// Return the time of the sandbox's wall clock.
 #[allow(
     clippy::disallowed_methods,
     reason = "the guest's clock is what is tested"
@@ -162,7 +162,7 @@ pub fn now(_: &Run, _: AnyContext) -> Result<Value> {
     Ok(json!({"unix_ms": u64::try_from(since.as_millis())?}))
 }
 
-/// Two numbers that differ from run to run, if the host gives real randomness.
+/// Return two numbers that differ between runs if the host's random numbers are real.
 pub fn random(_: &Run, _: AnyContext) -> Result<Value> {
     use std::hash::{BuildHasher, RandomState};
     let state = RandomState::new();

@@ -1,4 +1,4 @@
-//! Breaks the rules for what may cross the boundary, which the SDK would not let a task do.
+//! Tasks that return invalid outputs and contexts, which the SDK prevents.
 
 #[cfg(target_family = "wasm")]
 mod exports {
@@ -36,7 +36,7 @@ mod exports {
 
     impl task::describe::Guest for Misshapen {
         fn describe() -> String {
-            // In order, as `run` knows them; "failure" stands for every other name.
+            // The tasks in the order of `run`, where "failure" is every other name.
             r#"{"name": "misshapen", "version": "0.1.0", "tasks": [
                 {"id": "output_not_json"}, {"id": "output_two_values"}, {"id": "output_empty"},
                 {"id": "context_not_json"}, {"id": "context_not_object"}, {"id": "context_reserved"},

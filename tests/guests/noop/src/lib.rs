@@ -1,4 +1,4 @@
-//! The smallest useful task, for the benchmark: reads its context, logs one line, returns a little JSON.
+//! A minimal task for the benchmark: it reads its context, logs one line and returns JSON.
 
 use campanile_sdk::{Package, Result, Run, Task};
 use serde::{Deserialize, Serialize};
