@@ -1,4 +1,4 @@
-//! SQLite on a disk that does not do as it should: a clear sentence, and never a damaged file.
+//! Tests of SQLite with disk failures: the host reports a clear error and never damages the file.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,24 +11,24 @@ use campanile_tests::{Backend, HostProcess, campanile_binary};
 use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::account;
-use crate::tower::{Tower, now};
+use crate::consistency;
+use crate::site::{Site, now};
 
 const SCHEDULES: usize = 20;
-/// How large a file may become when that is what is short, in bytes: more than the effects, less than the journal.
+/// The limit of the file size, in bytes: more than the file of effects needs, less than the journal needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// A user and a group without rights of their own.
+/// The user and the group `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// A tower whose database lies in a folder of its own.
-fn tower_in(folder: &Path) -> Tower {
-    let tower = Tower::on(DatabaseUrl::Sqlite(folder.join("campanile.db")));
-    tower.configure("[sandbox]\ncache = false\n");
-    tower
+/// Return a site whose database is in `folder`.
+fn site_in(folder: &Path) -> Site {
+    let site = Site::on(DatabaseUrl::Sqlite(folder.join("campanile.db")));
+    site.configure("[sandbox]\ncache = false\n");
+    site
 }
 
-fn migrate(tower: &Tower) {
-    let made = tower
+fn migrate(site: &Site) {
+    let made = site
         .command(campanile_binary())
         .args(["db", "migrate"])
         .output()
@@ -40,8 +40,8 @@ fn migrate(tower: &Tower) {
     );
 }
 
-/// Start it, and give what it says when it ends by itself with exit code 2.
-fn refusal(command: &mut Command) -> String {
+/// Run a host that must exit with code 2, and return its messages.
+fn startup_error(command: &mut Command) -> String {
     let mut host = HostProcess::spawn(command);
     let status = host.wait_exit();
     let said = host.stderr_lines().join("\n");
@@ -51,32 +51,32 @@ fn refusal(command: &mut Command) -> String {
     said
 }
 
-/// `campanile serve` as a user for whom permissions count.
-fn serve_unprivileged(tower: &Tower) -> Command {
+/// Return `campanile serve` for a user whom file permissions restrict.
+fn serve_unprivileged(site: &Site) -> Command {
     let mut command;
     if geteuid().is_root() {
-        // Out of folders that only root may enter.
-        let binary = tower.folder.join("campanile");
+        // Copy the program out of folders that only root can enter.
+        let binary = site.folder.join("campanile");
         std::fs::copy(campanile_binary(), &binary).expect("a copy of the program");
-        allow(&tower.folder, 0o755);
-        command = tower.command(Path::new("setpriv"));
+        set_mode(&site.folder, 0o755);
+        command = site.command(Path::new("setpriv"));
         command
             .args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")])
             .arg("--clear-groups")
             .arg(binary);
     } else {
-        command = tower.command(campanile_binary());
+        command = site.command(campanile_binary());
     }
-    command.args(["serve", "--name", "tower"]);
+    command.args(["serve", "--name", "host-1"]);
     command
 }
 
-fn allow(path: &Path, mode: u32) {
+fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("permissions");
 }
 
-fn integrity(tower: &Tower) -> String {
-    tower.with_db(async |db| {
+fn integrity(site: &Site) -> String {
+    site.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
         let rows = probe::rows(&mut tx, "PRAGMA integrity_check")
             .await
@@ -86,15 +86,15 @@ fn integrity(tower: &Tower) -> String {
 }
 
 #[test]
-fn a_file_that_may_not_be_written_is_refused_and_stays_as_it_was() {
+fn a_read_only_file_is_rejected_and_not_changed() {
     let folder = TempDir::new().expect("a folder");
-    let tower = tower_in(folder.path());
-    migrate(&tower);
+    let site = site_in(folder.path());
+    migrate(&site);
     let file = folder.path().join("campanile.db");
-    allow(folder.path(), 0o777);
-    allow(&file, 0o444);
+    set_mode(folder.path(), 0o777);
+    set_mode(&file, 0o444);
     let before = std::fs::read(&file).expect("the file");
-    let said = refusal(&mut serve_unprivileged(&tower));
+    let said = startup_error(&mut serve_unprivileged(&site));
     assert!(
         said.contains("cannot be written") && said.contains("permissions"),
         "{said}"
@@ -103,36 +103,36 @@ fn a_file_that_may_not_be_written_is_refused_and_stays_as_it_was() {
 }
 
 #[test]
-fn a_folder_that_may_not_be_written_is_refused() {
+fn a_read_only_folder_is_rejected() {
     let folder = TempDir::new().expect("a folder");
-    let tower = tower_in(folder.path());
-    allow(folder.path(), 0o555);
-    let said = refusal(&mut serve_unprivileged(&tower));
+    let site = site_in(folder.path());
+    set_mode(folder.path(), 0o555);
+    let said = startup_error(&mut serve_unprivileged(&site));
     assert!(said.contains("folder exists and may be written"), "{said}");
-    allow(folder.path(), 0o755);
+    set_mode(folder.path(), 0o755);
 
-    migrate(&tower);
-    allow(&folder.path().join("campanile.db"), 0o666);
-    allow(folder.path(), 0o555);
-    let said = refusal(&mut serve_unprivileged(&tower));
+    migrate(&site);
+    set_mode(&folder.path().join("campanile.db"), 0o666);
+    set_mode(folder.path(), 0o555);
+    let said = startup_error(&mut serve_unprivileged(&site));
     assert!(
         said.contains("cannot be written") && said.contains(&folder.path().display().to_string()),
         "{said}"
     );
-    allow(folder.path(), 0o755);
-    assert_eq!(integrity(&tower), "ok");
+    set_mode(folder.path(), 0o755);
+    assert_eq!(integrity(&site), "ok");
 }
 
-/// What there is too little of.
-enum Scarce {
-    /// A small file system of its own, with a file that fills it.
-    Space { mount: TempDir },
-    /// The bytes that a file of the process may have: for those who may not mount.
-    Bytes { folder: TempDir },
+/// A disk that can be filled.
+enum FullDisk {
+    /// A small file system, which a file can fill.
+    FileSystem { mount: TempDir },
+    /// A limit of the file size of the process, if mounting is not allowed.
+    FileSize { folder: TempDir },
 }
 
-impl Scarce {
-    fn space() -> Scarce {
+impl FullDisk {
+    fn file_system() -> FullDisk {
         let mount = TempDir::new().expect("a folder");
         let mounted = geteuid().is_root()
             && Command::new("mount")
@@ -141,58 +141,58 @@ impl Scarce {
                 .status()
                 .is_ok_and(|status| status.success());
         if mounted {
-            return Scarce::Space { mount };
+            return FullDisk::FileSystem { mount };
         }
-        println!("nothing may be mounted here: the size of files is limited instead");
-        Scarce::bytes()
+        println!("cannot mount a file system: limiting the file size instead");
+        FullDisk::file_size()
     }
 
-    fn bytes() -> Scarce {
-        Scarce::Bytes {
+    fn file_size() -> FullDisk {
+        FullDisk::FileSize {
             folder: TempDir::new().expect("a folder"),
         }
     }
 
     fn folder(&self) -> &Path {
         match self {
-            Scarce::Space { mount } => mount.path(),
-            Scarce::Bytes { folder } => folder.path(),
+            FullDisk::FileSystem { mount } => mount.path(),
+            FullDisk::FileSize { folder } => folder.path(),
         }
     }
 
-    fn ballast(&self) -> PathBuf {
-        self.folder().join("ballast")
+    fn filler(&self) -> PathBuf {
+        self.folder().join("filler")
     }
 
     fn fill(&self, host: Option<&HostProcess>) {
         match self {
-            Scarce::Space { .. } => {
-                let mut ballast = std::fs::File::create(self.ballast()).expect("the ballast");
+            FullDisk::FileSystem { .. } => {
+                let mut filler = std::fs::File::create(self.filler()).expect("a file");
                 for size in [1 << 20, 4 << 10, 1] {
-                    while ballast.write_all(&vec![b'x'; size]).is_ok() {}
+                    while filler.write_all(&vec![b'x'; size]).is_ok() {}
                 }
             }
-            Scarce::Bytes { .. } => limit(host, Some(FILE_BYTES_MAX)),
+            FullDisk::FileSize { .. } => limit(host, Some(FILE_BYTES_MAX)),
         }
     }
 
     fn free(&self, host: Option<&HostProcess>) {
         match self {
-            Scarce::Space { .. } => std::fs::remove_file(self.ballast()).expect("the ballast"),
-            Scarce::Bytes { .. } => limit(host, None),
+            FullDisk::FileSystem { .. } => std::fs::remove_file(self.filler()).expect("a file"),
+            FullDisk::FileSize { .. } => limit(host, None),
         }
     }
 }
 
-impl Drop for Scarce {
+impl Drop for FullDisk {
     fn drop(&mut self) {
-        if let Scarce::Space { mount } = self {
+        if let FullDisk::FileSystem { mount } = self {
             let _ = Command::new("umount").arg("-l").arg(mount.path()).status();
         }
     }
 }
 
-/// Limit the size of a process's files, or lift the limit.
+/// Set or remove the limit of a process's file size.
 fn limit(host: Option<&HostProcess>, bytes: Option<u64>) {
     let Some(host) = host else { return };
     let pid = Pid::from_raw(i32::try_from(host.id()).expect("a process id"));
@@ -208,70 +208,70 @@ fn limit(host: Option<&HostProcess>, bytes: Option<u64>) {
     .expect("a limit");
 }
 
-/// `campanile serve` that gets an error rather than a signal when a file would become too large.
-fn serve_without_signal(tower: &Tower, file_blocks_max: Option<u32>) -> Command {
+/// Return `campanile serve` that gets an error instead of a signal if a file exceeds the limit.
+fn serve_without_signal(site: &Site, file_blocks_max: Option<u32>) -> Command {
     let ulimit = file_blocks_max.map_or(String::new(), |blocks| format!("ulimit -f {blocks} && "));
-    let mut command = tower.command(Path::new("sh"));
+    let mut command = site.command(Path::new("sh"));
     command
         .args(["-c", &format!("trap '' XFSZ; {ulimit}exec \"$0\" \"$@\"")])
         .arg(campanile_binary())
-        .args(["serve", "--name", "tower"]);
+        .args(["serve", "--name", "host-1"]);
     command
 }
 
 #[test]
-fn a_disk_that_is_full_at_the_start_is_refused() {
-    let scarce = Scarce::space();
-    let tower = tower_in(scarce.folder());
-    scarce.fill(None);
-    let blocks = matches!(scarce, Scarce::Bytes { .. }).then_some(16);
-    let said = refusal(&mut serve_without_signal(&tower, blocks));
+fn a_disk_that_is_full_at_the_start_is_rejected() {
+    let disk = FullDisk::file_system();
+    let site = site_in(disk.folder());
+    disk.fill(None);
+    let blocks = matches!(disk, FullDisk::FileSize { .. }).then_some(16);
+    let said = startup_error(&mut serve_without_signal(&site, blocks));
     assert!(
         said.contains("cannot be written") && said.contains("space"),
         "{said}"
     );
-    if let Scarce::Space { .. } = scarce {
-        scarce.free(None);
+    if let FullDisk::FileSystem { .. } = disk {
+        disk.free(None);
     }
-    // Nothing half-made is left: the same folder serves when there is room.
-    let mut host = tower.start("tower");
+    // The failed start leaves nothing behind: the folder works when there is space.
+    let mut host = site.start("host-1");
     host.terminate();
     assert!(host.wait_exit().success());
-    assert_eq!(integrity(&tower), "ok");
+    assert_eq!(integrity(&site), "ok");
 }
 
 #[test]
-fn a_file_that_may_not_grow_at_the_start_is_refused() {
-    let scarce = Scarce::bytes();
-    let tower = tower_in(scarce.folder());
-    let said = refusal(&mut serve_without_signal(&tower, Some(16)));
+fn a_limited_file_size_at_the_start_is_rejected() {
+    let disk = FullDisk::file_size();
+    let site = site_in(disk.folder());
+    let said = startup_error(&mut serve_without_signal(&site, Some(16)));
     assert!(
         said.contains("cannot be written") && said.contains("space"),
         "{said}"
     );
-    let mut host = tower.start("tower");
+    let mut host = site.start("host-1");
     host.terminate();
     assert!(host.wait_exit().success());
-    assert_eq!(integrity(&tower), "ok");
+    assert_eq!(integrity(&site), "ok");
 }
 
 #[test]
-fn a_host_goes_on_when_a_full_disk_has_space_again() {
-    fill_while_serving(&Scarce::space());
+fn a_host_continues_when_a_full_disk_has_space_again() {
+    fill_while_serving(&FullDisk::file_system());
 }
 
 #[test]
-fn a_host_goes_on_when_its_files_may_grow_again() {
-    fill_while_serving(&Scarce::bytes());
+fn a_host_continues_when_its_files_can_grow_again() {
+    fill_while_serving(&FullDisk::file_size());
 }
 
-fn fill_while_serving(scarce: &Scarce) {
-    let tower = tower_in(scarce.folder());
-    tower.install_bells(SCHEDULES, "{ after_ms = 100 }");
-    let mut host = HostProcess::spawn(&mut serve_without_signal(&tower, None));
+fn fill_while_serving(disk: &FullDisk) {
+    let site = site_in(disk.folder());
+    site.install_schedules(SCHEDULES, "{ after_ms = 100 }");
+    let mut host = HostProcess::spawn(&mut serve_without_signal(&site, None));
     host.wait_for_line("serving");
-    let journal = scarce.folder().join("campanile.db-wal");
-    tower.record_when(
+    let journal = disk.folder().join("campanile.db-wal");
+    site.record_when(
         "launches and a journal",
         Duration::from_secs(20),
         &[&host],
@@ -280,70 +280,70 @@ fn fill_while_serving(scarce: &Scarce) {
                 && std::fs::metadata(&journal).is_ok_and(|found| found.len() > 2 * FILE_BYTES_MAX)
         },
     );
-    scarce.fill(Some(&host));
+    disk.fill(Some(&host));
     let line = host.wait_for_line("trying again until it works");
     assert!(
         line.contains("cannot be written") && line.contains("space"),
         "{line}"
     );
     host.stays_up(Duration::from_secs(3));
-    scarce.free(Some(&host));
+    disk.free(Some(&host));
     let freed = now();
     host.wait_for_line("the database answers again");
-    tower.rings_past(freed.plus(Duration::from_secs(2)), &[&host]);
-    let record = tower.quiet(Duration::from_secs(20), &[&host]);
+    site.wait_for_slots_after(freed.plus(Duration::from_secs(2)), &[&host]);
+    let record = site.pause_and_finish(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
-    let account = account::check(&record, &tower.effects(), 1);
-    println!("no space for 3 s: {account}");
-    assert_eq!(account.succeeded, account.launched, "{account}");
-    assert_eq!(account.skipped, 0, "{account}");
-    assert_eq!(integrity(&tower), "ok");
+    let totals = consistency::check(&record, &site.effects(), 1);
+    println!("no space for 3 s: {totals}");
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert_eq!(totals.skipped, 0, "{totals}");
+    assert_eq!(integrity(&site), "ok");
 }
 
 #[test]
-fn the_tables_of_a_newer_version_are_refused() {
+fn the_tables_of_a_newer_version_are_rejected() {
     for backend in Backend::ALL {
-        let tower = Tower::new(backend);
-        migrate(&tower);
-        tower.with_db(async |db: Db| {
+        let site = Site::new(backend);
+        migrate(&site);
+        site.with_db(async |db: Db| {
             let mut tx = db.write().await.expect("a transaction");
             let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-                SELECT 9999, 'of the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1";
+                SELECT 9999, 'newer', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1";
             probe::execute(&mut tx, sql).await.expect("a row");
             tx.commit().await.expect("a commit");
         });
-        let said = refusal(&mut tower.serve("tower"));
+        let said = startup_error(&mut site.serve("host-1"));
         assert!(said.contains("schema version 9999, newer than"), "{said}");
         assert!(said.contains("use a newer campanile"), "{said}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_a_database_any_more_is_refused_and_left_alone() {
+fn a_damaged_file_is_rejected_and_not_changed() {
     let folder = TempDir::new().expect("a folder");
-    let tower = tower_in(folder.path());
-    migrate(&tower);
-    // The last to close it puts what lies in the journal into the file itself.
-    tower.with_db(async |_| ());
+    let site = site_in(folder.path());
+    migrate(&site);
+    // Closing the last connection moves the journal into the file.
+    site.with_db(async |_| ());
     assert!(!folder.path().join("campanile.db-wal").exists());
     let file = folder.path().join("campanile.db");
     let mut bytes = std::fs::read(&file).expect("the file");
     bytes[..100].fill(0x5a);
     std::fs::write(&file, &bytes).expect("the file");
-    let said = refusal(&mut tower.serve("tower"));
+    let said = startup_error(&mut site.serve("host-1"));
     assert!(said.contains("restore the file from a backup"), "{said}");
     assert_eq!(std::fs::read(&file).expect("the file"), bytes);
 }
 
-/// The host keeps the file that it has open, and what it records there goes with it.
+/// The host keeps the deleted file open, so what it records is lost.
 #[test]
-fn a_file_that_is_deleted_under_a_host_is_missed() {
+fn a_host_reports_once_that_its_file_was_deleted() {
     let folder = TempDir::new().expect("a folder");
-    let tower = tower_in(folder.path());
-    tower.install_bells(1, "{}");
-    let mut host = tower.start("tower");
-    tower.record_when("a launch", Duration::from_secs(20), &[&host], |record| {
+    let site = site_in(folder.path());
+    site.install_schedules(1, "{}");
+    let mut host = site.start("host-1");
+    site.record_when("a launch", Duration::from_secs(20), &[&host], |record| {
         record.all_launches().count() > 0
     });
     for name in ["campanile.db", "campanile.db-wal", "campanile.db-shm"] {

@@ -1,4 +1,4 @@
-//! Two hosts on one Postgres: one dies, or stands still for longer than its lease.
+//! Tests of two hosts on one Postgres: one host dies, or is suspended for longer than its lease.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,32 +7,35 @@ use campanile_store::{LaunchStatus, RunStatus};
 use campanile_tests::Backend;
 use rustix::process::Signal;
 
-use crate::account;
-use crate::tower::{Tower, now};
+use crate::consistency;
+use crate::site::{Site, now};
 
-/// In the usual suite, and under `CAMPANILE_LONG_TESTS`, in seconds.
+/// The duration of the load, in seconds: by default, and with `CAMPANILE_LONG_TESTS`.
 const LOAD_SECONDS: (u64, u64) = (20, 60);
 const SCHEDULES: usize = 200;
-/// How long each run is in its host's hands.
-const HOLD: Duration = Duration::from_millis(300);
+/// The duration of each run.
+const RUN_TIME: Duration = Duration::from_millis(300);
 const LEASE: Duration = Duration::from_secs(5);
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 
 #[test]
-fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
+fn the_other_host_executes_the_slots_of_a_killed_host_once() {
     let seconds = if crate::long() {
         LOAD_SECONDS.1
     } else {
         LOAD_SECONDS.0
     };
-    let tower = Tower::new(Backend::Postgres);
-    tower.configure(RECOVERY);
-    tower.install_bells(SCHEDULES, &format!("{{ after_ms = {} }}", HOLD.as_millis()));
-    let mut stays = tower.start("stays");
-    let mut dies = tower.start("dies");
+    let site = Site::new(Backend::Postgres);
+    site.configure(RECOVERY);
+    site.install_schedules(
+        SCHEDULES,
+        &format!("{{ after_ms = {} }}", RUN_TIME.as_millis()),
+    );
+    let mut stays = site.start("stays");
+    let mut dies = site.start("dies");
     let begun = now();
     let half = Duration::from_secs(seconds / 2);
-    tower.record_when(
+    site.record_when(
         "half of the load",
         half + Duration::from_secs(20),
         &[&stays, &dies],
@@ -44,12 +47,12 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
                     .all(|schedule| schedule.state.cursor_at >= begun.plus(half))
         },
     );
-    // At a moment at which it has runs in its hands, and for a while yet.
-    tower.newest_runs_when(
-        "runs in the hands of the host that dies",
+    // Kill the host while its runs are fresh.
+    site.newest_runs_when(
+        "fresh runs on the host that dies",
         Duration::from_secs(60),
         |runs| {
-            let fresh = now().minus(HOLD / 2);
+            let fresh = now().minus(RUN_TIME / 2);
             runs.iter().any(|run| {
                 run.status == RunStatus::Running
                     && run.host.as_deref() == Some("dies")
@@ -62,7 +65,7 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
     let end = begun
         .plus(Duration::from_secs(seconds))
         .max(killed.plus(LEASE * 2 + Duration::from_secs(3)));
-    tower.record_when(
+    site.record_when(
         "the other half",
         Duration::from_secs(seconds) + LEASE * 4,
         &[&stays],
@@ -73,30 +76,31 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
                 .all(|schedule| schedule.state.cursor_at >= end)
         },
     );
-    let record = tower.quiet(Duration::from_secs(20), &[&stays]);
+    let record = site.pause_and_finish(Duration::from_secs(20), &[&stays]);
     stays.terminate();
     assert!(stays.wait_exit().success());
 
-    let account = account::check(&record, &tower.effects(), 1);
+    let totals = consistency::check(&record, &site.effects(), 1);
     println!(
-        "{SCHEDULES} schedules every second for {seconds} s, one of two hosts killed: {account}"
+        "{SCHEDULES} schedules every second for {seconds} s, one of two hosts killed: {totals}"
     );
-    assert_eq!(account.succeeded, account.launched, "{account}");
-    assert_eq!(account.skipped, 0, "{account}");
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert_eq!(totals.skipped, 0, "{totals}");
+    assert!(totals.slots >= SCHEDULES as u64 * (seconds - 1), "{totals}");
     assert!(
-        account.slots >= SCHEDULES as u64 * (seconds - 1),
-        "{account}"
-    );
-    assert!(
-        account.lost_runs > 0,
-        "the killed host had nothing in its hands: {account}"
+        totals.lost_runs > 0,
+        "the killed host had no runs: {totals}"
     );
     let hosts: BTreeSet<&str> = record
         .runs
         .iter()
         .filter_map(|run| run.host.as_deref())
         .collect();
-    assert_eq!(hosts, BTreeSet::from(["dies", "stays"]), "both took part");
+    assert_eq!(
+        hosts,
+        BTreeSet::from(["dies", "stays"]),
+        "both hosts executed runs"
+    );
     let latest = record
         .runs
         .iter()
@@ -105,45 +109,48 @@ fn the_slots_of_a_killed_host_are_carried_out_once_by_the_other() {
         .max()
         .expect("a recovery");
     println!(
-        "the last run was taken over {:.1} s after the kill, with a lease of {LEASE:?}",
+        "the last run was recovered {:.1} s after the kill, with a lease of {LEASE:?}",
         latest.as_secs_f64()
     );
     assert!(latest <= LEASE + Duration::from_secs(5), "{latest:?}");
 }
 
 #[test]
-fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
+fn the_outcome_of_a_suspended_host_is_not_recorded() {
     const SHORT: u64 = 6_000;
-    // Longer than the takeover may ever take, so that it is still asleep when its host goes on.
+    // Longer than the recovery can take, so that the task still sleeps when its host resumes.
     const LONG: u64 = 30_000;
-    let tower = Tower::new(Backend::Postgres);
-    tower.configure(RECOVERY);
+    let site = Site::new(Backend::Postgres);
+    site.configure(RECOVERY);
     let slot = now().plus(Duration::from_secs(3));
-    tower.install_append(&format!(
+    site.install_append(&format!(
         "[[schedules]]\nname = \"short\"\nat = \"{slot}\"\ncontext = {{ before_ms = {SHORT} }}\n\
          [[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {{ before_ms = {LONG} }}\n"
     ));
-    let mut still = tower.start("still");
+    let mut suspended = site.start("suspended");
     let running = |name: &'static str, host: &'static str| {
-        move |record: &crate::tower::Record| {
+        move |record: &crate::site::Record| {
             let mut runs = record.runs.iter().filter(|run| run.schedule == name);
             runs.next_back().is_some_and(|run| {
                 run.status == RunStatus::Running && run.host.as_deref() == Some(host)
             })
         }
     };
-    tower.record_when("both run", Duration::from_secs(20), &[&still], |record| {
-        running("short", "still")(record) && running("long", "still")(record)
-    });
-    still.signal(Signal::STOP);
-    let mut takes_over = tower.start("takes-over");
-    tower.record_when(
-        "both are taken over",
+    site.record_when(
+        "both run",
+        Duration::from_secs(20),
+        &[&suspended],
+        |record| running("short", "suspended")(record) && running("long", "suspended")(record),
+    );
+    suspended.signal(Signal::STOP);
+    let mut takes_over = site.start("takes-over");
+    site.record_when(
+        "both are recovered",
         LEASE + Duration::from_secs(8),
         &[&takes_over],
         |record| running("short", "takes-over")(record) && running("long", "takes-over")(record),
     );
-    // Until the short one's sleep is over and the long one's is not.
+    // Wait until the short task's sleep is over and the long task's sleep is not.
     let rest = Duration::from_millis(SHORT).saturating_sub(now().since(slot));
     std::thread::sleep(rest + Duration::from_millis(500));
     let slept = now().since(slot);
@@ -151,20 +158,20 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
         slept < Duration::from_millis(LONG),
         "too late: after {slept:?}"
     );
-    still.signal(Signal::CONT);
-    still.wait_for_line("another host marked this one as dead");
-    let record = tower.record_when(
+    suspended.signal(Signal::CONT);
+    suspended.wait_for_line("another host marked this one as dead");
+    let record = site.record_when(
         "both succeeded",
         Duration::from_secs(60),
-        &[&still, &takes_over],
+        &[&suspended, &takes_over],
         |record| record.count(LaunchStatus::Succeeded) == 2,
     );
-    let effects = tower.effects();
-    let account = account::check(&record, &effects, 1);
+    let effects = site.effects();
+    let totals = consistency::check(&record, &effects, 1);
     assert_eq!(
-        (account.succeeded, account.lost_runs, account.recovered),
+        (totals.succeeded, totals.lost_runs, totals.recovered),
         (2, 2, 2),
-        "{account}"
+        "{totals}"
     );
     let of = |name: &str| {
         let id = record.launches[name][0].id.to_string();
@@ -174,9 +181,9 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
             .map(|effect| effect.is_recovery)
             .collect::<Vec<_>>()
     };
-    // What it was about to do when it lost the lease, it never did.
+    // The task that still slept when the lease was lost never had its effect.
     assert_eq!(of("long"), [true]);
-    // What it did before it could know is done; its outcome is not on the record.
+    // The short task may have had its effect, but its outcome is not recorded.
     assert!(
         of("short")
             .iter()
@@ -194,19 +201,19 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
         assert_eq!(run.status, state, "{run:?}");
     }
     println!(
-        "after standing still: {account}; the short task's effects by recovery: {:?}",
+        "after the suspension: {totals}; the short task's effects by recovery: {:?}",
         of("short")
     );
 
-    // It goes on with new launches.
+    // The resumed host executes new launches.
     takes_over.terminate();
     assert!(takes_over.wait_exit().success());
     let since = now();
-    tower.install_bells(3, "{}");
-    let record = tower.record_when(
+    site.install_schedules(3, "{}");
+    let record = site.record_when(
         "new launches",
         Duration::from_secs(20),
-        &[&still],
+        &[&suspended],
         |record| {
             record
                 .runs
@@ -221,8 +228,8 @@ fn the_outcome_of_a_host_that_stood_still_is_not_applied() {
             .runs
             .iter()
             .filter(|run| run.started_at > since)
-            .all(|run| run.host.as_deref() == Some("still"))
+            .all(|run| run.host.as_deref() == Some("suspended"))
     );
-    still.terminate();
-    assert!(still.wait_exit().success());
+    suspended.terminate();
+    assert!(suspended.wait_exit().success());
 }

@@ -1,4 +1,4 @@
-//! `kill -9`: in the middle of a long task, and at random moments over and over.
+//! Tests of `kill -9`: during a long task, and repeatedly at random times.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use campanile_tests::{Backend, HostProcess};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::account;
-use crate::tower::{Tower, now};
+use crate::consistency;
+use crate::site::{Site, now};
 
-/// Files that the backup copies, and how long it rests after each.
+/// The number of files that the backup copies, and its pause after each file.
 const FILES: usize = 24;
 const PAUSE_MS: u64 = 100;
-/// How often the host is killed at random, and how late at most.
+/// The number of random kills, and the maximum time from a start to its kill.
 const ROUNDS: usize = 15;
 const LATEST_MS: u64 = 1_500;
 const SCHEDULES: usize = 20;
 
 #[test]
-fn a_backup_that_was_killed_is_gone_on_with_on_sqlite() {
+fn a_killed_backup_is_resumed_on_sqlite() {
     kill_a_backup(Backend::Sqlite);
 }
 
 #[test]
-fn a_backup_that_was_killed_is_gone_on_with_on_postgres() {
+fn a_killed_backup_is_resumed_on_postgres() {
     kill_a_backup(Backend::Postgres);
 }
 
 fn kill_a_backup(backend: Backend) {
-    let tower = Tower::new(backend);
-    let source = tower.folder.join("source");
+    let site = Site::new(backend);
+    let source = site.folder.join("source");
     std::fs::create_dir(&source).expect("a folder");
     for n in 0..FILES {
         std::fs::write(
@@ -41,7 +41,7 @@ fn kill_a_backup(backend: Backend) {
         .expect("a file");
     }
     let slot = now().plus(Duration::from_secs(3));
-    tower.install(
+    site.install(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/backup.wasm"),
         &format!(
             "[[grants.directories]]\nhost = \"../source\"\nguest = \"/source\"\naccess = \"read\"\n\
@@ -49,13 +49,13 @@ fn kill_a_backup(backend: Backend) {
              [[schedules]]\nname = \"nightly\"\nat = \"{slot}\"\ncontext = {{ pause_ms = {PAUSE_MS} }}\n"
         ),
     );
-    let mut host = tower.start("tower");
-    // The snapshot grows under another name until it is whole.
-    let growing = tower
+    let mut host = site.start("host-1");
+    // The snapshot has another name until it is complete.
+    let partial = site
         .folder
         .join(format!("out/.partial-{}", &slot.to_string()[..10]));
     let until = Instant::now() + Duration::from_secs(20);
-    while count_files(&growing) < 3 {
+    while count_files(&partial) < 3 {
         assert!(
             Instant::now() < until,
             "no backup began:\n{}",
@@ -64,14 +64,14 @@ fn kill_a_backup(backend: Backend) {
         std::thread::sleep(Duration::from_millis(20));
     }
     host.kill();
-    let copied = count_files(&growing);
+    let copied = count_files(&partial);
     assert!(
         (3..FILES).contains(&copied),
         "{copied} files were copied when it was killed"
     );
 
-    let mut host = tower.start("tower");
-    let record = tower.record_when(
+    let mut host = site.start("host-1");
+    let record = site.record_when(
         "the backup succeeded",
         Duration::from_secs(20),
         &[&host],
@@ -99,7 +99,7 @@ fn kill_a_backup(backend: Backend) {
         (RunStatus::Succeeded, true)
     );
 
-    let snapshot = tower.folder.join("out").join(&slot.to_string()[..10]);
+    let snapshot = site.folder.join("out").join(&slot.to_string()[..10]);
     for n in 0..FILES {
         let name = format!("{n:02}.txt");
         assert_eq!(
@@ -108,8 +108,8 @@ fn kill_a_backup(backend: Backend) {
             "{name}"
         );
     }
-    assert!(!growing.exists());
-    let output = tower.with_db(async |db| {
+    assert!(!partial.exists());
+    let output = site.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
         let calls = task_runs::of_run(&mut tx, second.id)
             .await
@@ -151,7 +151,7 @@ fn nothing_is_lost_or_doubled_by_random_kills_on_postgres() {
     kill_at_random(Backend::Postgres);
 }
 
-/// `CAMPANILE_TEST_SEED` replays the moments of an earlier run.
+/// Kill a host at random times. `CAMPANILE_TEST_SEED` replays the times of an earlier run.
 fn kill_at_random(backend: Backend) {
     let seed: u64 = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
@@ -159,11 +159,11 @@ fn kill_at_random(backend: Backend) {
     };
     println!("CAMPANILE_TEST_SEED={seed} on {}", backend.name());
     let mut rng = StdRng::seed_from_u64(seed);
-    let tower = Tower::new(backend);
-    tower.install_bells(SCHEDULES, "{ after_ms = 30 }");
+    let site = Site::new(backend);
+    site.install_schedules(SCHEDULES, "{ after_ms = 30 }");
     let mut kills_while_serving = 0;
     for _ in 0..ROUNDS {
-        let mut host = HostProcess::spawn(&mut tower.serve("tower"));
+        let mut host = HostProcess::spawn(&mut site.serve("host-1"));
         std::thread::sleep(Duration::from_millis(rng.random_range(0..=LATEST_MS)));
         host.kill();
         let said = host.stderr_lines();
@@ -176,29 +176,29 @@ fn kill_at_random(backend: Backend) {
             said.join("\n")
         );
     }
-    let mut host = tower.start("tower");
-    let settled = now();
-    tower.rings_past(settled, &[&host]);
-    let record = tower.quiet(Duration::from_secs(20), &[&host]);
+    let mut host = site.start("host-1");
+    let restarted = now();
+    site.wait_for_slots_after(restarted, &[&host]);
+    let record = site.pause_and_finish(Duration::from_secs(20), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 
-    let account = account::check(&record, &tower.effects(), 3);
+    let totals = consistency::check(&record, &site.effects(), 3);
     println!(
-        "{} killed {ROUNDS} times, {kills_while_serving} times while serving: {account}",
+        "{} killed {ROUNDS} times, {kills_while_serving} times while serving: {totals}",
         backend.name()
     );
     assert_eq!(
         (
-            account.schedules,
-            account.failed,
-            account.skipped,
-            account.unfinished
+            totals.schedules,
+            totals.failed,
+            totals.skipped,
+            totals.unfinished
         ),
         (SCHEDULES, 0, 0, 0),
         "seed {seed}"
     );
-    // Given up only when it was in the hands of a killed host four times.
+    // A launch is abandoned only after four runs were lost.
     for launch in record
         .all_launches()
         .filter(|launch| launch.status == LaunchStatus::Abandoned)

@@ -1,32 +1,33 @@
-//! What is left when the host, the database or the disk fails: the real program, killed and starved, on both databases.
+//! Crash tests: the real program on both databases, while the host, the database or the disk fails.
 //!
-//! | file       | what happens to the host                                                          |
-//! |------------|-----------------------------------------------------------------------------------|
-//! | `points`   | it dies at a named point of a launch's path; the documented guarantee             |
-//! | `kills`    | `kill -9` in the middle of a backup, and at random moments over and over           |
-//! | `hosts`    | one of two hosts dies, or stands still for longer than its lease                   |
-//! | `outage`   | the Postgres server goes away or falls silent, and comes back                      |
-//! | `disk`     | the SQLite file cannot be written, the disk is full, the file is not what it was   |
-//! | `stop`     | it is told to stop at an awkward moment                                            |
+//! | file             | failure                                                                  |
+//! |------------------|--------------------------------------------------------------------------|
+//! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
+//! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
+//! | `outage`         | the Postgres server stops or does not answer, and recovers               |
+//! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
+//! | `stop`           | the host gets a stop signal at a critical time                           |
+//! | `folder_changes` | files in the plugins folder change at random while launches run          |
 //!
-//! `account` checks the record afterwards: every slot decided once, every launch ended or still
-//! legitimately open, and an effect for every success.
+//! `consistency` checks the record afterwards: every slot has one decision, every launch has ended or is unfinished for a
+//! valid reason, and every successful launch has an effect.
 //!
-//! `CAMPANILE_LONG_TESTS=1` gives outages and loads their full length.
+//! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
-mod account;
+mod consistency;
+mod crash_points;
 mod disk;
+mod folder_changes;
+mod folder_chaos;
 mod hosts;
 mod kills;
-mod line;
 mod outage;
-mod points;
+mod proxy;
+mod site;
 mod stop;
-mod storm;
-mod tower;
-mod weather;
 
-/// Whether to take the time that a demonstration takes, rather than that of the usual suite.
+/// Return whether the tests run at full length.
 fn long() -> bool {
     std::env::var_os("CAMPANILE_LONG_TESTS").is_some()
 }

@@ -1,19 +1,19 @@
-//! The Postgres server goes away or falls silent under a serving host, and comes back.
+//! Tests of a Postgres server that stops or does not answer while a host serves, and recovers.
 
 use std::time::Duration;
 
 use campanile_tests::{Cluster, HostProcess};
 
-use crate::account::{self, Account};
-use crate::line::Line;
-use crate::tower::{Effect, Tower, now};
+use crate::consistency::{self, Totals};
+use crate::proxy::Proxy;
+use crate::site::{Effect, Site, now};
 
-/// In the usual suite, and under `CAMPANILE_LONG_TESTS`, in seconds.
+/// The duration of an outage, in seconds: by default, and with `CAMPANILE_LONG_TESTS`.
 const OUTAGE_SECONDS: (u64, u64) = (4, 20);
 const SCHEDULES: usize = 20;
-/// Fewer, because each of their runs takes seconds.
-const SILENT_SCHEDULES: usize = 5;
-/// How an outage's first line ends, and its last begins.
+/// The number of schedules whose runs take seconds.
+const STALL_SCHEDULES: usize = 5;
+/// The end of an outage's first log line, and the beginning of its last.
 pub const LOST: &str = "trying again until it works";
 const BACK: &str = "the database answers again";
 
@@ -23,23 +23,23 @@ fn outage() -> Duration {
 }
 
 #[test]
-fn a_host_goes_on_after_its_postgres_was_stopped_in_order() {
-    go_away("", outage(), "{ after_ms = 200 }", |cluster| cluster.stop());
+fn a_host_continues_after_postgres_was_stopped() {
+    stop_postgres("", outage(), "{ after_ms = 200 }", |cluster| cluster.stop());
 }
 
 #[test]
-fn a_host_goes_on_after_its_postgres_crashed() {
-    go_away("", outage(), "{ after_ms = 200 }", |cluster| {
+fn a_host_continues_after_postgres_crashed() {
+    stop_postgres("", outage(), "{ after_ms = 200 }", |cluster| {
         cluster.crash()
     });
 }
 
-/// Longer than a lease, and the tasks' sleep longer than both: what ran is dropped, and recovered by the same
-/// host when the database is back.
+/// The outage is longer than the lease, and the tasks sleep for longer than both. The host drops the runs, and recovers
+/// them when the database is back.
 #[test]
-fn a_host_goes_on_after_an_outage_longer_than_its_lease() {
+fn a_host_continues_after_an_outage_longer_than_its_lease() {
     let recovery = "[recovery]\nlease = \"2s\"\nrenew = \"500ms\"\ninterval = \"1s\"\n";
-    let record = go_away(
+    let record = stop_postgres(
         recovery,
         outage() + Duration::from_secs(2),
         "{ after_ms = 5000 }",
@@ -51,50 +51,50 @@ fn a_host_goes_on_after_an_outage_longer_than_its_lease() {
     );
 }
 
-/// No error comes: the host has to notice by itself that it holds its runs no more.
+/// The connections report no error, so the host must detect by itself that its leases have expired.
 #[test]
-fn a_host_goes_on_after_its_postgres_was_silent_for_longer_than_its_lease() {
+fn a_host_continues_after_postgres_did_not_answer_for_longer_than_its_lease() {
     let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
-    let line = Line::to(&cluster);
-    let tower = Tower::on(line.url.clone());
-    tower.configure("[recovery]\nlease = \"4s\"\nrenew = \"1s\"\ninterval = \"1s\"\n");
-    // What began in the last seconds before the silence is still asleep when its lease ends.
-    tower.install_bells(SILENT_SCHEDULES, "{ before_ms = 7000 }");
-    let account = go_on(&tower, SILENT_SCHEDULES * 2, |host| {
-        line.fall_silent();
+    let proxy = Proxy::to(&cluster);
+    let site = Site::on(proxy.url.clone());
+    site.configure("[recovery]\nlease = \"4s\"\nrenew = \"1s\"\ninterval = \"1s\"\n");
+    // The runs that start in the last seconds before the stall still sleep when their lease expires.
+    site.install_schedules(STALL_SCHEDULES, "{ before_ms = 7000 }");
+    let totals = serve_through(&site, STALL_SCHEDULES * 2, |host| {
+        proxy.stall();
         let said = host.wait_for_line(LOST);
         assert!(said.contains("no answer in"), "{said}");
         host.wait_for_line("dropped runs whose lease could not be renewed in time");
         host.stays_up(outage() / 2);
-        line.speak();
+        proxy.resume();
     });
-    assert!(account.lost_runs > 0, "no run was lost: {account}");
+    assert!(totals.lost_runs > 0, "no run was lost: {totals}");
     let recovered = |effect: &Effect| effect.is_recovery;
-    assert!(tower.effects().iter().any(recovered), "{account}");
+    assert!(site.effects().iter().any(recovered), "{totals}");
 }
 
-fn go_away(
+fn stop_postgres(
     configuration: &str,
     outage: Duration,
     context: &str,
-    away: impl FnOnce(&mut Cluster) -> Result<(), String>,
-) -> Account {
+    stop: impl FnOnce(&mut Cluster) -> Result<(), String>,
+) -> Totals {
     let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
-    let tower = Tower::on(cluster.url().clone());
-    tower.configure(configuration);
-    tower.install_bells(SCHEDULES, context);
-    go_on(&tower, SCHEDULES * 2, |host| {
-        away(&mut cluster).expect("the server ends");
+    let site = Site::on(cluster.url().clone());
+    site.configure(configuration);
+    site.install_schedules(SCHEDULES, context);
+    serve_through(&site, SCHEDULES * 2, |host| {
+        stop(&mut cluster).expect("the server ends");
         host.wait_for_line(LOST);
         host.stays_up(outage);
         cluster.start_again().expect("the server starts again");
     })
 }
 
-/// Serve, after some `launches` live through `outage`, and go on as if nothing had been.
-fn go_on(tower: &Tower, launches: usize, outage: impl FnOnce(&mut HostProcess)) -> Account {
-    let mut host = tower.start("tower");
-    tower.record_when(
+/// Start a host, run `outage` after some `launches`, and check that the host continues without lost launches.
+fn serve_through(site: &Site, launches: usize, outage: impl FnOnce(&mut HostProcess)) -> Totals {
+    let mut host = site.start("host-1");
+    site.record_when(
         "the first slots",
         Duration::from_secs(20),
         &[&host],
@@ -104,33 +104,42 @@ fn go_on(tower: &Tower, launches: usize, outage: impl FnOnce(&mut HostProcess)) 
     outage(&mut host);
     let back = now();
     host.wait_for_line(BACK);
-    tower.rings_past(back.plus(Duration::from_secs(4)), &[&host]);
-    let record = tower.quiet(Duration::from_secs(40), &[&host]);
-    said_once(&host);
+    site.wait_for_slots_after(back.plus(Duration::from_secs(4)), &[&host]);
+    let record = site.pause_and_finish(Duration::from_secs(40), &[&host]);
+    assert_reported_once(&host);
     host.terminate();
     assert!(host.wait_exit().success());
 
-    let account = account::check(&record, &tower.effects(), 3);
-    println!("Postgres away for {:?}: {account}", back.since(before));
-    assert_eq!(account.succeeded, account.launched, "{account}");
-    assert_eq!(account.skipped, 0, "{account}");
-    account
+    let totals = consistency::check(&record, &site.effects(), 3);
+    println!(
+        "Postgres did not answer for {:?}: {totals}",
+        back.since(before)
+    );
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert_eq!(totals.skipped, 0, "{totals}");
+    totals
 }
 
-/// An outage is one line when it begins and one when it is over.
-fn said_once(host: &HostProcess) {
+/// Check that the host logs one line at the beginning and one at the end of an outage.
+fn assert_reported_once(host: &HostProcess) {
     let said = host.stderr_lines();
     for words in [LOST, BACK] {
         let lines: Vec<&String> = said.iter().filter(|line| line.contains(words)).collect();
         assert_eq!(
             lines.len(),
             1,
-            "`{words}` was said {} times:\n{}",
+            "`{words}` was logged {} times:\n{}",
             lines.len(),
             said.join("\n")
         );
     }
-    // Not by the driver either, for every connection.
-    let loud = |line: &&String| line.contains("ERROR") || line.contains("terminating connection");
-    assert_eq!(said.iter().filter(loud).count(), 1, "{}", said.join("\n"));
+    // The driver must not log an error for each connection.
+    let is_error =
+        |line: &&String| line.contains("ERROR") || line.contains("terminating connection");
+    assert_eq!(
+        said.iter().filter(is_error).count(),
+        1,
+        "{}",
+        said.join("\n")
+    );
 }

@@ -1,18 +1,18 @@
-//! Requests by script.
+//! Scripted replies to HTTP requests.
 
 use std::sync::Arc;
 
 use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies};
 use serde_json::Value;
 
-/// What a test answers to a request.
+/// The reply of a test to an HTTP request.
 ///
 /// ```
 /// use campanile_testkit::Reply;
 /// use serde_json::json;
 ///
 /// Reply::json(200, json!({"id": 7})).header("etag", "\"7\"");
-/// Reply::text(503, "come back later");
+/// Reply::text(503, "unavailable");
 /// Reply::refused();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ use serde_json::Value;
 pub struct Reply(HttpReply);
 
 impl Reply {
-    /// A response with a body of bytes.
+    /// Return a response with a body of bytes.
     pub fn bytes(status: u16, body: impl Into<Vec<u8>>) -> Reply {
         Reply(HttpReply::Response {
             status,
@@ -29,22 +29,22 @@ impl Reply {
         })
     }
 
-    /// A response with a body of text.
+    /// Return a response with a body of text.
     pub fn text(status: u16, body: impl Into<String>) -> Reply {
         Reply::bytes(status, body.into()).header("content-type", "text/plain; charset=utf-8")
     }
 
-    /// A response with a body of JSON.
+    /// Return a response with a JSON body.
     pub fn json(status: u16, body: Value) -> Reply {
         Reply::bytes(status, body.to_string()).header("content-type", "application/json")
     }
 
-    /// The connection is refused: nobody listens there.
+    /// Refuse the connection, like an address without a server.
     pub fn refused() -> Reply {
         Reply(HttpReply::Refused)
     }
 
-    /// One more header of the response.
+    /// Add a header to the response.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Reply {
         if let HttpReply::Response { headers, .. } = &mut self.0 {
             headers.push((name.into(), value.into()));
@@ -55,7 +55,7 @@ impl Reply {
 
 type Answer = Box<dyn Fn(&HttpRequest) -> Reply + Send + Sync>;
 
-/// Who answers which requests.
+/// The functions that reply to requests, each with its address.
 #[derive(Clone, Default)]
 pub(crate) struct Routes(Vec<(String, Arc<Answer>)>);
 
@@ -66,7 +66,7 @@ impl Routes {
 }
 
 impl Replies for Routes {
-    /// The one with the longest address that the request begins with; nobody else listens.
+    /// Reply with the function of the longest matching address, or refuse the connection.
     fn reply(&self, request: HttpRequest) -> HttpReply {
         let matching = self
             .0
@@ -80,21 +80,21 @@ impl Replies for Routes {
     }
 }
 
-/// The grant that lets requests to `address` go out; the error says what is wrong with it.
+/// Return the grant for requests to `address`, or why the address is invalid.
 pub(crate) fn grant(address: &str) -> Result<HttpGrant, String> {
-    let wrong =
-        || format!("{address:?} is no address: write one such as \"https://api.example.com/v1\"");
-    let (scheme, rest) = address.split_once("://").ok_or_else(wrong)?;
+    let invalid =
+        || format!("{address:?} is not an address; use one such as \"https://api.example.com/v1\"");
+    let (scheme, rest) = address.split_once("://").ok_or_else(invalid)?;
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let (host, port) = match authority.rsplit_once(':') {
-        // The colons of an IPv6 address are within its brackets.
+        // The brackets of an IPv6 address contain its colons.
         Some((host, port)) if !port.contains(']') => {
-            (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
+            (host, Some(port.parse::<u16>().map_err(|_| invalid())?))
         }
         _ => (authority, None),
     };
     if host.is_empty() || !matches!(scheme, "http" | "https") {
-        return Err(wrong());
+        return Err(invalid());
     }
     Ok(HttpGrant {
         scheme: scheme.to_owned(),
@@ -121,8 +121,8 @@ mod tests {
         );
         assert_eq!(granted("https://[::1]:8443"), https("::1", Some(8443)));
         assert_eq!(granted("https://[::1]/"), https("::1", None));
-        for wrong in ["api.example.com", "ftp://a", "https://", "https://a:b"] {
-            assert!(grant(wrong).is_err(), "{wrong}");
+        for invalid in ["api.example.com", "ftp://a", "https://", "https://a:b"] {
+            assert!(grant(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -22,28 +22,28 @@ pub use report::Report;
 
 use http::Routes;
 
-/// Calls of one process that run at the same time; the others wait.
+/// The maximum number of concurrent calls in a process. Further calls wait.
 const CALLS_MAX: u32 = 4;
-/// The most memory that a test may give its task.
+/// The maximum memory limit of a task.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
-/// As hosts have it by default.
+/// The stack of a task, the same as in a host by default.
 const STACK_BYTES_MAX: usize = 1 << 20;
 
-/// Why a test could not be made, or not be carried out; not a failure of the task.
+/// The reason why a test could not run. A failure of the task is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is not a package that can run: what it is, and what to do.
+    /// The file is not a package that can run. The message says why, and how to fix it.
     #[error("{0}")]
     Refused(String),
-    /// What the test says cannot be.
+    /// The test is invalid.
     #[error("{0}")]
     Test(String),
-    /// A directory or file of the test cannot be made, copied or read.
+    /// A directory or file of the test could not be created, copied or read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A test of one task: the world that it is called in, put together step by step.
+/// A test of one task, built step by step.
 ///
 /// ```
 /// use campanile_testkit::TaskTest;
@@ -58,18 +58,18 @@ pub struct TaskTest {
     subject: Subject,
     stage: Stage,
     routes: Routes,
-    /// Holds the files that the test gives; removed with it.
+    /// The directories of the test's files, which are removed on drop.
     files: Vec<TempDir>,
-    /// What could not be set up, told when the test is run.
-    trouble: Option<Error>,
+    /// The first error of the builder, which `run` returns.
+    error: Option<Error>,
 }
 
 impl TaskTest {
-    /// A test of the task in the `.wasm` at `path`. The sidecar beside it, if there is one, is not read.
+    /// Load the package at `path`, a `.wasm` file. A sidecar file beside it is ignored.
     ///
     /// # Errors
     ///
-    /// When there is no such file, or it is not a package that can run.
+    /// If the file does not exist or is not a package that can run.
     pub fn load(path: impl AsRef<Path>) -> Result<TaskTest, Error> {
         let path = path.as_ref();
         let bytes = std::fs::read(path)
@@ -93,32 +93,34 @@ impl TaskTest {
             },
             routes: Routes::default(),
             files: Vec::new(),
-            trouble: None,
+            error: None,
         })
     }
 
-    /// Which task, when the package has several.
+    /// Set the task to call, if the package has several.
     pub fn task(mut self, id: impl Into<String>) -> TaskTest {
         self.stage.task = id.into();
         self
     }
 
-    /// The user's keys of the context: a JSON object. The reserved keys are the kit's.
+    /// Set the user's context, a JSON object. The testkit sets the reserved keys.
     pub fn context(mut self, context: Value) -> TaskTest {
         match context {
             Value::Object(keys) => self.stage.context = keys,
-            other => self.fail(format!("the context is {other} and must be a JSON object")),
+            other => self.fail(format!(
+                "the context is {other}, but it must be a JSON object"
+            )),
         }
         self
     }
 
-    /// One value of the operator's config, which the task reads through `wasi:config/store`.
+    /// Grant a config value, which the task reads through `wasi:config/store`.
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> TaskTest {
         self.stage.grants.config.insert(key.into(), value.into());
         self
     }
 
-    /// A secret, which the task reads as it reads its config. What the task lets slip of it is taken out of the report.
+    /// Grant a secret, which the task reads like a config value. The report redacts it.
     pub fn secret(mut self, name: impl Into<String>, value: impl Into<String>) -> TaskTest {
         let name = name.into();
         self.stage.grants.secrets.insert(name.clone());
@@ -126,13 +128,13 @@ impl TaskTest {
         self
     }
 
-    /// A variable of the task's environment.
+    /// Grant an environment variable.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> TaskTest {
         self.stage.grants.env.insert(name.into(), value.into());
         self
     }
 
-    /// A bucket that the task may read and write, and what it holds.
+    /// Grant a bucket for reading and writing, and set its entries.
     pub fn bucket<K: Into<String>, V: Into<Vec<u8>>>(
         mut self,
         name: impl Into<String>,
@@ -151,12 +153,12 @@ impl TaskTest {
         self
     }
 
-    /// A directory of this machine, which the task sees at `guest` and may only read.
+    /// Grant a directory of this machine for reading. The task sees it at `guest`.
     pub fn directory(self, guest: impl Into<String>, host: impl Into<PathBuf>) -> TaskTest {
         self.with_directory(guest, host.into(), Access::Read)
     }
 
-    /// A directory that the task sees at `guest` and may only read, with these files: their paths in it, and their contents.
+    /// Grant a directory with these files for reading: relative paths and contents. The task sees it at `guest`.
     pub fn files<P: AsRef<Path>, C: AsRef<[u8]>>(
         self,
         guest: impl Into<String>,
@@ -165,7 +167,8 @@ impl TaskTest {
         self.with_files(guest, files, Access::Read)
     }
 
-    /// A directory that the task sees at `guest` and may write to, with these files at the beginning.
+    /// Grant a directory with these files for reading and writing: relative paths and contents. The task sees it at
+    /// `guest`.
     pub fn writable_files<P: AsRef<Path>, C: AsRef<[u8]>>(
         self,
         guest: impl Into<String>,
@@ -180,14 +183,14 @@ impl TaskTest {
         files: impl IntoIterator<Item = (P, C)>,
         access: Access,
     ) -> TaskTest {
-        match written(files) {
+        match create_files(files) {
             Ok(folder) => {
                 let host = folder.path().to_path_buf();
                 self.files.push(folder);
                 self.with_directory(guest, host, access)
             }
             Err(error) => {
-                self.trouble.get_or_insert(error.into());
+                self.error.get_or_insert(error.into());
                 self
             }
         }
@@ -208,7 +211,9 @@ impl TaskTest {
         self
     }
 
-    /// Grant requests that begin with `address`, such as `https://api.example.com/v1`, and answer them. Nothing goes out.
+    /// Grant requests whose URL begins with `address`, such as `https://api.example.com/v1`.
+    ///
+    /// `answer` replies to them. No request is sent.
     pub fn http(
         mut self,
         address: impl Into<String>,
@@ -225,7 +230,7 @@ impl TaskTest {
         self
     }
 
-    /// What the task's clock says at the beginning: an RFC 3339 time.
+    /// Set the time of the task's clock at the beginning of the call, an RFC 3339 time.
     pub fn now(mut self, time: &str) -> TaskTest {
         if let Some(time) = self.time("now", time) {
             self.stage.time = Time::StartingAt(time);
@@ -233,7 +238,7 @@ impl TaskTest {
         self
     }
 
-    /// The slot that the run is of: an RFC 3339 time. The present when it is not said.
+    /// Set the slot of the run, an RFC 3339 time. The default is the current time.
     pub fn slot(mut self, time: &str) -> TaskTest {
         self.stage.slot = self.time("slot", time).or(self.stage.slot);
         self
@@ -249,43 +254,43 @@ impl TaskTest {
         }
     }
 
-    /// Which call of the task for this launch it is; 1 is the first.
+    /// Set the number of the attempt, from 1.
     pub fn attempt(mut self, attempt: u32) -> TaskTest {
         self.stage.attempt = i64::from(attempt);
         self
     }
 
-    /// Recovery took the launch up again: an earlier run was lost with its host.
+    /// Make the run a recovery of an earlier run that was lost with its host.
     pub fn recovered(mut self) -> TaskTest {
         self.stage.is_recovery = true;
         self
     }
 
-    /// The wall-clock limit.
+    /// Set the limit of wall-clock time.
     pub fn timeout(mut self, timeout: Duration) -> TaskTest {
         self.stage.limits.timeout = timeout;
         self
     }
 
-    /// The limit of all memories together, in bytes; at most 1 GiB.
+    /// Set the limit of all memories together, in bytes, at most 1 GiB.
     pub fn memory(mut self, bytes: u64) -> TaskTest {
         self.stage.limits.memory_bytes_max = bytes;
         self
     }
 
-    /// Any of the limits.
+    /// Change any of the limits.
     pub fn limits(mut self, change: impl FnOnce(&mut Limits)) -> TaskTest {
         change(&mut self.stage.limits);
         self
     }
 
-    /// Make the call. May be repeated: each time the world is as it was put together.
+    /// Call the task. A repeated call starts from the same state.
     ///
     /// # Errors
     ///
-    /// When the test itself is wrong, or cannot be carried out. Whatever the task does is in the report.
+    /// If the test is invalid or cannot run. A failure of the task is not an error: see [`Report::outcome`].
     pub fn run(&mut self) -> Result<Report, Error> {
-        let stage = self.set()?;
+        let stage = self.stage()?;
         let sandbox = sandbox()?;
         let subject = self.subject.clone();
         let trial = block_on(async move {
@@ -294,14 +299,16 @@ impl TaskTest {
         Ok(Report::of(trial))
     }
 
-    /// Crash the task at each of its effects, or at 200 of more, run it again, and compare the worlds; see
-    /// [`Idempotence`].
+    /// Check that the task is idempotent.
+    ///
+    /// Crash the task before and after each of its effects, run it again, and compare the results. At most 200
+    /// effects are tested. See [`Idempotence`].
     ///
     /// # Errors
     ///
-    /// When the test itself is wrong, or cannot be carried out.
+    /// If the test is invalid or cannot run.
     pub fn check_idempotent(&mut self) -> Result<Idempotence, Error> {
-        let stage = self.set()?;
+        let stage = self.stage()?;
         let sandbox = sandbox()?;
         let subject = self.subject.clone();
         Ok(block_on(async move {
@@ -310,16 +317,16 @@ impl TaskTest {
         })??)
     }
 
-    /// The stage, if it could be set up.
-    fn set(&mut self) -> Result<Stage, Error> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
+    /// Return the stage of the call, or the first error of the builder.
+    fn stage(&mut self) -> Result<Stage, Error> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
         let manifest = &self.subject.manifest;
         if manifest.task(&self.stage.task).is_none() {
             let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
             return Err(Error::Test(format!(
-                "the package has no task {:?}: choose one of {} with `task`",
+                "the package has no task {:?}; choose one of {} with `task`",
                 self.stage.task,
                 ids.join(", ")
             )));
@@ -333,12 +340,12 @@ impl TaskTest {
     }
 
     fn fail(&mut self, why: String) {
-        self.trouble.get_or_insert(Error::Test(why));
+        self.error.get_or_insert(Error::Test(why));
     }
 }
 
-/// A directory with these files.
-fn written<P: AsRef<Path>, C: AsRef<[u8]>>(
+/// Create a temporary directory with these files.
+fn create_files<P: AsRef<Path>, C: AsRef<[u8]>>(
     files: impl IntoIterator<Item = (P, C)>,
 ) -> io::Result<TempDir> {
     let folder = TempDir::new()?;
@@ -352,7 +359,7 @@ fn written<P: AsRef<Path>, C: AsRef<[u8]>>(
     Ok(folder)
 }
 
-/// The sandbox that all tests of this process share.
+/// Return the sandbox that all tests of this process share.
 fn sandbox() -> Result<Arc<Sandbox>, Error> {
     static SANDBOX: OnceLock<Result<Arc<Sandbox>, String>> = OnceLock::new();
     let made = SANDBOX.get_or_init(|| {
@@ -369,15 +376,15 @@ fn sandbox() -> Result<Arc<Sandbox>, Error> {
     made.clone().map_err(Error::Test)
 }
 
-/// Await `work`, on a thread of its own: the test may be in an async context, which must not be blocked from inside.
+/// Run a future to completion on a new thread, because the test may run in an async context that must not block.
 fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> Result<T, Error> {
-    let awaited = || -> io::Result<T> {
+    let run = || -> io::Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         Ok(runtime.block_on(work))
     };
-    let joined = std::thread::scope(|scope| scope.spawn(awaited).join());
+    let joined = std::thread::scope(|scope| scope.spawn(run).join());
     match joined {
         Ok(done) => Ok(done?),
         Err(_) => Err(Error::Test("the host panicked".to_owned())),

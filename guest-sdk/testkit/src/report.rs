@@ -1,4 +1,4 @@
-//! What a call came to, as a test asks for it.
+//! The report of a call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::Request;
 
-/// Everything that a call left behind. Shown, it is what a failed assertion should say.
+/// The result of a call. Its `Display` is a message for failed assertions.
 #[derive(Debug)]
 pub struct Report(Trial);
 
@@ -19,71 +19,72 @@ impl Report {
         Report(trial)
     }
 
-    /// How it ended.
+    /// Return the outcome of the call.
     pub fn outcome(&self) -> Outcome {
         self.0.report.outcome
     }
 
-    /// Whether the task gave back a completion.
+    /// Return whether the task succeeded.
     pub fn succeeded(&self) -> bool {
         self.outcome() == Outcome::Succeeded
     }
 
-    /// Why it did not succeed, if so.
+    /// Return the failure, or `None` if the task succeeded.
     pub fn failure(&self) -> Option<&Failure> {
         self.0.report.failure.as_ref()
     }
 
-    /// Why it did not succeed, in one sentence; empty when it did.
+    /// Return the message of the failure, or an empty string if the task succeeded.
     pub fn message(&self) -> &str {
         self.failure().map_or("", |failure| &failure.message)
     }
 
-    /// The task's result, if it gave one.
+    /// Return the task's output, if there is one.
     pub fn output(&self) -> Option<&Value> {
         self.0.report.output.as_ref()
     }
 
-    /// The task's result as a type of yours.
+    /// Return the task's output as a `T`.
     ///
     /// # Errors
     ///
-    /// When it gave none, or one of another shape.
+    /// If the output is absent or cannot be read as a `T`.
     pub fn output_as<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_value(self.output().cloned().unwrap_or_default())
     }
 
-    /// What the task passes on to those that depend on it.
+    /// Return the values that the task passes to the tasks that depend on it.
     pub fn context(&self) -> Option<&Map<String, Value>> {
         self.0.report.context.as_ref()
     }
 
-    /// What the task logged, progress included.
+    /// Return the task's log lines, including progress.
     pub fn logs(&self) -> &[LogLine] {
         &self.0.report.logs
     }
 
-    /// What the task printed.
+    /// Return the text that the task printed to stdout.
     pub fn stdout(&self) -> &str {
         &self.0.report.stdout
     }
 
-    /// What the task printed on stderr.
+    /// Return the text that the task printed to stderr.
     pub fn stderr(&self) -> &str {
         &self.0.report.stderr
     }
 
-    /// The requests that the test answered, in their order.
+    /// Return the HTTP requests that the test replied to, in order.
     pub fn requests(&self) -> &[Request] {
         &self.0.requests
     }
 
-    /// What the bucket holds after the call.
+    /// Return the entries of a bucket after the call.
     pub fn bucket(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
         self.0.left.buckets.get(name).cloned().unwrap_or_default()
     }
 
-    /// The file at the guest's `path` after the call, in a directory that the task may write to.
+    /// Return the contents of the file at `path` in the sandbox after the call. Only writable directories are
+    /// searched.
     pub fn file(&self, path: &str) -> Option<&[u8]> {
         match self.0.left.files.get(path) {
             Some(Entry::File(bytes)) => Some(bytes),
@@ -91,7 +92,7 @@ impl Report {
         }
     }
 
-    /// The guest's paths of all files after the call, in directories that the task may write to.
+    /// Return the sandbox paths of all files in writable directories after the call.
     pub fn files(&self) -> Vec<&str> {
         let entries = self.0.left.files.iter();
         entries
@@ -100,7 +101,7 @@ impl Report {
             .collect()
     }
 
-    /// How much it used: time, memory, and what else has a limit.
+    /// Return the resources that the call used, each with its limit.
     pub fn usage(&self) -> &Usage {
         &self.0.report.usage
     }

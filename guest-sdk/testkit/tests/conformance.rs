@@ -1,5 +1,5 @@
-//! WASI as programs meet it in the sandbox: each case of `tests/guests/conformance`, as a program for preview 1 and as a
-//! component. The cases are those that `wasi-testsuite` names, and some of our own about what is granted.
+//! Conformance tests of WASI in the sandbox: each case of `tests/guests/conformance`, as a program for preview 1 and as a
+//! component. The cases are named like those of `wasi-testsuite`; some cases about grants are our own.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 const FOR_PREVIEW_1: &str = "conformance-p1.wasm";
 const FOR_0_2: &str = "conformance.wasm";
 
-/// Far more than any case takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than any case takes.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const PROCESS: &[&str] = &[
     "args_get",
@@ -148,26 +148,26 @@ const FAMILIES: [(&str, &[&str]); 11] = [
     ("permissions", PERMISSIONS),
 ];
 
-/// What cannot pass here: the case, a piece of what it says, and why it is so.
-const KNOWN: &[(&str, &str, &str)] = &[
+/// The cases that are known to fail: the name, a part of the message, and the reason.
+const KNOWN_FAILURES: &[(&str, &str, &str)] = &[
     (
         "poll_oneoff_realtime_past",
         "gives OVERFLOW",
-        "wasmtime's adapter for preview 1 takes the present from the time that is waited for",
+        "wasmtime's adapter for preview 1 subtracts the current time from the awaited time",
     ),
     (
         "file_read_after_the_end",
         "without one",
-        "a stream of WASI 0.2 that has ended is over; programs that follow a file must seek",
+        "a stream of WASI 0.2 stays closed after its end; programs that follow a file must seek",
     ),
     (
         "path_open_read_without_rights",
         "and works",
-        "WASI 0.2 has no rights, and opens what is opened for nothing to be read; the suite has dropped this case",
+        "WASI 0.2 has no rights and opens the file for reading; the suite has dropped this case",
     ),
 ];
 
-/// What a program finds at `/library`, and beside it on this machine.
+/// The directory that a program sees at `/library`, and files beside it on this machine.
 struct Library(TempDir);
 
 impl Library {
@@ -177,7 +177,7 @@ impl Library {
         fs::create_dir_all(at("library/shelf")).expect("a folder");
         fs::write(at("library/book"), "ding dong").expect("a file");
         fs::create_dir(at("elsewhere")).expect("a folder");
-        fs::write(at("elsewhere/secret"), "the key of the tower").expect("a file");
+        fs::write(at("elsewhere/secret"), "secret").expect("a file");
         for (link, target) in [
             ("inside", PathBuf::from("book")),
             ("outside", PathBuf::from("../elsewhere/secret")),
@@ -189,7 +189,7 @@ impl Library {
         Library(root)
     }
 
-    /// All that is there, with its contents and when it was changed.
+    /// Return all paths, with their modification times and contents.
     fn contents(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let mut folders = vec![self.0.path().to_owned()];
@@ -211,7 +211,7 @@ impl Library {
     }
 }
 
-/// The program in one form, with what all cases are granted. Loaded once: compiling takes longer than all cases.
+/// The program in one form, with the grants of all cases. It is loaded once, because compiling takes longer than all cases.
 struct Program {
     form: &'static str,
     test: Option<TaskTest>,
@@ -225,7 +225,7 @@ impl Program {
         let nothing: [(&str, &str); 0] = [];
         let test = TaskTest::load(guests.join(form))
             .expect("the guest is a package")
-            .timeout(PATIENCE)
+            .timeout(TIMEOUT)
             .env("GREETING", "ciào=salve")
             .env("EMPTY", "")
             .writable_files("/scratch", nothing)
@@ -245,21 +245,21 @@ impl Program {
     }
 }
 
-/// The same program, for WASI preview 1 and for WASI 0.2.
+/// Return the program for WASI preview 1 and for WASI 0.2.
 fn programs() -> impl Iterator<Item = MutexGuard<'static, Program>> {
     static PREVIEW_1: LazyLock<Mutex<Program>> = LazyLock::new(|| Program::load(FOR_PREVIEW_1));
     static COMPONENT: LazyLock<Mutex<Program>> = LazyLock::new(|| Program::load(FOR_0_2));
     let each: [&LazyLock<Mutex<Program>>; 2] = [&PREVIEW_1, &COMPONENT];
     each.into_iter()
-        .map(|program| program.lock().expect("nobody panics holding it"))
+        .map(|program| program.lock().expect("the lock is not poisoned"))
 }
 
-/// What is wrong with what the case came to.
-fn judged(form: &str, case: &str, report: &Report) -> Result<(), String> {
+/// Check the report of a case, and return the fault if there is one.
+fn check(form: &str, case: &str, report: &Report) -> Result<(), String> {
     let shown = || Err(report.to_string());
     match case {
         "proc_exit_failure" => {
-            // The library of WASI 0.2 only tells success from failure.
+            // WASI 0.2 has only the exit codes 0 and 1.
             let code = if form == FOR_PREVIEW_1 { 33 } else { 1 };
             let details = report.failure().and_then(|failure| failure.details.clone());
             match details == Some(json!({ "exit_code": code })) {
@@ -279,30 +279,32 @@ fn judged(form: &str, case: &str, report: &Report) -> Result<(), String> {
     }
 }
 
-/// Run the cases of a family in both forms, and name all that are not as they should be.
-fn family(cases: &[&str]) {
-    let mut wrong = String::new();
+/// Run the cases of a family in both forms, and panic with the list of failures.
+fn run_family(cases: &[&str]) {
+    let mut failures = String::new();
     for mut program in programs() {
         for case in cases {
             let before = program.library.contents();
             let report = program.run(json!({ "case": case }));
-            let judged = judged(program.form, case, &report);
-            let known = KNOWN.iter().find(|(name, _, _)| name == case);
-            let trouble = match (judged, known) {
-                _ if program.library.contents() != before => "it has left its place".to_owned(),
-                (Err(said), Some((_, expected, _))) if said.contains(expected) => continue,
-                (Ok(()), Some((_, _, why))) => format!("it passes now, although {why}"),
-                (Err(said), _) => said,
+            let result = check(program.form, case, &report);
+            let known = KNOWN_FAILURES.iter().find(|(name, _, _)| name == case);
+            let fault = match (result, known) {
+                _ if program.library.contents() != before => {
+                    "it changed files outside of its grants".to_owned()
+                }
+                (Err(message), Some((_, expected, _))) if message.contains(expected) => continue,
+                (Ok(()), Some((_, _, why))) => format!("it was expected to fail, because {why}"),
+                (Err(message), _) => message,
                 (Ok(()), None) => continue,
             };
-            let _ = writeln!(wrong, "{case} in {}: {trouble}", program.form);
+            let _ = writeln!(failures, "{case} in {}: {fault}", program.form);
         }
     }
-    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(failures.is_empty(), "\n{failures}");
 }
 
 #[test]
-fn every_case_of_the_program_is_run() {
+fn the_tests_run_every_case_of_the_program() {
     let listed: Value = FAMILIES
         .iter()
         .map(|(family, cases)| ((*family).to_owned(), json!(cases)))
@@ -312,62 +314,62 @@ fn every_case_of_the_program_is_run() {
         assert_eq!(report.output(), Some(&listed), "{report}");
     }
     let cases: Vec<&&str> = FAMILIES.iter().flat_map(|(_, cases)| *cases).collect();
-    for (case, _, _) in KNOWN {
-        assert!(cases.contains(&case), "{case} is no case");
+    for (case, _, _) in KNOWN_FAILURES {
+        assert!(cases.contains(&case), "there is no case {case}");
     }
 }
 
 #[test]
-fn a_program_begins_and_ends() {
-    family(PROCESS);
+fn process() {
+    run_family(PROCESS);
 }
 
 #[test]
 fn clocks() {
-    family(CLOCKS);
+    run_family(CLOCKS);
 }
 
 #[test]
 fn random_bytes() {
-    family(RANDOM);
+    run_family(RANDOM);
 }
 
 #[test]
 fn standard_descriptors() {
-    family(STDIO);
+    run_family(STDIO);
 }
 
 #[test]
 fn descriptors() {
-    family(DESCRIPTORS);
+    run_family(DESCRIPTORS);
 }
 
 #[test]
 fn files() {
-    family(FILES);
+    run_family(FILES);
 }
 
 #[test]
 fn directories() {
-    family(DIRECTORIES);
+    run_family(DIRECTORIES);
 }
 
 #[test]
 fn opening() {
-    family(OPENING);
+    run_family(OPENING);
 }
 
 #[test]
 fn paths() {
-    family(PATHS);
+    run_family(PATHS);
 }
 
 #[test]
 fn links() {
-    family(LINKS);
+    run_family(LINKS);
 }
 
 #[test]
 fn permissions() {
-    family(PERMISSIONS);
+    run_family(PERMISSIONS);
 }

@@ -1,4 +1,4 @@
-//! The kit on real packages: what it grants, what it refuses, and what it finds.
+//! Tests of the testkit with real packages: grants, limits and the idempotency check.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn package(path: &str) -> TaskTest {
 const NOTHING: [(&str, &str); 0] = [];
 
 #[test]
-fn a_task_is_called_with_its_context_and_gives_its_output() {
+fn a_task_receives_its_context_and_returns_its_output() {
     let report = package("plugins/hello.wasm")
         .context(json!({"name": "Ada"}))
         .slot("2026-11-21T02:00:00Z")
@@ -30,7 +30,7 @@ fn a_task_is_called_with_its_context_and_gives_its_output() {
 }
 
 #[test]
-fn a_request_is_denied_until_its_address_is_given() {
+fn a_request_is_denied_unless_its_address_is_granted() {
     let context = json!({"urls": ["https://status.example.com/health"]});
     let denied = package("plugins/http-check.wasm")
         .context(context.clone())
@@ -48,7 +48,7 @@ fn a_request_is_denied_until_its_address_is_given() {
             Reply::text(200, "fine")
         },
     );
-    // The same test twice: the world is made anew.
+    // The second call starts from the same state.
     for _ in 0..2 {
         let report = granted.run().unwrap();
         assert!(report.succeeded(), "{report}");
@@ -61,7 +61,7 @@ fn a_request_is_denied_until_its_address_is_given() {
 }
 
 #[test]
-fn a_server_that_is_down_is_a_failure_of_the_task() {
+fn a_refused_connection_is_a_failure_of_the_task() {
     let report = package("plugins/http-check.wasm")
         .context(json!({"urls": ["https://status.example.com/"]}))
         .http("https://status.example.com", |_| Reply::refused())
@@ -71,14 +71,14 @@ fn a_server_that_is_down_is_a_failure_of_the_task() {
 }
 
 #[test]
-fn a_package_that_lacks_what_it_asks_for_is_not_called() {
+fn a_package_without_its_requested_grants_is_not_called() {
     let report = package("plugins/backup.wasm").run().unwrap();
     assert_eq!(report.outcome(), Outcome::Denied);
     assert!(report.message().contains("/snapshots"), "{report}");
 }
 
 #[test]
-fn files_are_given_and_seen_afterwards() {
+fn a_test_can_set_files_and_read_them_after_the_call() {
     let report = package("plugins/backup.wasm")
         .files("/source", [("a.txt", "one"), ("b/c.txt", "two")])
         .writable_files("/snapshots", NOTHING)
@@ -94,7 +94,7 @@ fn files_are_given_and_seen_afterwards() {
 }
 
 #[test]
-fn a_backup_is_the_same_wherever_it_was_interrupted() {
+fn the_backup_is_idempotent() {
     let found = package("plugins/backup.wasm")
         .files(
             "/source",
@@ -122,14 +122,14 @@ fn a_backup_is_the_same_wherever_it_was_interrupted() {
 }
 
 #[test]
-fn a_crash_that_does_not_come_proves_nothing() {
-    // Two undisturbed runs ask twice each; after them nobody listens, and a run ends with its first request.
-    let asked = AtomicUsize::new(0);
+fn a_crash_point_that_is_not_reached_fails_the_check() {
+    // The two undisturbed runs send two requests each. After them, connections are refused, and a run ends with its first request.
+    let requests = AtomicUsize::new(0);
     let found = package("tests/guests/guests.wasm")
         .task("http_get")
         .context(json!({"url": "https://api.example.com/", "times": 2}))
         .http("https://api.example.com", move |_| {
-            match asked.fetch_add(1, Ordering::SeqCst) {
+            match requests.fetch_add(1, Ordering::SeqCst) {
                 0..4 => Reply::text(200, "fine"),
                 _ => Reply::refused(),
             }
@@ -153,7 +153,7 @@ fn a_crash_that_does_not_come_proves_nothing() {
 }
 
 #[test]
-fn what_is_named_by_chance_is_there_twice_after_a_crash() {
+fn the_check_finds_random_names() {
     let found = package("tests/guests/guests.wasm")
         .task("keep_by_chance")
         .bucket("default", [("", ""); 0])
@@ -165,14 +165,14 @@ fn what_is_named_by_chance_is_there_twice_after_a_crash() {
 }
 
 #[test]
-fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
+fn the_check_finds_an_append_that_is_repeated() {
     let found = package("tests/guests/append.wasm")
         .writable_files("/out", NOTHING)
         .slot("2026-11-21T02:00:00Z")
         .check_idempotent()
         .unwrap();
     assert!(!found.holds());
-    // Opening the file, even making it, does no harm; the writing is what must not happen twice.
+    // Opening and creating the file can be repeated, but the write cannot.
     let effects = &found.undisturbed.effects;
     let writing = effects
         .iter()
@@ -193,7 +193,7 @@ fn a_task_that_counts_its_calls_is_caught_at_the_very_call() {
 }
 
 #[test]
-fn a_bucket_is_given_and_seen_afterwards() {
+fn a_test_can_set_a_bucket_and_read_it_after_the_call() {
     let denied = package("tests/guests/guests.wasm")
         .task("use_bucket")
         .run()
@@ -216,7 +216,7 @@ fn a_bucket_is_given_and_seen_afterwards() {
 }
 
 #[test]
-fn limits_and_time_are_those_of_the_test() {
+fn a_test_sets_the_limits() {
     let report = package("tests/guests/guests.wasm")
         .task("spin")
         .timeout(Duration::from_millis(100))
@@ -233,7 +233,7 @@ fn limits_and_time_are_those_of_the_test() {
 }
 
 #[test]
-fn a_test_that_is_wrong_says_so() {
+fn an_invalid_test_is_an_error() {
     let wrong = |test: &mut TaskTest| match test.run() {
         Err(Error::Test(why)) => why,
         other => panic!("{other:?}"),
@@ -248,21 +248,20 @@ fn a_test_that_is_wrong_says_so() {
     let time = wrong(&mut hello().now("yesterday"));
     assert!(time.contains("now is \"yesterday\""), "{time}");
     let address = wrong(&mut hello().http("example.com", |_| Reply::refused()));
-    assert!(address.contains("is no address"), "{address}");
+    assert!(address.contains("is not an address"), "{address}");
 }
 
 #[test]
-fn a_file_that_is_no_package_is_refused_with_the_reason() {
-    let folder =
-        std::env::temp_dir().join(format!("campanile-testkit-{}.wasm", std::process::id()));
-    std::fs::write(&folder, "(module)").unwrap();
-    let refused = TaskTest::load(&folder).err().map(|error| error.to_string());
-    std::fs::remove_file(&folder).unwrap();
+fn a_file_that_is_not_a_package_is_an_error() {
+    let file = std::env::temp_dir().join(format!("campanile-testkit-{}.wasm", std::process::id()));
+    std::fs::write(&file, "(module)").unwrap();
+    let refused = TaskTest::load(&file).err().map(|error| error.to_string());
+    std::fs::remove_file(&file).unwrap();
     assert!(refused.unwrap().contains("WebAssembly text"));
 }
 
 #[tokio::test]
-async fn a_test_may_be_async() {
+async fn a_test_can_run_in_an_async_context() {
     let report = package("plugins/hello.wasm").run().unwrap();
     assert!(report.succeeded(), "{report}");
 }

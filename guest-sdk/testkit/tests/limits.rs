@@ -1,4 +1,4 @@
-//! Each limit, by a task that needs a little more than it and by one that just fits; and what of it goes on the record.
+//! Tests of each limit, with a task that exceeds it and a task that stays within it, and of the recorded usage.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,12 +31,12 @@ fn exceeds(report: &Report, outcome: Outcome, expected: &str) {
     );
 }
 
-/// What the record says of a resource.
+/// Return the recorded usage of a resource.
 #[track_caller]
 fn share(report: &Report, resource: Resource) -> Share {
     let shares = &report.usage().shares;
     let found = shares.iter().find(|share| share.resource == resource);
-    *found.unwrap_or_else(|| panic!("nothing of {resource}: {shares:?}"))
+    *found.unwrap_or_else(|| panic!("no usage of {resource}: {shares:?}"))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn wall_clock_time() {
 #[test]
 fn time_on_a_processor() {
     let limit = |limits: &mut Limits| limits.cpu = Some(Duration::from_millis(80));
-    // Waiting is not computing.
+    // Sleeping uses no processor time.
     let report = within(task("sleep", json!({"ms": 150})), limit);
     fits(&report);
     let report = within(task("spin", json!({})), limit);
@@ -115,7 +115,7 @@ fn output() {
 }
 
 #[test]
-fn what_is_printed_and_logged() {
+fn printed_text_and_log() {
     let limit = |limits: &mut Limits| {
         limits.stdio_bytes_max = 2_048;
         limits.log_bytes_max = 1_000;
@@ -125,7 +125,7 @@ fn what_is_printed_and_logged() {
     assert!(report.stdout().ends_with("the last line\n"), "{report}");
     let printed = share(&report, Resource::Stdio);
     assert_eq!((printed.used, printed.limit), (1_024 + 14, 2_048));
-    // Too much is cut and marked, and the task goes on.
+    // Text beyond the limit is cut and marked, and the task continues.
     let report = within(task("stdout_flood", json!({"bytes": 100_000})), limit);
     fits(&report);
     assert!(
@@ -161,7 +161,7 @@ fn open_files() {
         task("open_files", json!({"path": "/in/a.txt", "count": count}))
             .files("/in", [("a.txt", "a")])
     };
-    // The granted directory is one of them.
+    // The granted directory counts as open.
     let limit = |limits: &mut Limits| limits.open_files_max = 10;
     let report = within(open(9), limit);
     fits(&report);
@@ -190,7 +190,7 @@ fn streams_keep_their_files_open() {
         Outcome::Failed,
         "has 10 files and directories open, its limit",
     );
-    // A listing is in memory, and there may be a few.
+    // Listings have a limit of their own, because they are in memory.
     let report = within(open(".", 16, true), limit);
     fits(&report);
     assert_eq!(share(&report, Resource::OpenFiles).used, 2);
@@ -202,7 +202,7 @@ fn streams_keep_their_files_open() {
 }
 
 #[test]
-fn a_file_that_is_closed_is_open_no_more() {
+fn a_closed_file_does_not_count_as_open() {
     let test = task("read_file", json!({"path": "/in/a.txt"})).files("/in", [("a.txt", "a")]);
     let report = within(test, |limits| limits.open_files_max = 2);
     fits(&report);
@@ -275,7 +275,7 @@ fn buckets_and_values() {
         Outcome::Failed,
         "would have 1100 bytes and its limit is 1000",
     );
-    assert_eq!(report.bucket("default").len(), 10, "the others are there");
+    assert_eq!(report.bucket("default").len(), 10, "the other keys are set");
     let limit = |limits: &mut Limits| limits.keyvalue_value_bytes_max = 32;
     fits(&within(fill(1, 32), limit));
     exceeds(
@@ -286,11 +286,11 @@ fn buckets_and_values() {
 }
 
 #[test]
-fn what_crosses_in_one_call() {
+fn data_in_one_host_call() {
     let fill = |bytes: u64| {
         task("fill_bucket", json!({"keys": 1, "bytes": bytes})).bucket("default", [("a", "b"); 0])
     };
-    // An output may be four times its limit and still be told as too large, so that counts too.
+    // The limit is at least four times the output limit, so that a larger output is reported as such.
     let limit = |limits: &mut Limits| {
         limits.host_call_bytes_max = 100 << 10;
         limits.output_bytes_max = 1 << 10;

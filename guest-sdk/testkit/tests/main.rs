@@ -1,4 +1,4 @@
-//! The kit on real packages. One binary, because each one links the sandbox.
+//! Tests of the testkit with real packages. A single binary, because each binary links the sandbox.
 
 mod conformance;
 mod first_party;

@@ -1,23 +1,22 @@
-//! The host dies at each named point of a launch's path, and what is left after the next start.
+//! Tests of a host that dies at each named point of a launch's path, and then restarts.
 //!
-//! The table is the guarantee: the same on both databases, and printed by the test.
+//! The table is the documented guarantee. It is the same on both databases, and the test prints it.
 //!
 //! ```text
-//! the host dies              runs  recoveries  effects  the last run knows
-//! before_decide_commit          1           0        1  nothing: nothing had happened
+//! the host dies              runs  recoveries  effects  last run
+//! before_decide_commit          1           0        1  not a recovery: the launch did not exist
 //! after_decide_commit           1           1        1  is_recovery
 //! after_claim_commit             2           1        1  is_recovery
 //! before_call                   2           1        1  is_recovery
 //! after_call                    2           1        2  is_recovery
 //! before_finish_commit          2           1        2  is_recovery
-//! after_finish_commit           1           0        1  nothing: it was over
+//! after_finish_commit           1           0        1  not a recovery: the launch had ended
 //! before_recover_commit         2           1        1  is_recovery
 //! after_recover_commit          2           2        1  is_recovery
 //! ```
 //!
-//! In every case: one launch row for the slot, which ends as succeeded, under one execution id. An
-//! effect is doubled only if the host dies between the call and the record of its end, which no
-//! host can tell from dying during the call.
+//! In every case the slot has one launch row with one execution id, which succeeds. An effect is repeated only if the
+//! host dies between the end of the call and its record, because the host cannot tell this from a crash during the call.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
@@ -27,28 +26,28 @@ use campanile_store::{LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess};
 use rustix::process::Signal;
 
-use crate::account;
-use crate::tower::Tower;
+use crate::consistency;
+use crate::site::Site;
 
-/// What is left of the slot at which the host died.
+/// The record of the slot at which the host died.
 #[derive(Debug, PartialEq, Eq)]
-struct Left {
+struct CrashResult {
     runs: usize,
     recoveries: i64,
     effects: usize,
     is_recovery: bool,
 }
 
-fn expected(point: &str) -> Left {
+fn expected(point: &str) -> CrashResult {
     let (runs, recoveries, effects, is_recovery) = match point {
         "before_decide_commit" | "after_finish_commit" => (1, 0, 1, false),
         "after_decide_commit" => (1, 1, 1, true),
         "after_claim_commit" | "before_call" | "before_recover_commit" => (2, 1, 1, true),
         "after_call" | "before_finish_commit" => (2, 1, 2, true),
         "after_recover_commit" => (2, 2, 1, true),
-        other => panic!("nothing is promised for {other}"),
+        other => panic!("no expectation for {other}"),
     };
-    Left {
+    CrashResult {
         runs,
         recoveries,
         effects,
@@ -57,17 +56,17 @@ fn expected(point: &str) -> Left {
 }
 
 #[test]
-fn a_host_that_dies_anywhere_leaves_one_launch_that_is_carried_out_on_sqlite() {
-    die_everywhere(Backend::Sqlite);
+fn a_launch_is_executed_after_a_crash_at_every_point_on_sqlite() {
+    crash_at_every_point(Backend::Sqlite);
 }
 
 #[test]
-fn a_host_that_dies_anywhere_leaves_one_launch_that_is_carried_out_on_postgres() {
-    die_everywhere(Backend::Postgres);
+fn a_launch_is_executed_after_a_crash_at_every_point_on_postgres() {
+    crash_at_every_point(Backend::Postgres);
 }
 
-fn die_everywhere(backend: Backend) {
-    // A few at a time: each one mostly waits for the next second.
+fn crash_at_every_point(backend: Backend) {
+    // Run several cases at a time, because each case mostly waits for the next second.
     let mut table = format!(
         "{:<26} {:>4} {:>11} {:>8}  {} on {}\n",
         "the host dies",
@@ -81,33 +80,33 @@ fn die_everywhere(backend: Backend) {
         std::thread::scope(|scope| {
             let cases: Vec<_> = points
                 .iter()
-                .map(|point| (point, scope.spawn(move || die_at(point, backend))))
+                .map(|point| (point, scope.spawn(move || crash_at(point, backend))))
                 .collect();
             for (point, case) in cases {
-                let left = case
+                let result = case
                     .join()
                     .unwrap_or_else(|_| panic!("{point} on {}", backend.name()));
                 table.push_str(&format!(
                     "{point:<26} {:>4} {:>11} {:>8}  {}\n",
-                    left.runs, left.recoveries, left.effects, left.is_recovery
+                    result.runs, result.recoveries, result.effects, result.is_recovery
                 ));
-                assert_eq!(left, expected(point), "{point} on {}", backend.name());
+                assert_eq!(result, expected(point), "{point} on {}", backend.name());
             }
         });
     }
     println!("{table}");
 }
 
-fn die_at(point: &str, backend: Backend) -> Left {
-    let tower = Tower::new(backend);
-    tower.install_bells(1, "{}");
+fn crash_at(point: &str, backend: Backend) -> CrashResult {
+    let site = Site::new(backend);
+    site.install_schedules(1, "{}");
     let crash = |point: &str| {
-        let mut host = HostProcess::spawn(tower.serve("tower").env("CAMPANILE_CRASH_AT", point));
+        let mut host = HostProcess::spawn(site.serve("host-1").env("CAMPANILE_CRASH_AT", point));
         let status = host.wait_exit();
         assert_eq!(
             status.signal(),
             Some(Signal::ABORT.as_raw()),
-            "{point}: the host did not die there but ended with {status}; it said:\n{}",
+            "{point}: the host did not die there but ended with {status}; its log:\n{}",
             host.stderr_lines().join("\n")
         );
     };
@@ -116,15 +115,15 @@ fn die_at(point: &str, backend: Backend) -> Left {
     }
     crash(point);
 
-    let mut host = tower.start("tower");
-    tower.record_when(
+    let mut host = site.start("host-1");
+    site.record_when(
         "two launches after the crash",
         Duration::from_secs(20),
         &[&host],
         |record| {
             let launches = record
                 .launches
-                .get("bell-000")
+                .get("schedule-000")
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             launches.len() >= 3
@@ -133,16 +132,16 @@ fn die_at(point: &str, backend: Backend) -> Left {
                     .all(|launch| launch.status == LaunchStatus::Succeeded)
         },
     );
-    let record = tower.quiet(Duration::from_secs(10), &[&host]);
+    let record = site.pause_and_finish(Duration::from_secs(10), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 
-    let effects = tower.effects();
-    let account = account::check(&record, &effects, 2);
-    assert_eq!(account.succeeded, account.launched, "{account}");
-    assert_eq!(account.skipped, 0, "{account}");
-    let struck = &record.launches["bell-000"][0];
-    let runs = record.runs_of(struck);
+    let effects = site.effects();
+    let totals = consistency::check(&record, &effects, 2);
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert_eq!(totals.skipped, 0, "{totals}");
+    let crashed = &record.launches["schedule-000"][0];
+    let runs = record.runs_of(crashed);
     let last = runs.last().expect("a run");
     assert_eq!(last.status, RunStatus::Succeeded);
     assert!(
@@ -151,30 +150,30 @@ fn die_at(point: &str, backend: Backend) -> Left {
             .all(|run| run.status == RunStatus::Lost),
         "{runs:?}"
     );
-    let of_struck: Vec<_> = effects
+    let crashed_effects: Vec<_> = effects
         .iter()
-        .filter(|effect| effect.execution_id == struck.id.to_string())
+        .filter(|effect| effect.execution_id == crashed.id.to_string())
         .collect();
-    // What the task was told is what the record says.
+    // The task and the record agree about the recovery.
     assert_eq!(
-        of_struck.last().map(|effect| effect.is_recovery),
+        crashed_effects.last().map(|effect| effect.is_recovery),
         Some(last.is_recovery)
     );
-    // No other slot was touched by the crash.
+    // The crash did not affect other slots.
     assert_eq!(
-        account.repeated,
-        usize::from(of_struck.len() > 1),
-        "{account}"
+        totals.repeated,
+        usize::from(crashed_effects.len() > 1),
+        "{totals}"
     );
     assert_eq!(
-        account.recovered,
-        usize::from(struck.recoveries > 0),
-        "{account}"
+        totals.recovered,
+        usize::from(crashed.recoveries > 0),
+        "{totals}"
     );
-    Left {
+    CrashResult {
         runs: runs.len(),
-        recoveries: struck.recoveries,
-        effects: of_struck.len(),
+        recoveries: crashed.recoveries,
+        effects: crashed_effects.len(),
         is_recovery: last.is_recovery,
     }
 }

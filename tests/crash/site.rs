@@ -1,4 +1,4 @@
-//! A place to serve: a database, a plugins folder, and a package whose effects can be counted.
+//! A test site: a database, a plugins folder, and a package whose effects can be counted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,28 @@ use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// More rows than any of these tests makes.
-const ALL: i64 = 1_000_000;
+/// A limit above the number of rows of every test.
+const ROWS_MAX: i64 = 1_000_000;
 
-/// Everything a host needs, and everything that outlives it.
-pub struct Tower {
+/// The database and the folder of a host, which outlive the host.
+pub struct Site {
     runtime: Runtime,
     pub url: DatabaseUrl,
     pub folder: PathBuf,
-    /// Drops the schema or removes the folder at the end.
+    /// Drops the schema or removes the folder on drop.
     _place: Box<dyn std::any::Any>,
 }
 
-/// What is on the record at one moment.
+/// The record at one time.
 pub struct Record {
     pub schedules: Vec<Schedule>,
-    /// By the name of their schedule, the earliest slot first.
+    /// The launches by the names of their schedules, in the order of their slots.
     pub launches: BTreeMap<String, Vec<LaunchRow>>,
-    /// The earliest first.
+    /// The runs in the order of their starts.
     pub runs: Vec<RunRow>,
 }
 
-/// One line of effect: which launch, on which attempt, and whether that knew itself a recovery.
+/// An effect of a task: a line with its launch, its attempt, and whether the run was a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
     pub execution_id: String,
@@ -44,20 +44,20 @@ pub struct Effect {
     pub slot: Timestamp,
 }
 
-impl Tower {
-    /// An empty tower on a database of its own.
-    pub fn new(backend: Backend) -> Tower {
+impl Site {
+    /// Create an empty site with a new database.
+    pub fn new(backend: Backend) -> Site {
         let runtime = runtime();
         let place: Place = runtime.block_on(fresh_place(backend));
         let (url, folder) = (place.url.clone(), place.folder.path().to_owned());
-        Tower::with(runtime, url, folder, Box::new(place))
+        Site::with(runtime, url, folder, Box::new(place))
     }
 
-    /// An empty tower on a database that the caller keeps.
-    pub fn on(url: DatabaseUrl) -> Tower {
+    /// Create an empty site with an existing database.
+    pub fn on(url: DatabaseUrl) -> Site {
         let folder = TempDir::with_prefix("campanile-test-").expect("a temporary folder");
         let path = folder.path().to_owned();
-        Tower::with(runtime(), url, path, Box::new(folder))
+        Site::with(runtime(), url, path, Box::new(folder))
     }
 
     fn with(
@@ -65,20 +65,20 @@ impl Tower {
         url: DatabaseUrl,
         folder: PathBuf,
         place: Box<dyn std::any::Any>,
-    ) -> Tower {
+    ) -> Site {
         for name in ["plugins", "out"] {
             std::fs::create_dir(folder.join(name)).expect("a folder");
         }
-        // Built before anybody computes a slot that is soon.
+        // Build the program before a test computes a slot in the near future.
         campanile_binary();
-        let tower = Tower {
+        let site = Site {
             runtime,
             url,
             folder,
             _place: place,
         };
-        tower.configure("");
-        tower
+        site.configure("");
+        site
     }
 
     /// Write the configuration file: `sections` of TOML.
@@ -86,12 +86,12 @@ impl Tower {
         self.write("campanile.toml", sections);
     }
 
-    /// Write any file of the tower's folder.
+    /// Write a file in the site's folder.
     pub fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.folder.join(name), text).expect("a file of the tower");
+        std::fs::write(self.folder.join(name), text).expect("a file of the site");
     }
 
-    /// Put a package in, under a sidecar of its own.
+    /// Install a package with a sidecar.
     pub fn install(&self, package: &Path, sidecar: &str) {
         let name = package
             .file_stem()
@@ -102,7 +102,7 @@ impl Tower {
             .unwrap_or_else(|error| panic!("{}: {error}", package.display()));
     }
 
-    /// Put in the package that leaves a line for every call, under `schedules`: TOML of the sidecar.
+    /// Install the package `append`, which writes a line on every call, with `schedules` in TOML.
     pub fn install_append(&self, schedules: &str) {
         let sidecar = format!(
             "[[grants.directories]]\nhost = \"../out\"\nguest = \"/out\"\naccess = \"write\"\n{schedules}"
@@ -110,19 +110,19 @@ impl Tower {
         self.install(&guest("append"), &sidecar);
     }
 
-    /// The same with `count` schedules that are all due every second.
-    pub fn install_bells(&self, count: usize, context: &str) {
+    /// Install the package `append` with `count` schedules that are due every second.
+    pub fn install_schedules(&self, count: usize, context: &str) {
         let schedules: String = (0..count)
             .map(|n| {
                 format!(
-                    "[[schedules]]\nname = \"bell-{n:03}\"\nevery = \"1s\"\noverlap = \"allow\"\ncontext = {context}\n"
+                    "[[schedules]]\nname = \"schedule-{n:03}\"\nevery = \"1s\"\noverlap = \"allow\"\ncontext = {context}\n"
                 )
             })
             .collect();
         self.install_append(&schedules);
     }
 
-    /// `campanile` with the tower's database and configuration, to be given its arguments.
+    /// Return `campanile` with the site's database and configuration, without arguments.
     pub fn command(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command
@@ -132,21 +132,21 @@ impl Tower {
         command
     }
 
-    /// `campanile serve` as the host `name`, about to be started.
+    /// Return the command `campanile serve` of the host `name`.
     pub fn serve(&self, name: &str) -> Command {
         let mut command = self.command(campanile_binary());
         command.args(["serve", "--name", name]);
         command
     }
 
-    /// Start the host `name` and wait until it serves.
+    /// Start the host `name`, and wait until it serves.
     pub fn start(&self, name: &str) -> HostProcess {
         let host = HostProcess::spawn(&mut self.serve(name));
         host.wait_for_line("serving");
         host
     }
 
-    /// Open the database for a moment.
+    /// Open the database, run `step`, and close the database.
     pub fn with_db<T, F: Future<Output = T>>(&self, step: impl FnOnce(Db) -> F) -> T {
         self.runtime.block_on(async {
             let db = Db::open(&self.url)
@@ -158,16 +158,16 @@ impl Tower {
         })
     }
 
-    /// Everything on the record now.
+    /// Read the record.
     pub fn record(&self) -> Record {
         self.with_db(async |db| read(&db).await)
     }
 
-    /// The record, when it is as wanted, looking again and again up to `limit`.
+    /// Wait until the record satisfies `wanted`, for at most `limit`, and return it.
     ///
     /// # Panics
     ///
-    /// When it never is, with what it is and what `hosts` said.
+    /// At the limit, with the record and the logs of `hosts`.
     pub fn record_when(
         &self,
         what: &str,
@@ -191,7 +191,7 @@ impl Tower {
         read.unwrap_or_else(|record| {
             let said: Vec<String> = hosts
                 .iter()
-                .map(|host| format!("a host said:\n{}", host.stderr_lines().join("\n")))
+                .map(|host| format!("log of a host:\n{}", host.stderr_lines().join("\n")))
                 .collect();
             panic!(
                 "not in {limit:?}: {what}\n{}\n{}",
@@ -202,7 +202,7 @@ impl Tower {
     }
 
     /// Wait until every schedule has decided a slot after `at`.
-    pub fn rings_past(&self, at: Timestamp, hosts: &[&HostProcess]) {
+    pub fn wait_for_slots_after(&self, at: Timestamp, hosts: &[&HostProcess]) {
         let limit = Duration::from_secs(20);
         self.record_when(&format!("slots after {at}"), limit, hosts, |record| {
             let mut schedules = record.schedules.iter();
@@ -210,7 +210,7 @@ impl Tower {
         });
     }
 
-    /// Look at the newest runs again and again, up to `limit`, until they are as wanted.
+    /// Wait until the newest runs satisfy `wanted`, for at most `limit`.
     pub fn newest_runs_when(
         &self,
         what: &str,
@@ -230,8 +230,8 @@ impl Tower {
         });
     }
 
-    /// Decide no more slots, and give the record when every launch has ended.
-    pub fn quiet(&self, limit: Duration, hosts: &[&HostProcess]) -> Record {
+    /// Pause all schedules, wait until every launch has ended, and return the record.
+    pub fn pause_and_finish(&self, limit: Duration, hosts: &[&HostProcess]) -> Record {
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
@@ -258,7 +258,7 @@ impl Tower {
         })
     }
 
-    /// The lines that calls of the package have left.
+    /// Return the effects of the package `append`.
     pub fn effects(&self) -> Vec<Effect> {
         let text = std::fs::read_to_string(self.folder.join("out/effects.log")).unwrap_or_default();
         text.lines()
@@ -283,14 +283,14 @@ impl Record {
         self.launches.values().flatten()
     }
 
-    /// How many launches stand like this.
+    /// Return the number of launches with a status.
     pub fn count(&self, status: LaunchStatus) -> usize {
         self.all_launches()
             .filter(|launch| launch.status == status)
             .count()
     }
 
-    /// The runs of one launch, the earliest first.
+    /// Return the runs of a launch in the order of their starts.
     pub fn runs_of(&self, launch: &LaunchRow) -> Vec<&RunRow> {
         self.runs
             .iter()
@@ -298,7 +298,7 @@ impl Record {
             .collect()
     }
 
-    /// For a person who reads why a test failed.
+    /// Return a summary for the message of a failed test.
     pub fn shown(&self) -> String {
         let rows: Vec<String> = self
             .all_launches()
@@ -315,7 +315,7 @@ impl Record {
     }
 }
 
-/// Whether something is still to happen to a launch.
+/// Return whether a launch has not ended.
 pub fn is_unfinished(status: LaunchStatus) -> bool {
     matches!(
         status,
@@ -323,12 +323,12 @@ pub fn is_unfinished(status: LaunchStatus) -> bool {
     )
 }
 
-/// A guest of the tests.
+/// Return the path of a guest.
 pub fn guest(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("guests/{name}.wasm"))
 }
 
-/// The time by this machine's clock.
+/// Return the time of this machine's clock.
 pub fn now() -> Timestamp {
     Clock::system().now()
 }
@@ -336,7 +336,10 @@ pub fn now() -> Timestamp {
 async fn read(db: &Db) -> Record {
     let mut tx = db.read().await.expect("a transaction");
     let mut by_schedule: BTreeMap<String, Vec<LaunchRow>> = BTreeMap::new();
-    for launch in launches::list(&mut tx, None, ALL).await.expect("launches") {
+    for launch in launches::list(&mut tx, None, ROWS_MAX)
+        .await
+        .expect("launches")
+    {
         by_schedule
             .entry(launch.schedule.clone())
             .or_default()
@@ -345,7 +348,7 @@ async fn read(db: &Db) -> Record {
     for launches in by_schedule.values_mut() {
         launches.sort_by_key(|launch| launch.scheduled_time);
     }
-    let mut runs = runs::list(&mut tx, None, ALL).await.expect("runs");
+    let mut runs = runs::list(&mut tx, None, ROWS_MAX).await.expect("runs");
     runs.sort_by_key(|run| run.started_at);
     Record {
         schedules: schedules::list(&mut tx, None, None)

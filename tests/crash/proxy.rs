@@ -1,4 +1,4 @@
-//! What lies between a host and its server, and can fall silent.
+//! A TCP proxy between a host and its Postgres server, which can stop forwarding.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,25 +9,25 @@ use std::time::Duration;
 use campanile_store::DatabaseUrl;
 use campanile_tests::Cluster;
 
-/// How often a line looks whether it is silent or over.
-const LOOK: Duration = Duration::from_millis(10);
+/// The interval at which a proxy checks its state.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Passes on all that comes. While it is silent its connections stay open, new ones are taken,
-/// and nothing passes: as with a network that drops packets, no error comes, only time tells.
-pub struct Line {
-    /// The server's address, by way of the line.
+/// A proxy that forwards all data. While it is stalled, its connections stay open and it accepts new ones, but it forwards
+/// nothing, like a network that drops packets.
+pub struct Proxy {
+    /// The server's address through the proxy.
     pub url: DatabaseUrl,
     state: Arc<State>,
 }
 
 #[derive(Default)]
 struct State {
-    silent: AtomicBool,
-    over: AtomicBool,
+    stalled: AtomicBool,
+    closed: AtomicBool,
 }
 
-impl Line {
-    pub fn to(cluster: &Cluster) -> Line {
+impl Proxy {
+    pub fn to(cluster: &Cluster) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         listener
             .set_nonblocking(true)
@@ -38,35 +38,37 @@ impl Line {
             .url()
             .expose()
             .replace(&direct, &format!(":{port}/"));
-        let line = Line {
+        let proxy = Proxy {
             url: url.parse().expect("an address"),
             state: Arc::default(),
         };
-        let (state, server) = (line.state.clone(), cluster.port());
-        std::thread::spawn(move || connect(&listener, server, &state));
-        line
+        let (state, server) = (proxy.state.clone(), cluster.port());
+        std::thread::spawn(move || accept(&listener, server, &state));
+        proxy
     }
 
-    pub fn fall_silent(&self) {
-        self.state.silent.store(true, Ordering::Relaxed);
+    /// Stop forwarding.
+    pub fn stall(&self) {
+        self.state.stalled.store(true, Ordering::Relaxed);
     }
 
-    /// Pass on what was held back, and all that comes.
-    pub fn speak(&self) {
-        self.state.silent.store(false, Ordering::Relaxed);
+    /// Forward the data that was held back, and all further data.
+    pub fn resume(&self) {
+        self.state.stalled.store(false, Ordering::Relaxed);
     }
 }
 
-impl Drop for Line {
+impl Drop for Proxy {
     fn drop(&mut self) {
-        self.state.over.store(true, Ordering::Relaxed);
+        self.state.closed.store(true, Ordering::Relaxed);
     }
 }
 
-fn connect(listener: &TcpListener, server: u16, state: &Arc<State>) {
-    while !state.over.load(Ordering::Relaxed) {
+/// Accept connections until the proxy is closed.
+fn accept(listener: &TcpListener, server: u16, state: &Arc<State>) {
+    while !state.closed.load(Ordering::Relaxed) {
         let Ok((host, _)) = listener.accept() else {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             continue;
         };
         let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else {
@@ -76,26 +78,26 @@ fn connect(listener: &TcpListener, server: u16, state: &Arc<State>) {
             let from = from.try_clone().expect("a socket");
             let to = to.try_clone().expect("a socket");
             let state = state.clone();
-            std::thread::spawn(move || pass(from, to, &state));
+            std::thread::spawn(move || forward(from, to, &state));
         }
     }
 }
 
-/// Pass on what comes in one direction, its end too.
-fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
+/// Forward the data of one direction, and its end.
+fn forward(mut from: TcpStream, mut to: TcpStream, state: &State) {
     from.set_nonblocking(false)
-        .and_then(|()| from.set_read_timeout(Some(LOOK)))
+        .and_then(|()| from.set_read_timeout(Some(POLL_INTERVAL)))
         .expect("a read time-out");
     let mut bytes = [0; 16 << 10];
-    while !state.over.load(Ordering::Relaxed) {
+    while !state.closed.load(Ordering::Relaxed) {
         let read = match from.read(&mut bytes) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 continue;
             }
             read => read.unwrap_or(0),
         };
-        while state.silent.load(Ordering::Relaxed) && !state.over.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
+        while state.stalled.load(Ordering::Relaxed) && !state.closed.load(Ordering::Relaxed) {
+            std::thread::sleep(POLL_INTERVAL);
         }
         if read == 0 || to.write_all(&bytes[..read]).is_err() {
             break;

@@ -1,4 +1,4 @@
-//! Does the record add up?
+//! Consistency checks of the record.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fmt;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::{Decision, LaunchStatus, RunStatus};
 
-use crate::tower::{Effect, Record, is_unfinished};
+use crate::site::{Effect, Record, is_unfinished};
 
-/// Counts of a record that adds up.
+/// The totals of a consistent record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct Totals {
     pub schedules: usize,
     pub slots: u64,
     pub launched: usize,
-    /// Slots decided against.
+    /// Skipped slots.
     pub skipped: u64,
     pub succeeded: usize,
     pub failed: usize,
     pub abandoned: usize,
     pub unfinished: usize,
-    /// Launches that were taken up again.
+    /// Recovered launches.
     pub recovered: usize,
     pub lost_runs: usize,
     pub effects: usize,
@@ -28,7 +28,7 @@ pub struct Account {
     pub repeated: usize,
 }
 
-impl fmt::Display for Account {
+impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -50,22 +50,22 @@ impl fmt::Display for Account {
     }
 }
 
-/// Check that `record` and the `effects` that were left add up; gives the counts.
+/// Check that `record` and the tasks' `effects` are consistent, and return the totals.
 ///
-/// * Every slot of every schedule, from its first to its cursor, has exactly one launch row; a row of a range stands for its slots.
-/// * A launch that succeeded has exactly one run that did and one effect or more, one that has not, none that did.
-/// * At most one run of a launch has not ended, and only while the launch has not.
-/// * Nothing was taken up more than `recoveries_max` times; every run but the first and those after a launch was lost untaken is of a recovery.
+/// * Every slot of every schedule, from the first to the cursor, has exactly one launch row. A row of a range has several slots.
+/// * A successful launch has exactly one successful run and at least one effect. Any other launch has no successful run.
+/// * At most one run of a launch is unfinished, and only if the launch is unfinished.
+/// * A launch has at most `recoveries_max` recoveries, and every run after its first run is a recovery.
 ///
 /// # Panics
 ///
-/// At the first thing that does not, with it.
-pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Account {
-    let mut account = Account {
+/// At the first inconsistency, with the launch.
+pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Totals {
+    let mut totals = Totals {
         schedules: record.schedules.len(),
         slots: check_slots(record),
         effects: effects.len(),
-        ..Account::default()
+        ..Totals::default()
     };
     let mut effects_of: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
     for effect in effects {
@@ -83,37 +83,40 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
     }
     for launch in record.all_launches() {
         let id = launch.id.to_string();
-        let seen = effects_of.remove(id.as_str()).unwrap_or_default();
+        let effects = effects_of.remove(id.as_str()).unwrap_or_default();
         let runs = runs_of.remove(&id).unwrap_or_default();
-        let what = format!("{launch:?}\n{runs:?}\n{seen:?}");
+        let what = format!("{launch:?}\n{runs:?}\n{effects:?}");
         if launch.decision == Decision::Skipped {
-            account.skipped += u64::try_from(launch.slot_count).expect("a count");
+            totals.skipped += u64::try_from(launch.slot_count).expect("a count");
             assert!(
-                runs.is_empty() && seen.is_empty(),
+                runs.is_empty() && effects.is_empty(),
                 "a skipped slot ran: {what}"
             );
             continue;
         }
-        account.launched += 1;
+        totals.launched += 1;
         let count = |state: RunStatus| runs.iter().filter(|run| run.status == state).count();
-        let ended_well = count(RunStatus::Succeeded);
-        let going_on = count(RunStatus::Running) + count(RunStatus::Waiting);
-        account.lost_runs += count(RunStatus::Lost);
+        let succeeded = count(RunStatus::Succeeded);
+        let unfinished = count(RunStatus::Running) + count(RunStatus::Waiting);
+        totals.lost_runs += count(RunStatus::Lost);
         match launch.status {
             LaunchStatus::Succeeded => {
-                account.succeeded += 1;
-                assert_eq!((ended_well, going_on), (1, 0), "{what}");
-                assert!(!seen.is_empty(), "it succeeded without an effect: {what}");
+                totals.succeeded += 1;
+                assert_eq!((succeeded, unfinished), (1, 0), "{what}");
+                assert!(
+                    !effects.is_empty(),
+                    "it succeeded without an effect: {what}"
+                );
             }
             status => {
-                assert_eq!(ended_well, 0, "{what}");
+                assert_eq!(succeeded, 0, "{what}");
                 match status {
-                    LaunchStatus::Failed => account.failed += 1,
-                    LaunchStatus::Abandoned => account.abandoned += 1,
-                    _ => account.unfinished += 1,
+                    LaunchStatus::Failed => totals.failed += 1,
+                    LaunchStatus::Abandoned => totals.abandoned += 1,
+                    _ => totals.unfinished += 1,
                 }
-                let may_go_on = status != LaunchStatus::Open && is_unfinished(status);
-                assert_eq!(going_on, usize::from(may_go_on), "{what}");
+                let may_be_unfinished = status != LaunchStatus::Open && is_unfinished(status);
+                assert_eq!(unfinished, usize::from(may_be_unfinished), "{what}");
             }
         }
         assert!(launch.recoveries <= recoveries_max, "{what}");
@@ -122,30 +125,30 @@ pub fn check(record: &Record, effects: &[Effect], recoveries_max: i64) -> Accoun
             "{what}"
         );
         if launch.recoveries > 0 {
-            account.recovered += 1;
+            totals.recovered += 1;
         }
-        for (place, run) in runs.iter().enumerate() {
-            assert!(place == 0 || run.is_recovery, "{what}");
+        for (index, run) in runs.iter().enumerate() {
+            assert!(index == 0 || run.is_recovery, "{what}");
         }
-        for effect in &seen {
+        for effect in &effects {
             assert_eq!(effect.slot, launch.scheduled_time, "{what}");
         }
-        if seen.len() > 1 {
-            account.repeated += 1;
+        if effects.len() > 1 {
+            totals.repeated += 1;
         }
     }
     assert!(
         effects_of.is_empty(),
-        "effects of no launch: {effects_of:?}"
+        "effects without a launch: {effects_of:?}"
     );
-    account
+    totals
 }
 
-/// Check that every slot of every schedule, from its first to its cursor, has exactly one row; gives how many there are.
+/// Check that every slot of every schedule, from the first to the cursor, has exactly one row, and return the number of slots.
 ///
 /// # Panics
 ///
-/// At the first that has not, with its schedule.
+/// At the first slot without exactly one row, with its schedule.
 pub fn check_slots(record: &Record) -> u64 {
     let mut slots = 0;
     for schedule in &record.schedules {
@@ -174,7 +177,7 @@ pub fn check_slots(record: &Record) -> u64 {
             last = Some(slot);
             expected = rule.next(slot);
         }
-        // A pause moves no cursor; while it is enabled the cursor is the last slot decided.
+        // The cursor of a schedule is its last decided slot, also while it is paused.
         match last {
             Some(last) => assert_eq!(schedule.state.cursor_at, last, "{name}: the cursor"),
             None => assert!(

@@ -1,7 +1,7 @@
-//! A storm over the plugins folder while launches run: whatever happens to the files, no launch fails for it, and in the
-//! end what is in force is what the folder holds.
+//! Tests of random changes to the plugins folder while launches run. No launch fails because of them, and at the end the
+//! active versions are those in the folder.
 //!
-//! The seed of the operations is printed; `CAMPANILE_TEST_SEED=N` replays them.
+//! The test prints the seed of the operations. `CAMPANILE_TEST_SEED=N` replays them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,64 +10,66 @@ use campanile_store::{Decision, LaunchStatus, RunStatus};
 use campanile_tests::{Backend, HostProcess, campanile_binary};
 use serde_json::Value;
 
-use crate::account;
-use crate::tower::{Record, Tower};
-use crate::weather::{Expected, NAMES, Weather};
+use crate::consistency;
+use crate::folder_chaos::{Expected, FolderChaos, NAMES};
+use crate::site::{Record, Site};
 
 const OPERATIONS: usize = 500;
-/// Of each package, every second.
+/// The number of schedules of each package, which are due every second.
 const SCHEDULES_EACH: usize = 2;
-/// For a debounce, two readings and several rescans.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Enough time for a debounce, two scans and several rescans.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
-fn no_launch_fails_for_a_storm_over_the_folder_on_sqlite() {
-    storm_over(Backend::Sqlite);
+fn no_launch_fails_because_of_folder_changes_on_sqlite() {
+    change_folder(Backend::Sqlite);
 }
 
 #[test]
-fn no_launch_fails_for_a_storm_over_the_folder_on_postgres() {
-    storm_over(Backend::Postgres);
+fn no_launch_fails_because_of_folder_changes_on_postgres() {
+    change_folder(Backend::Postgres);
 }
 
-fn storm_over(backend: Backend) {
-    let tower = Tower::new(backend);
-    tower.configure("[watch]\nrescan = \"2s\"\n");
-    let mut weather = Weather::over(&tower.folder, SCHEDULES_EACH);
-    weather.clear_up();
-    let host = tower.start("tower");
-    let seed = weather.seed;
+fn change_folder(backend: Backend) {
+    let site = Site::new(backend);
+    site.configure("[watch]\nrescan = \"2s\"\n");
+    let mut chaos = FolderChaos::new(&site.folder, SCHEDULES_EACH);
+    chaos.restore();
+    let host = site.start("host-1");
+    let seed = chaos.seed;
     println!("{}: CAMPANILE_TEST_SEED={seed}", backend.name());
 
-    let began = Instant::now();
+    let start = Instant::now();
     for _ in 0..OPERATIONS {
-        weather.change();
-        std::thread::sleep(weather.pause());
+        chaos.change();
+        std::thread::sleep(chaos.pause());
     }
-    let blew = began.elapsed();
-    let differs = |weather: &Weather| difference(&weather.expected(), &listed(&tower));
-    settle("the live set is the folder", &host, || differs(&weather));
-    let reloads = count_said(&host, &["updated ", "added "]);
-    let refusals = count_said(&host, &["rejected "]);
+    let took = start.elapsed();
+    let differs = |chaos: &FolderChaos| difference(&chaos.expected(), &listed(&site));
+    settle("the active versions are those in the folder", &host, || {
+        differs(&chaos)
+    });
+    let reloads = count_logged(&host, &["updated ", "added "]);
+    let rejections = count_logged(&host, &["rejected "]);
 
-    // What was decided before its package went waits for it.
-    weather.clear_up();
-    settle("every package is back", &host, || differs(&weather));
-    let record = tower.quiet(PATIENCE, &[&host]);
+    // A launch that was decided before its package was removed waits for the package.
+    chaos.restore();
+    settle("every package is back", &host, || differs(&chaos));
+    let record = site.pause_and_finish(TIMEOUT, &[&host]);
     let (launches, skipped) = check(&record);
     println!(
-        "{}: {OPERATIONS} operations in {blew:.1?}, {reloads} versions taken, {refusals} refused; \
+        "{}: {OPERATIONS} operations in {took:.1?}, {reloads} versions activated, {rejections} rejected; \
          {launches} launches succeeded, {skipped} slots without their package",
         backend.name()
     );
     assert!(launches > 100, "{launches} launches");
-    assert!(reloads > 10 && refusals > 10, "{reloads}, {refusals}");
-    assert!(skipped > 0, "no slot came while its package was gone");
+    assert!(reloads > 10 && rejections > 10, "{reloads}, {rejections}");
+    assert!(skipped > 0, "no slot was due while its package was missing");
 }
 
-/// No slot is without a row or has two, and nothing failed; gives the launches and the slots skipped.
+/// Check that every slot has one row and no launch failed, and return the number of launches and of skipped slots.
 fn check(record: &Record) -> (usize, usize) {
-    account::check_slots(record);
+    consistency::check_slots(record);
     assert_eq!(record.schedules.len(), NAMES.len() * SCHEDULES_EACH);
     let mut launches = 0;
     for launch in record.all_launches() {
@@ -92,9 +94,9 @@ fn check(record: &Record) -> (usize, usize) {
     (launches, record.count(LaunchStatus::Skipped))
 }
 
-/// `campanile package list`, by name.
-fn listed(tower: &Tower) -> BTreeMap<String, Value> {
-    let listed = tower
+/// Return the rows of `campanile package list`, by name.
+fn listed(site: &Site) -> BTreeMap<String, Value> {
+    let listed = site
         .command(campanile_binary())
         .args(["package", "list", "--json"])
         .output()
@@ -105,7 +107,7 @@ fn listed(tower: &Tower) -> BTreeMap<String, Value> {
     rows.into_iter().map(|row| (name(&row), row)).collect()
 }
 
-/// What of the folder is not as the record has it, if anything.
+/// Return a difference between the folder and the record, if there is one.
 fn difference(
     expected: &BTreeMap<String, Expected>,
     listed: &BTreeMap<String, Value>,
@@ -119,9 +121,9 @@ fn difference(
             ));
         }
     }
-    let gone = |(name, _): &(&String, &Value)| !expected.contains_key(*name);
-    for (name, row) in listed.iter().filter(gone) {
-        // A file that was never taken leaves nothing behind, and no file a refusal.
+    let is_removed = |(name, _): &(&String, &Value)| !expected.contains_key(*name);
+    for (name, row) in listed.iter().filter(is_removed) {
+        // A removed file must leave no rejection behind.
         if row["state"] != "missing" || !row["rejection"].is_null() {
             return Some(format!("{name} is not in the folder, and it is {row:#}"));
         }
@@ -129,18 +131,19 @@ fn difference(
     None
 }
 
+/// Wait until there is no difference.
 fn settle(what: &str, host: &HostProcess, differs: impl Fn() -> Option<String>) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while let Some(difference) = differs() {
         if Instant::now() >= until {
             let said = host.stderr_lines().join("\n");
-            panic!("not in {PATIENCE:?}: {what}\n{difference}\n{said}");
+            panic!("not in {TIMEOUT:?}: {what}\n{difference}\n{said}");
         }
         std::thread::sleep(Duration::from_millis(200));
     }
 }
 
-fn count_said(host: &HostProcess, words: &[&str]) -> usize {
+fn count_logged(host: &HostProcess, words: &[&str]) -> usize {
     let lines = host.stderr_lines();
     let expected = |line: &&String| words.iter().any(|word| line.contains(word));
     lines.iter().filter(expected).count()

@@ -1,4 +1,4 @@
-//! What happens to a plugins folder that nobody takes care of.
+//! Random changes to a plugins folder.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -13,87 +13,88 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 
-use crate::tower::guest;
+use crate::site::guest;
 
-/// The packages, each of one program in many versions. They ask for nothing, so no version waits for a person.
+/// The packages, each with many versions of one program. They request no grants, so no version waits for approval.
 pub const NAMES: [&str; 5] = ["noop", "hello", "diamond", "command", "command-p1"];
-/// Another name for the bytes of the first.
+/// A second name for the program of the first package.
 const TWIN: &str = "twin";
 const BROKEN_SIDECAR: &str = "[limits]\ntimeout = \"soon\"\n";
 
-pub struct Weather {
+/// A generator of random changes to a plugins folder.
+pub struct FolderChaos {
     pub seed: u64,
     random: StdRng,
     plugins: PathBuf,
-    /// Where links point to, beside the plugins folder.
-    store: PathBuf,
+    /// The folder of the targets of symbolic links, beside the plugins folder.
+    targets: PathBuf,
     schedules_each: usize,
-    /// The versions made so far.
-    made: u32,
-    /// The digests of all of them, and whose they are.
+    /// The number of versions created.
+    version_count: u32,
+    /// The digests of all versions, with their programs.
     versions: BTreeMap<String, &'static str>,
 }
 
-/// What the record should say of a name in the folder.
+/// The expected record of a package in the folder.
 pub enum Expected {
-    /// This digest is in force.
-    InForce(String),
-    /// The file is refused, and one of these versions is in force, or none.
-    Refused(Vec<String>),
-    /// The sidecar is refused: the same, but a package that was gone does not come back without its settings.
-    Unsettled(Vec<String>),
+    /// This version is active.
+    Active(String),
+    /// The file is rejected, and one of these versions is active, or none.
+    Rejected(Vec<String>),
+    /// The sidecar is rejected, and one of these versions is active, or none. The package may be missing.
+    SidecarRejected(Vec<String>),
 }
 
 impl Expected {
-    /// Whether a row of `package list` says so.
+    /// Return whether a row of `package list` is as expected.
     pub fn is_met(&self, row: &Value) -> bool {
         let digest = row["digest"].as_str();
-        let is_refused = |versions: &[String]| {
+        let is_rejected = |versions: &[String]| {
             let is_one = |digest| versions.iter().any(|version| version == digest);
             row["rejection"].is_string() && digest.is_none_or(is_one)
         };
         match self {
-            Expected::InForce(expected) => {
+            Expected::Active(expected) => {
                 row["state"] == "active" && digest == Some(expected) && row["rejection"].is_null()
             }
-            Expected::Refused(versions) => row["state"] == "rejected" && is_refused(versions),
-            Expected::Unsettled(versions) => {
-                (row["state"] == "rejected" || row["state"] == "missing") && is_refused(versions)
+            Expected::Rejected(versions) => row["state"] == "rejected" && is_rejected(versions),
+            Expected::SidecarRejected(versions) => {
+                (row["state"] == "rejected" || row["state"] == "missing") && is_rejected(versions)
             }
         }
     }
 
-    /// In a word, for a person who reads why a test failed.
+    /// Return a short text for the message of a failed test.
     pub fn shown(&self) -> &str {
         match self {
-            Expected::InForce(digest) => digest,
-            Expected::Refused(_) => "refused",
-            Expected::Unsettled(_) => "refused for its sidecar",
+            Expected::Active(digest) => digest,
+            Expected::Rejected(_) => "rejected",
+            Expected::SidecarRejected(_) => "rejected because of its sidecar",
         }
     }
 }
 
-impl Weather {
-    pub fn over(tower: &Path, schedules_each: usize) -> Weather {
+impl FolderChaos {
+    pub fn new(site: &Path, schedules_each: usize) -> FolderChaos {
         let seed = match std::env::var("CAMPANILE_TEST_SEED") {
             Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
             Err(_) => rand::random::<u32>().into(),
         };
-        let store = tower.join("store");
-        fs::create_dir(&store).expect("a folder");
-        Weather {
+        let targets = site.join("targets");
+        fs::create_dir(&targets).expect("a folder");
+        FolderChaos {
             seed,
             random: StdRng::seed_from_u64(seed),
-            plugins: tower.join("plugins"),
-            store,
+            plugins: site.join("plugins"),
+            targets,
             schedules_each,
-            made: 0,
+            version_count: 0,
             versions: BTreeMap::new(),
         }
     }
 
-    /// Every package is there, and its sidecar is in order.
-    pub fn clear_up(&mut self) {
+    /// Install a new version and a valid sidecar of every package.
+    pub fn restore(&mut self) {
         for name in NAMES {
             let bytes = self.version(name);
             self.rename_over(&format!("{name}.wasm"), &bytes);
@@ -101,7 +102,7 @@ impl Weather {
         }
     }
 
-    /// Until the next change: mostly nothing, sometimes enough for a scan to see the folder at rest.
+    /// Return the pause before the next change: mostly short, sometimes long enough for a scan of an unchanged folder.
     pub fn pause(&mut self) -> Duration {
         Duration::from_millis(match self.random.random_ratio(1, 25) {
             true => self.random.random_range(500..800),
@@ -109,7 +110,7 @@ impl Weather {
         })
     }
 
-    /// One operation.
+    /// Change the folder by one random operation.
     pub fn change(&mut self) {
         let name = *NAMES.choose(&mut self.random).expect("a name");
         let file = format!("{name}.wasm");
@@ -117,7 +118,7 @@ impl Weather {
         match self.random.random_range(0..19) {
             0..3 => {
                 let bytes = self.version(name);
-                self.make_way(&path);
+                self.make_writable(&path);
                 write(&path, &bytes);
             }
             3..6 => {
@@ -130,9 +131,9 @@ impl Weather {
             11..13 => self.link(name, &file),
             13 => self.duplicate(name),
             14 => self.forbid(&path),
-            15 => self.no_file(&path),
+            15 => self.replace_by_non_file(&path),
             16 => {
-                self.make_way(&path);
+                self.make_writable(&path);
                 write(&path, b"a broken build");
             }
             _ => {
@@ -145,7 +146,7 @@ impl Weather {
         }
     }
 
-    /// What the record should say of each name, read from the folder as a host may read it.
+    /// Return the expected record of each package, from the folder's current contents.
     pub fn expected(&self) -> BTreeMap<String, Expected> {
         let mut expected = BTreeMap::new();
         for entry in fs::read_dir(&self.plugins).expect("the folder").flatten() {
@@ -166,61 +167,61 @@ impl Weather {
         let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
         let bytes = fs::read(path).ok().filter(|_| is_file);
         let digest = bytes.map(|bytes| ArtifactDigest::of(&bytes).as_str().to_owned());
-        let whose = |digest: &String| self.versions.get(digest).copied();
-        let known = digest.filter(|digest| whose(digest).is_some());
-        let may_be_named_so = name == TWIN || NAMES.contains(&name);
+        let program_of = |digest: &String| self.versions.get(digest).copied();
+        let known = digest.filter(|digest| program_of(digest).is_some());
+        let is_known_name = name == TWIN || NAMES.contains(&name);
         let program = if name == TWIN { NAMES[0] } else { name };
-        let of_it = |(_, whose): &(&String, &&str)| **whose == program;
-        let versions = self.versions.iter().filter(of_it);
+        let is_of_program = |(_, of): &(&String, &&str)| **of == program;
+        let versions = self.versions.iter().filter(is_of_program);
         let versions = versions.map(|(digest, _)| digest.clone()).collect();
         match known {
-            _ if sidecar == BROKEN_SIDECAR => Expected::Unsettled(versions),
-            Some(digest) if may_be_named_so => Expected::InForce(digest),
-            _ => Expected::Refused(versions),
+            _ if sidecar == BROKEN_SIDECAR => Expected::SidecarRejected(versions),
+            Some(digest) if is_known_name => Expected::Active(digest),
+            _ => Expected::Rejected(versions),
         }
     }
 
-    /// The bytes of a program as they never were before: a custom section changes the file and not the code.
+    /// Create a new version of a program: a custom section changes the file but not the code.
     fn version(&mut self, name: &'static str) -> Vec<u8> {
         let package = match name {
             "hello" => Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/hello.wasm"),
             guests => guest(guests),
         };
         let mut bytes = fs::read(package).expect("a package");
-        self.made += 1;
+        self.version_count += 1;
         bytes.extend_from_slice(&[0, 9, 4]);
         bytes.extend_from_slice(b"made");
-        bytes.extend_from_slice(&self.made.to_le_bytes());
+        bytes.extend_from_slice(&self.version_count.to_le_bytes());
         let digest = ArtifactDigest::of(&bytes);
         self.versions.insert(digest.as_str().to_owned(), name);
         bytes
     }
 
     fn rename_over(&self, file: &str, bytes: &[u8]) {
-        let beside = self.plugins.join(format!(".{file}.tmp"));
-        write(&beside, bytes);
-        self.put(&beside, file);
+        let temporary = self.plugins.join(format!(".{file}.tmp"));
+        write(&temporary, bytes);
+        self.rename(&temporary, file);
     }
 
-    /// Give what is at `beside` its name, whatever has it now.
-    fn put(&self, beside: &Path, file: &str) {
+    /// Rename `temporary` to `file`, and replace what has this name.
+    fn rename(&self, temporary: &Path, file: &str) {
         let path = self.plugins.join(file);
         if path.is_dir() {
             remove(&path);
         }
-        fs::rename(beside, &path).expect("a rename");
+        fs::rename(temporary, &path).expect("a rename");
     }
 
-    /// Take away what cannot be written to: a pipe would wait for its reader.
-    fn make_way(&self, path: &Path) {
+    /// Make a file writable, and remove anything else. Writing to a pipe would wait for a reader.
+    fn make_writable(&self, path: &Path) {
         match fs::metadata(path) {
-            Ok(found) if found.is_file() => allow(path, 0o644),
+            Ok(found) if found.is_file() => set_mode(path, 0o644),
             _ => remove(path),
         }
     }
 
     fn truncate(&mut self, path: &Path) {
-        self.make_way(path);
+        self.make_writable(path);
         if let Ok(file) = File::options().write(true).open(path) {
             let size = file.metadata().expect("a file").len();
             let rest = self.random.random_range(0..size.max(1));
@@ -230,7 +231,7 @@ impl Weather {
 
     fn write_in_pieces(&mut self, name: &'static str, path: &Path) {
         let bytes = self.version(name);
-        self.make_way(path);
+        self.make_writable(path);
         let mut file = File::create(path).expect("a file");
         for piece in bytes.chunks(bytes.len() / 3 + 1) {
             file.write_all(piece).expect("a piece");
@@ -239,24 +240,24 @@ impl Weather {
         }
     }
 
-    /// A link takes the file's place: to a version, to nothing, or to itself.
+    /// Replace the file by a symbolic link to a version, to a missing file, or to itself.
     fn link(&mut self, name: &'static str, file: &str) {
         let target = match self.random.random_range(0..6) {
-            0 => self.store.join("nothing"),
+            0 => self.targets.join("nothing"),
             1 => PathBuf::from(file),
             _ => {
                 let bytes = self.version(name);
-                let target = self.store.join(format!("{}.wasm", self.made));
+                let target = self.targets.join(format!("{}.wasm", self.version_count));
                 write(&target, &bytes);
                 target
             }
         };
-        let beside = self.plugins.join(format!(".{file}.link"));
-        symlink(target, &beside).expect("a link");
-        self.put(&beside, file);
+        let temporary = self.plugins.join(format!(".{file}.link"));
+        symlink(target, &temporary).expect("a link");
+        self.rename(&temporary, file);
     }
 
-    /// Copies under names that are no package's, one that is, and one that another package has in other letters.
+    /// Add or remove a copy, mostly under a name that is not valid for a package.
     fn duplicate(&mut self, name: &'static str) {
         let copies = [
             format!("{name} copy.wasm"),
@@ -281,8 +282,8 @@ impl Weather {
         }
     }
 
-    /// Nobody may read it; root may, to whom it is only a file that was touched. A link to itself, which
-    /// [`Weather::link`] makes, cannot be read by root either.
+    /// Make the file unreadable, or readable again. Root can read every file, but not a link to itself, which
+    /// [`FolderChaos::link`] creates.
     fn forbid(&mut self, path: &Path) {
         if fs::metadata(path).is_ok_and(|found| found.is_file()) {
             let mode = if self.random.random_bool(0.7) {
@@ -290,12 +291,12 @@ impl Weather {
             } else {
                 0o644
             };
-            allow(path, mode);
+            set_mode(path, mode);
         }
     }
 
-    /// A pipe or a directory takes the file's place.
-    fn no_file(&mut self, path: &Path) {
+    /// Replace the file by a pipe or a directory.
+    fn replace_by_non_file(&mut self, path: &Path) {
         remove(path);
         if self.random.random_bool(0.5) {
             fs::create_dir(path).expect("a directory");
@@ -306,7 +307,7 @@ impl Weather {
         assert!(made.expect("mkfifo").success());
     }
 
-    /// The same schedules under another limit. Renamed over: half of a sidecar may be one that ends its schedules.
+    /// Write a sidecar with the same schedules and another limit. It is renamed, because a partial sidecar could remove schedules.
     fn sidecar(&self, name: &str, timeout_seconds: u32) {
         let mut text = format!("[limits]\ntimeout = \"{timeout_seconds}s\"\n");
         for n in 0..self.schedules_each {
@@ -322,15 +323,15 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-fn allow(path: &Path, mode: u32) {
+fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("other permissions");
 }
 
 fn remove(path: &Path) {
-    let gone = match fs::symlink_metadata(path) {
+    let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
         Err(_) => return,
     };
-    gone.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    removed.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
