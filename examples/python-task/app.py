@@ -9,12 +9,12 @@ from wit_world.imports.campanile_task_types import Completion, Failure
 from wit_world.imports.logging import Level, log
 
 import webhook
-from primes import BadContext, Order, count_primes, report_file
+from primes import BadContext, Params, count_primes, report_file
 
 
 class Describe(exports.Describe):
     def describe(self) -> str:
-        """The host calls this when it loads the file, without any capability. A proposal grants nothing."""
+        """The host calls this when it loads the file, without any capability. The manifest grants nothing."""
         return json.dumps(
             {
                 "name": "python-task",
@@ -32,7 +32,7 @@ class Task(exports.Task):
         except BadContext as error:
             raise failure(str(error), retryable=False)
         except (PermissionError, FileNotFoundError) as error:
-            # A missing grant looks like this from inside the sandbox.
+            # In the sandbox, a missing grant appears as one of these errors.
             message = f'the report cannot be written: {error}; grant its directory with access = "write"'
             raise failure(message, retryable=False, kind="denied")
         except webhook.Denied as error:
@@ -43,26 +43,26 @@ class Task(exports.Task):
 
 
 def work(context: dict) -> dict:
-    order = Order.of(context)
+    params = Params.of(context)
     # The slot is the same for every run of this launch, however late the run is.
     slot = context["original_scheduled_time"]
     if run_info.is_recovery():
-        log(Level.WARN, "", f"an earlier run for {slot} was lost; this one does its work again")
+        log(Level.WARN, "", f"an earlier run for {slot} was lost; this run repeats its work")
     reported = 0
-    for done in range(1, order.rounds + 1):
-        primes = count_primes(order.below)
-        if (percent := done * 100 // order.rounds) > reported:
-            run_info.report_progress(percent, f"{done} of {order.rounds} rounds")
+    for round in range(1, params.rounds + 1):
+        primes = count_primes(params.below)
+        if (percent := round * 100 // params.rounds) > reported:
+            run_info.report_progress(percent, f"{round} of {params.rounds} rounds")
             reported = percent
-    log(Level.INFO, "", f"{primes} primes below {order.below}")
+    log(Level.INFO, "", f"{primes} primes below {params.below}")
     # The result does not depend on the run, so a repeated run leaves the same result.
-    result = {"below": order.below, "primes": primes, "slot": slot}
-    if order.report:
-        with open(report_file(order.report, slot), "w") as file:
+    result = {"below": params.below, "primes": primes, "slot": slot}
+    if params.report:
+        with open(report_file(params.report, slot), "w") as file:
             json.dump(result, file)
-    if order.notify:
-        # The id is the same for every run of this launch: the receiver recognises a repetition.
-        webhook.post(order.notify, result, idempotency_key=run_info.execution_id())
+    if params.notify:
+        # The id is the same for every run of this launch: the receiver can detect a repetition.
+        webhook.post(params.notify, result, idempotency_key=run_info.execution_id())
     return result | {"is_recovery": run_info.is_recovery(), "attempt": run_info.attempt()}
 
 

@@ -1,15 +1,15 @@
-"""The work itself. It needs no host, so its tests run anywhere."""
+"""The task's logic. It needs no host, so its tests run natively."""
 
 from dataclasses import dataclass
 
 
 class BadContext(ValueError):
-    """The context has the wrong shape. A retry cannot fix that."""
+    """The context is invalid. A retry cannot fix that."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """This task's keys of the context."""
+class Params:
+    """The task's keys of the context."""
 
     below: int = 1000
     rounds: int = 1
@@ -17,22 +17,22 @@ class Order:
     notify: str | None = None
 
     @classmethod
-    def of(cls, context: dict) -> "Order":
-        # Other keys are ignored: some are the host's, and a later version may add more.
-        own = {name: context[name] for name in cls.__annotations__ if context.get(name) is not None}
-        for name, least in (("below", 0), ("rounds", 1)):
-            value = own.get(name, least)
+    def of(cls, context: dict) -> "Params":
+        # Other keys are ignored, because the host sets some, and a later version may add more.
+        values = {name: context[name] for name in cls.__annotations__ if context.get(name) is not None}
+        for name, minimum in (("below", 0), ("rounds", 1)):
+            value = values.get(name, minimum)
             # A Python bool is an int; a JSON boolean is not a number.
-            if type(value) is not int or value < least:
-                raise BadContext(f"`{name}` must be a whole number of at least {least}, not {value!r}")
+            if type(value) is not int or value < minimum:
+                raise BadContext(f"`{name}` must be a whole number of at least {minimum}, not {value!r}")
         for name in ("report", "notify"):
-            if not isinstance(own.get(name, ""), str):
-                raise BadContext(f"`{name}` must be a text, not {own[name]!r}")
-        return cls(**own)
+            if not isinstance(values.get(name, ""), str):
+                raise BadContext(f"`{name}` must be a text, not {values[name]!r}")
+        return cls(**values)
 
 
 def count_primes(below: int) -> int:
-    """The sieve of Eratosthenes: one byte of memory for each number."""
+    """Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number."""
     if below < 3:
         return 0
     prime = bytearray(b"\x01") * below
@@ -45,5 +45,5 @@ def count_primes(below: int) -> int:
 
 
 def report_file(folder: str, slot: str) -> str:
-    """One name for each slot: a repeated run overwrites its report."""
+    """Return the file name of a slot's report. A repeated run overwrites the report."""
     return f"{folder.rstrip('/')}/primes-{slot.replace(':', '-')}.json"

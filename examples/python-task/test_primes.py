@@ -1,6 +1,6 @@
 import unittest
 
-from primes import BadContext, Order, count_primes, report_file
+from primes import BadContext, Params, count_primes, report_file
 
 
 class Primes(unittest.TestCase):
@@ -8,16 +8,16 @@ class Primes(unittest.TestCase):
         counts = [count_primes(below) for below in (0, 2, 3, 4, 10, 1000)]
         self.assertEqual(counts, [0, 0, 1, 2, 4, 168])
 
-    def test_what_the_context_does_not_say_has_a_default(self):
-        hosts_own = {"execution_id": "…", "attempt": 1, "report": None}
-        self.assertEqual(Order.of(hosts_own), Order(below=1000, rounds=1))
+    def test_absent_keys_have_defaults(self):
+        context = {"execution_id": "…", "attempt": 1, "report": None}
+        self.assertEqual(Params.of(context), Params(below=1000, rounds=1))
 
-    def test_a_context_of_the_wrong_shape_is_refused_by_name(self):
+    def test_an_invalid_context_is_an_error_that_names_the_key(self):
         for key, value in [("below", "many"), ("below", -1), ("below", True), ("rounds", 0), ("report", 7)]:
             with self.assertRaisesRegex(BadContext, f"`{key}` must be"):
-                Order.of({key: value})
+                Params.of({key: value})
 
-    def test_a_slot_has_one_report_whatever_its_run(self):
+    def test_the_report_is_named_after_the_slot(self):
         file = report_file("/reports/", "2026-11-21T02:00:00Z")
         self.assertEqual(file, "/reports/primes-2026-11-21T02-00-00Z.json")
 

@@ -21,7 +21,7 @@ class Denied(Exception):
 
 
 class Failed(Exception):
-    """No answer, or an error. A retry may help."""
+    """There was no response, or an error. A retry may help."""
 
 
 def post(url: str, body: dict, idempotency_key: str) -> None:
@@ -29,10 +29,10 @@ def post(url: str, body: dict, idempotency_key: str) -> None:
         status = send(url, json.dumps(body).encode(), idempotency_key)
     except Err as error:
         if isinstance(error.value, ErrorCode_HttpRequestDenied):
-            raise Denied(f"{url}: the host refused the request") from error
+            raise Denied(f"{url}: the host denied the request") from error
         raise Failed(f"{url}: {error.value}") from error
     if not 200 <= status < 300:
-        raise Failed(f"{url} answered {status}")
+        raise Failed(f"{url} responded with {status}")
 
 
 def send(url: str, body: bytes, idempotency_key: str) -> int:
@@ -47,21 +47,21 @@ def send(url: str, body: bytes, idempotency_key: str) -> int:
     request.set_authority(address.netloc)
     request.set_path_with_query(f"{path}?{address.query}" if address.query else path)
     outgoing = request.body()
-    answer = outgoing_handler.handle(request, None)
+    pending = outgoing_handler.handle(request, None)
     try:
         # Drop the stream before finishing the body.
         with outgoing.write() as stream:
             stream.blocking_write_and_flush(body)
         OutgoingBody.finish(outgoing, None)
     except Err:
-        # The receiver stopped reading the body: its answer says why.
+        # The receiver stopped reading the body. Its response says why.
         pass
-    with answer.subscribe() as ready:
+    with pending.subscribe() as ready:
         ready.block()
-    match answer.get():
+    match pending.get():
         case Ok(Ok(response)):
             return response.status()
         case Ok(Err() as error):
             raise error
         case lost:
-            raise Failed(f"{url}: the host lost the answer: {lost}")
+            raise Failed(f"{url}: the host lost the response: {lost}")

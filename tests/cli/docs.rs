@@ -13,6 +13,8 @@
 //! | `console,needs=wasm32-wasip2`, `console,needs=python` | the same, where that Rust target or that program is installed |
 //! | `toml,file=PATH` (any language) | writes the block to PATH |
 //!
+//! Other blocks are not run. Use `sh` for commands that build all packages or a crate of the reader.
+//!
 //! `campanile serve` runs in the background until the page ends. In shown output, `…` and `[..]` stand for any text of
 //! a line, and a line `...` for any lines. Instants, ids and digests need not be equal; one that the output
 //! showed stands for the real one in later commands. A command without shown output may print anything. Each command must exit with 0,
@@ -128,9 +130,15 @@ fn repository() -> PathBuf {
 
 /// The pages whose console blocks are run, below the repository's folder.
 fn documents() -> Vec<String> {
-    let mut found = ["README.md", "examples/config/README.md"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut found = [
+        "README.md",
+        "examples/config/README.md",
+        "guest-sdk/README.md",
+        "guest-sdk/testkit/README.md",
+        "plugins/README.md",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let mut folders = vec!["docs/src".to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(repository().join(&folder)).expect("docs/src") {

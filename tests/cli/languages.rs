@@ -222,7 +222,7 @@ fn each_fails_without_a_directory_and_a_note_proposes_the_grant() {
                 assert!(
                     opens_no_path.contains(&example.name.as_str())
                         && message.contains("/reports")
-                        && message.contains("is in no directory that was granted"),
+                        && message.contains("is not in a granted directory"),
                     "{}: {failure}",
                     example.name
                 );

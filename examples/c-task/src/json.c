@@ -10,7 +10,7 @@ static const char *skip_blanks(const char *at) {
     return at;
 }
 
-/* The character after the JSON text at `at`, or the end of a text that is cut short. */
+/* Return the character after the JSON string at `at`, or the end of a truncated string. */
 static const char *skip_text(const char *at) {
     for (at++; *at && *at != '"'; at++) {
         if (*at == '\\' && at[1]) at++;
@@ -18,7 +18,7 @@ static const char *skip_text(const char *at) {
     return *at ? at + 1 : at;
 }
 
-/* The character after the JSON value at `at`. */
+/* Return the character after the JSON value at `at`. */
 static const char *skip_value(const char *at) {
     size_t depth = 0;
     do {

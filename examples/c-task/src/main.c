@@ -7,7 +7,7 @@
 #include "json.h"
 #include "primes.h"
 
-/* Exit codes. All but 0 are failures; the last line on stderr is the message. */
+/* Exit codes. All codes but 0 are failures, with the last line on stderr as the message. */
 enum { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
 /* Read all of stdin, with a terminating zero. */
@@ -69,7 +69,7 @@ int main(void) {
         int code = write_report(order.report, slot, result);
         if (code != DONE) return code;
     }
-    /* The same object, with more keys instead of its closing brace. */
+    /* Print the same object with more keys before its closing brace. */
     printf("%.*s,\"is_recovery\":%s,\"attempt\":%llu}\n", length - 2, result, is_recovery, attempt);
     return DONE;
 }

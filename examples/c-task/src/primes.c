@@ -7,7 +7,7 @@
 
 #include "json.h"
 
-/* A key that is absent or null keeps its default. */
+/* Return the value of a key, or NULL when it is absent or null. */
 static const char *given(const char *context, const char *key) {
     const char *value = json_find(context, key);
     return json_is(value, "null") ? NULL : value;
@@ -40,7 +40,7 @@ bool count_primes(size_t below, size_t *primes) {
     for (size_t number = 2; number < below; number++) {
         if (composite[number]) continue;
         ++*primes;
-        /* Compared so that the square cannot overflow. */
+        /* This comparison cannot overflow, but the square can. */
         if (number > (below - 1) / number) continue;
         for (size_t multiple = number * number;; multiple += number) {
             composite[multiple] = 1;

@@ -1,11 +1,11 @@
-/* The work itself. It needs no host, so its tests run anywhere. */
+/* The task's logic. It needs no host, so its tests run natively. */
 #ifndef PRIMES_H
 #define PRIMES_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* This task's keys of the context. It ignores other keys: some are the host's. */
+/* The task's keys of the context. Other keys are ignored, because the host sets some. */
 struct order {
     size_t below;
     unsigned long long rounds;
@@ -13,15 +13,15 @@ struct order {
     char report[256];
 };
 
-/* Read the order from `context`. Return false, with a message in `*trouble`, when its shape is wrong. */
+/* Read the task's keys from `context`. Return false, with a message in `*trouble`, when the context is invalid. */
 bool order_of(const char *context, struct order *order, const char **trouble);
 
-/* Count the primes below `below` with the sieve of Eratosthenes: one byte of memory for each number. False
- * without enough memory. */
+/* Count the primes below `below` with the sieve of Eratosthenes, which needs one byte of memory for each number. Return
+ * false when there is not enough memory. */
 bool count_primes(size_t below, size_t *primes);
 
-/* One name for each slot: a repeated run overwrites its report. False when `into` is too
- * small. */
+/* Store the file name of a slot's report in `into`. A repeated run overwrites the report. Return false when `into` is
+ * too small. */
 bool report_file(const char *folder, const char *slot, char *into, size_t room);
 
 #endif

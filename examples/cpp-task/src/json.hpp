@@ -1,4 +1,4 @@
-// The JSON that a context needs: the values of an object's keys.
+// A minimal JSON parser, which finds the values of an object's keys.
 #pragma once
 
 #include <charconv>
@@ -15,7 +15,7 @@ inline void skip_blanks(std::string_view& text) {
     text.remove_prefix(std::min(text.find_first_not_of(BLANKS), text.size()));
 }
 
-// Return the JSON text at the start of `text`, with its quotes; all of `text` when it is cut short.
+// Return the JSON string at the start of `text`, with its quotes, or all of `text` when it is truncated.
 inline std::string_view take_text(std::string_view& text) {
     std::size_t end = 1;
     while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
@@ -44,7 +44,7 @@ inline std::string_view take_value(std::string_view& text) {
     return all.substr(0, all.size() - text.size());
 }
 
-// Return the value of `key` in the object `text`. Keys of inner objects do not count. Null counts as absent.
+// Return the value of `key` in the object `text`. Keys of inner objects are ignored. Null counts as absent.
 inline std::optional<std::string_view> find(std::string_view text, std::string_view key) {
     skip_blanks(text);
     if (!text.starts_with('{')) return {};
@@ -73,7 +73,7 @@ inline std::optional<std::uint64_t> whole_number(std::string_view value) {
     return number;
 }
 
-// Escapes of characters beyond ASCII are refused: the paths and times of this task have none.
+// Escapes of characters beyond ASCII are not supported, because the paths and times of this task have none.
 inline std::optional<std::string> text(std::string_view value) {
     if (value.size() < 2 || value.front() != '"' || value.back() != '"') return {};
     value = value.substr(1, value.size() - 2);

@@ -1,5 +1,5 @@
 // Counts primes: an ordinary program. It reads its context from stdin and prints its output on stdout.
-// C's stdio rather than <iostream>, which would make the file six times as large.
+// It uses C's stdio, because <iostream> would make the file six times as large.
 
 #include <cstdio>
 #include <string>
@@ -7,7 +7,7 @@
 #include "json.hpp"
 #include "primes.hpp"
 
-// Every exit code but 0 is a failure; the last line on stderr is the message.
+// Exit codes. All codes but 0 are failures, with the last line on stderr as the message.
 enum Exit { DONE = 0, FAILED = 1, BAD_CONTEXT = 65 };
 
 static std::string read_context() {
@@ -17,7 +17,7 @@ static std::string read_context() {
     return context;
 }
 
-// The keys that the host sets in every context, as JSON texts.
+// Return the JSON value of a key that the host sets in every context.
 static std::string fact(std::string_view context, std::string_view key) {
     return std::string(json::find(context, key).value_or("null"));
 }
@@ -36,7 +36,7 @@ int main() {
     }
     const auto& order = std::get<Order>(read);
     std::size_t primes = 0;
-    // Without enough memory it ends here: the program has no exceptions.
+    // Without enough memory the program aborts here, because it has no exceptions.
     for (std::uint64_t round = 0; round < order.rounds; round++) primes = count_primes(order.below);
 
     const auto slot = fact(context, "original_scheduled_time");

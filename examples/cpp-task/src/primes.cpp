@@ -31,7 +31,7 @@ std::size_t count_primes(std::size_t below) {
     for (std::size_t number = 2; number < below; number++) {
         if (composite[number]) continue;
         primes++;
-        // In 64 bits, where no square overflows.
+        // The square cannot overflow in 64 bits.
         for (auto multiple = std::uint64_t{number} * number; multiple < below; multiple += number) {
             composite[static_cast<std::size_t>(multiple)] = true;
         }

@@ -1,4 +1,4 @@
-// The work itself. It needs no host, so its tests run anywhere.
+// The task's logic. It needs no host, so its tests run natively.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <variant>
 
-// This task's keys of the context. It ignores other keys: some are the host's.
+// The task's keys of the context. Other keys are ignored, because the host sets some.
 struct Order {
     std::size_t below = 1000;
     std::uint64_t rounds = 1;
@@ -15,15 +15,15 @@ struct Order {
     std::string report;
 };
 
-// One sentence that says what is wrong with the context.
+// The reason why the context is invalid, in one sentence.
 struct BadContext {
     std::string_view message;
 };
 
 std::variant<Order, BadContext> order_of(std::string_view context);
 
-// The sieve of Eratosthenes: one byte of memory for each number.
+// Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number.
 std::size_t count_primes(std::size_t below);
 
-// One name for each slot: a repeated run overwrites its report.
+// Return the file name of a slot's report. A repeated run overwrites the report.
 std::string report_file(std::string_view folder, std::string_view slot);

@@ -1,4 +1,4 @@
-// Tests of what knows no host, as a native program: silent and 0 when they pass.
+// Native tests of the task's logic. The program prints nothing and returns 0 when they pass.
 
 #include <cstdio>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include "json.hpp"
 #include "primes.hpp"
 
-// `assert` would be gone from a release build.
+// A release build removes `assert`.
 #define CHECK(holds)                                                                   \
     do {                                                                               \
         if (!(holds)) {                                                                \

@@ -2,7 +2,7 @@
 
 import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
 
-/** The sidecar does not grant this. */
+/** The sidecar does not grant the operation. */
 export class Denied extends Error {}
 
 /** Write a whole file, and replace an existing one. */
@@ -26,10 +26,10 @@ export function writeFile(path, contents) {
   file.sync();
 }
 
-/** The granted directory that `path` is in, and the rest of the path. */
+/** Return the granted directory of `path`, and the path in the directory. */
 function granted(path) {
   for (const [folder, name] of getDirectories()) {
     if (path.startsWith(`${name}/`)) return [folder, path.slice(name.length + 1)];
   }
-  throw new Denied(`${path} is in no directory that was granted`);
+  throw new Denied(`${path} is not in a granted directory`);
 }

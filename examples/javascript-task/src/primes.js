@@ -1,10 +1,10 @@
-// The work itself. It needs no host, so its tests run anywhere.
+// The task's logic. It needs no host, so its tests run natively.
 
-/** The context has the wrong shape. A retry cannot fix that. */
+/** The context is invalid. A retry cannot fix that. */
 export class BadContext extends Error {}
 
-/** This task's keys of the context. It ignores other keys: some are the host's. */
-export function orderOf(context) {
+/** Read the task's keys of the context. Other keys are ignored, because the host sets some. */
+export function readParams(context) {
   return {
     below: wholeNumber(context, "below", 0, 1000),
     rounds: wholeNumber(context, "rounds", 1, 1),
@@ -13,10 +13,10 @@ export function orderOf(context) {
   };
 }
 
-function wholeNumber(context, name, least, absent) {
-  const value = context[name] ?? absent;
-  if (!Number.isSafeInteger(value) || value < least) {
-    throw new BadContext(`\`${name}\` must be a whole number of at least ${least}, not ${JSON.stringify(value)}`);
+function wholeNumber(context, name, minimum, defaultValue) {
+  const value = context[name] ?? defaultValue;
+  if (!Number.isSafeInteger(value) || value < minimum) {
+    throw new BadContext(`\`${name}\` must be a whole number of at least ${minimum}, not ${JSON.stringify(value)}`);
   }
   return value;
 }
@@ -29,7 +29,7 @@ function text(context, name) {
   return value;
 }
 
-/** The sieve of Eratosthenes: one byte of memory for each number. */
+/** Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number. */
 export function countPrimes(below) {
   const composite = new Uint8Array(below);
   let primes = 0;
@@ -41,7 +41,7 @@ export function countPrimes(below) {
   return primes;
 }
 
-/** One name for each slot: a repeated run overwrites its report. */
+/** Return the file name of a slot's report. A repeated run overwrites the report. */
 export function reportFile(folder, slot) {
   return `${folder.replace(/\/+$/, "")}/primes-${slot.replaceAll(":", "-")}.json`;
 }

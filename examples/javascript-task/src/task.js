@@ -4,10 +4,10 @@ import { attempt, executionId, isRecovery, reportProgress } from "campanile:task
 import { log } from "wasi:logging/logging@0.1.0-draft";
 
 import { Denied, writeFile } from "./files.js";
-import { BadContext, countPrimes, orderOf, reportFile } from "./primes.js";
+import { BadContext, countPrimes, readParams, reportFile } from "./primes.js";
 
 export const describe = {
-  /** The host calls this when it loads the file, without any capability. A proposal grants nothing. */
+  /** The host calls this when it loads the file, without any capability. The manifest grants nothing. */
   describe() {
     return JSON.stringify({
       name: "javascript-task",
@@ -31,33 +31,33 @@ export const task = {
 };
 
 async function work(context) {
-  const order = orderOf(context);
+  const params = readParams(context);
   // The slot is the same for every run of this launch, however late the run is.
   const slot = context.original_scheduled_time;
-  if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this one does its work again`);
+  if (isRecovery()) log("warn", "", `an earlier run for ${slot} was lost; this run repeats its work`);
   let primes = 0;
   let reported = 0;
-  for (let round = 1; round <= order.rounds; round++) {
-    primes = countPrimes(order.below);
-    const percent = Math.floor((round / order.rounds) * 100);
-    if (percent > reported) reportProgress((reported = percent), `${round} of ${order.rounds} rounds`);
+  for (let round = 1; round <= params.rounds; round++) {
+    primes = countPrimes(params.below);
+    const percent = Math.floor((round / params.rounds) * 100);
+    if (percent > reported) reportProgress((reported = percent), `${round} of ${params.rounds} rounds`);
   }
-  log("info", "", `${primes} primes below ${order.below}`);
+  log("info", "", `${primes} primes below ${params.below}`);
   // The result does not depend on the run, so a repeated run leaves the same result.
-  const report = { below: order.below, primes, slot };
-  if (order.report) writeFile(reportFile(order.report, slot), JSON.stringify(report));
-  if (order.notify) await post(order.notify, report);
+  const report = { below: params.below, primes, slot };
+  if (params.report) writeFile(reportFile(params.report, slot), JSON.stringify(report));
+  if (params.notify) await post(params.notify, report);
   return { ...report, is_recovery: isRecovery(), attempt: attempt() };
 }
 
 async function post(url, report) {
-  const answer = await fetch(url, {
+  const response = await fetch(url, {
     method: "POST",
-    // The id is the same for every run of this launch: the receiver recognises a repetition.
+    // The id is the same for every run of this launch: the receiver can detect a repetition.
     headers: { "content-type": "application/json", "idempotency-key": executionId() },
     body: JSON.stringify(report),
   });
-  if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
+  if (!response.ok) throw new Error(`${url} responded with ${response.status}`);
 }
 
 function failureOf(error) {

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use primes::{Order, count_primes, report_file};
+use primes::{Params, count_primes, report_file};
 
 fn main() -> ExitCode {
     match read() {
-        Ok((context, order)) => work(&context, &order),
+        Ok((context, params)) => work(&context, &params),
         Err(error) => {
             // The last line on stderr is recorded as the message. WASI 0.2 has only the codes 0 and 1.
             eprintln!("the context: {error}");
@@ -21,26 +21,26 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole context, and this task's keys.
-fn read() -> serde_json::Result<(Value, Order)> {
+/// Return the whole context and the task's keys.
+fn read() -> serde_json::Result<(Value, Params)> {
     let context: Value = serde_json::from_reader(io::stdin())?;
-    let order = serde_json::from_value(context.clone())?;
-    Ok((context, order))
+    let params = serde_json::from_value(context.clone())?;
+    Ok((context, params))
 }
 
-fn work(context: &Value, order: &Order) -> ExitCode {
+fn work(context: &Value, params: &Params) -> ExitCode {
     let mut primes = 0;
-    for _ in 0..order.rounds {
-        primes = count_primes(order.below);
+    for _ in 0..params.rounds {
+        primes = count_primes(params.below);
     }
     // The result does not depend on the run, so a repeated run leaves the same result.
     let mut result = json!({
-        "below": order.below,
+        "below": params.below,
         "primes": primes,
         "slot": context["original_scheduled_time"],
     });
-    if let Some(folder) = &order.report {
-        // The slot is the same for every run of this launch, however late it is.
+    if let Some(folder) = &params.report {
+        // The slot is the same for every run of this launch, however late the run is.
         let slot = context["original_scheduled_time"]
             .as_str()
             .unwrap_or_default();
@@ -50,8 +50,8 @@ fn work(context: &Value, order: &Order) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    for fact in ["is_recovery", "attempt"] {
-        result[fact] = context[fact].clone();
+    for key in ["is_recovery", "attempt"] {
+        result[key] = context[key].clone();
     }
     println!("{result}");
     ExitCode::SUCCESS

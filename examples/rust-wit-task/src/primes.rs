@@ -1,11 +1,11 @@
-//! The work itself. It needs no host, so its tests run anywhere.
+//! The task's logic. It needs no host, so its tests run natively.
 
 use serde::Deserialize;
 
-/// This task's keys of the context. It ignores other keys: some are the host's.
+/// The task's keys of the context. Other keys are ignored, because the host sets some.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(default)]
-pub struct Order {
+pub struct Params {
     pub below: usize,
     pub rounds: u32,
     /// The folder of reports in the sandbox.
@@ -14,9 +14,9 @@ pub struct Order {
     pub notify: Option<String>,
 }
 
-impl Default for Order {
-    fn default() -> Order {
-        Order {
+impl Default for Params {
+    fn default() -> Params {
+        Params {
             below: 1000,
             rounds: 1,
             report: None,
@@ -25,7 +25,7 @@ impl Default for Order {
     }
 }
 
-/// The sieve of Eratosthenes: one byte of memory for each number.
+/// Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number.
 pub fn count_primes(below: usize) -> usize {
     let mut composite = vec![false; below];
     let mut primes = 0;
@@ -43,7 +43,7 @@ pub fn count_primes(below: usize) -> usize {
     primes
 }
 
-/// One name for each slot: a repeated run overwrites its report.
+/// Return the file name of a slot's report. A repeated run overwrites the report.
 pub fn report_file(folder: &str, slot: &str) -> String {
     let folder = folder.trim_end_matches('/');
     format!("{folder}/primes-{}.json", slot.replace(':', "-"))
@@ -60,27 +60,30 @@ mod tests {
     }
 
     #[test]
-    fn what_the_context_does_not_say_has_a_default() {
-        let hosts_own = r#"{"execution_id": "…", "attempt": 1, "report": null}"#;
+    fn absent_keys_have_defaults() {
+        let context = r#"{"execution_id": "…", "attempt": 1, "report": null}"#;
         assert_eq!(
-            serde_json::from_str::<Order>(hosts_own).unwrap(),
-            Order::default()
+            serde_json::from_str::<Params>(context).unwrap(),
+            Params::default()
         );
     }
 
     #[test]
-    fn a_context_of_the_wrong_shape_is_refused() {
+    fn an_invalid_context_is_an_error() {
         for context in [
             r#"{"below": "many"}"#,
             r#"{"below": -1}"#,
             r#"{"report": 7}"#,
         ] {
-            assert!(serde_json::from_str::<Order>(context).is_err(), "{context}");
+            assert!(
+                serde_json::from_str::<Params>(context).is_err(),
+                "{context}"
+            );
         }
     }
 
     #[test]
-    fn a_slot_has_one_report_whatever_its_run() {
+    fn the_report_is_named_after_the_slot() {
         let file = report_file("/reports/", "2026-11-21T02:00:00Z");
         assert_eq!(file, "/reports/primes-2026-11-21T02-00-00Z.json");
     }

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use serde_json::{Value, json};
 
-use crate::primes::{Order, count_primes, report_file};
+use crate::primes::{Params, count_primes, report_file};
 use crate::webhook;
 use bindings::campanile::task::run_info;
 use bindings::exports::campanile::task::describe::Guest as Describe;
@@ -25,7 +25,7 @@ struct Primes;
 bindings::export!(Primes with_types_in bindings);
 
 impl Describe for Primes {
-    /// The host calls this when it loads the file, without any capability. A proposal grants nothing.
+    /// The host calls this when it loads the file, without any capability. The manifest grants nothing.
     fn describe() -> String {
         json!({
             "name": "rust-wit-task",
@@ -50,47 +50,47 @@ impl Task for Primes {
 }
 
 fn work(context: &Value) -> Result<Value, Failure> {
-    let order: Order = serde_json::from_value(context.clone())
+    let params: Params = serde_json::from_value(context.clone())
         .map_err(|error| permanent(format!("the context: {error}")))?;
     // The slot is the same for every run of this launch, however late the run is.
     let slot = context["original_scheduled_time"]
         .as_str()
         .unwrap_or_default();
     if run_info::is_recovery() {
-        let message = format!("an earlier run for {slot} was lost; this one does its work again");
+        let message = format!("an earlier run for {slot} was lost; this run repeats its work");
         log(Level::Warn, "", &message);
     }
-    let primes = count(&order);
+    let primes = count(&params);
     log(
         Level::Info,
         "",
-        &format!("{primes} primes below {}", order.below),
+        &format!("{primes} primes below {}", params.below),
     );
     // The result does not depend on the run, so a repeated run leaves the same result.
-    let mut result = json!({"below": order.below, "primes": primes, "slot": slot});
-    if let Some(folder) = &order.report {
+    let mut result = json!({"below": params.below, "primes": primes, "slot": slot});
+    if let Some(folder) = &params.report {
         let file = report_file(folder, slot);
-        fs::write(&file, result.to_string()).map_err(|error| unwritten(&file, &error))?;
+        fs::write(&file, result.to_string()).map_err(|error| write_failure(&file, &error))?;
     }
-    if let Some(url) = &order.notify {
-        // The id is the same for every run of this launch: the receiver recognises a repetition.
+    if let Some(url) = &params.notify {
+        // The id is the same for every run of this launch: the receiver can detect a repetition.
         let key = run_info::execution_id();
-        webhook::post(url, &result.to_string(), &key).map_err(unsent)?;
+        webhook::post(url, &result.to_string(), &key).map_err(post_failure)?;
     }
     result["is_recovery"] = run_info::is_recovery().into();
     result["attempt"] = run_info::attempt().into();
     Ok(result)
 }
 
-fn count(order: &Order) -> usize {
+fn count(params: &Params) -> usize {
     let mut primes = 0;
     let mut reported = 0;
-    for round in 1..=u64::from(order.rounds) {
-        primes = count_primes(order.below);
-        let percent = (round * 100 / u64::from(order.rounds)) as u8;
+    for round in 1..=u64::from(params.rounds) {
+        primes = count_primes(params.below);
+        let percent = (round * 100 / u64::from(params.rounds)) as u8;
         if percent > reported {
             reported = percent;
-            let message = format!("{round} of {} rounds", order.rounds);
+            let message = format!("{round} of {} rounds", params.rounds);
             run_info::report_progress(Some(percent), &message);
         }
     }
@@ -114,25 +114,25 @@ fn denied(message: String) -> Failure {
     }
 }
 
-fn unwritten(file: &str, error: &io::Error) -> Failure {
+fn write_failure(file: &str, error: &io::Error) -> Failure {
     let message = format!("{file} cannot be written: {error}");
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::ResourceBusy | ErrorKind::Interrupted => Failure {
             retryable: true,
             ..permanent(message)
         },
-        // A missing grant looks like this from inside the sandbox.
+        // In the sandbox, a missing grant appears as one of these errors.
         _ => denied(format!(
             "{message}; grant its directory with access = \"write\""
         )),
     }
 }
 
-fn unsent(trouble: webhook::Trouble) -> Failure {
-    match trouble {
-        webhook::Trouble::BadUrl(message) => permanent(message),
-        webhook::Trouble::Denied(message) => denied(message),
-        webhook::Trouble::Failed(message) => Failure {
+fn post_failure(error: webhook::Error) -> Failure {
+    match error {
+        webhook::Error::BadUrl(message) => permanent(message),
+        webhook::Error::Denied(message) => denied(message),
+        webhook::Error::Failed(message) => Failure {
             retryable: true,
             ..permanent(message)
         },

@@ -3,31 +3,31 @@
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{ErrorCode, Fields, Method, OutgoingBody, OutgoingRequest, Scheme};
 
-/// Why the result did not arrive.
-pub enum Trouble {
+/// The reason why a request failed.
+pub enum Error {
     BadUrl(String),
     /// The sidecar does not grant this request.
     Denied(String),
-    /// No answer, or an error. A retry may help.
+    /// There was no response, or an error. A retry may help.
     Failed(String),
 }
 
-pub fn post(url: &str, body: &str, idempotency_key: &str) -> Result<(), Trouble> {
+pub fn post(url: &str, body: &str, idempotency_key: &str) -> Result<(), Error> {
     let request = request(url, idempotency_key)
-        .ok_or_else(|| Trouble::BadUrl(format!("{url} is not an address that can be requested")))?;
+        .ok_or_else(|| Error::BadUrl(format!("{url} cannot be requested")))?;
     let status = send(request, body.as_bytes()).map_err(|code| match code {
         ErrorCode::HttpRequestDenied => {
-            Trouble::Denied(format!("{url}: the host refused the request"))
+            Error::Denied(format!("{url}: the host denied the request"))
         }
-        code => Trouble::Failed(format!("{url}: {code:?}")),
+        code => Error::Failed(format!("{url}: {code:?}")),
     })?;
     match status {
         200..300 => Ok(()),
-        status => Err(Trouble::Failed(format!("{url} answered {status}"))),
+        status => Err(Error::Failed(format!("{url} responded with {status}"))),
     }
 }
 
-/// None when the host refuses a part of the URL.
+/// Create the request, or return `None` if the URL is invalid.
 fn request(url: &str, idempotency_key: &str) -> Option<OutgoingRequest> {
     let (scheme, rest) = match url.split_once("://")? {
         ("http", rest) => (Scheme::Http, rest),
@@ -51,18 +51,18 @@ fn request(url: &str, idempotency_key: &str) -> Option<OutgoingRequest> {
 }
 
 fn send(request: OutgoingRequest, bytes: &[u8]) -> Result<u16, ErrorCode> {
-    let lost = || ErrorCode::InternalError(Some("the host lost the answer".to_owned()));
+    let lost = || ErrorCode::InternalError(Some("the host lost the response".to_owned()));
     let body = request.body().map_err(|()| lost())?;
-    let answer = outgoing_handler::handle(request, None)?;
+    let response = outgoing_handler::handle(request, None)?;
     let stream = body.write().map_err(|()| lost())?;
-    // When the receiver stops reading the body, its answer says why.
+    // If the receiver stops reading the body, its response says why.
     let sent = stream.blocking_write_and_flush(bytes);
     // Drop the stream before finishing the body.
     drop(stream);
     if sent.is_ok() {
         OutgoingBody::finish(body, None)?;
     }
-    answer.subscribe().block();
-    let response = answer.get().and_then(Result::ok).ok_or_else(lost)??;
+    response.subscribe().block();
+    let response = response.get().and_then(Result::ok).ok_or_else(lost)??;
     Ok(response.status())
 }

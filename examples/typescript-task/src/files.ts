@@ -3,7 +3,7 @@
 import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
 import type { Descriptor, ErrorCode } from "wasi:filesystem/types@0.2.12";
 
-/** The sidecar does not grant this. */
+/** The sidecar does not grant the operation. */
 export class Denied extends Error {}
 
 const REFUSALS: ErrorCode[] = ["access", "not-permitted", "read-only"];
@@ -33,10 +33,10 @@ function open(folder: Descriptor, name: string, path: string): Descriptor {
   }
 }
 
-/** The granted directory that `path` is in, and the rest of the path. */
+/** Return the granted directory of `path`, and the path in the directory. */
 function granted(path: string): [Descriptor, string] {
   for (const [folder, name] of getDirectories()) {
     if (path.startsWith(`${name}/`)) return [folder, path.slice(name.length + 1)];
   }
-  throw new Denied(`${path} is in no directory that was granted`);
+  throw new Denied(`${path} is not in a granted directory`);
 }

@@ -1,18 +1,18 @@
-// The work itself. It needs no host, so its tests run anywhere.
+// The task's logic. It needs no host, so its tests run natively.
 
-/** This task's keys of the context. */
-export interface Order {
+/** The task's keys of the context. */
+export interface Params {
   below: number;
   rounds: number;
   report: string | undefined;
   notify: string | undefined;
 }
 
-/** The context has the wrong shape. A retry cannot fix that. */
+/** The context is invalid. A retry cannot fix that. */
 export class BadContext extends Error {}
 
-/** Other keys are ignored: some are the host's. */
-export function orderOf(context: Record<string, unknown>): Order {
+/** Read the task's keys of the context. Other keys are ignored, because the host sets some. */
+export function readParams(context: Record<string, unknown>): Params {
   return {
     below: wholeNumber(context, "below", 0, 1000),
     rounds: wholeNumber(context, "rounds", 1, 1),
@@ -21,10 +21,10 @@ export function orderOf(context: Record<string, unknown>): Order {
   };
 }
 
-function wholeNumber(context: Record<string, unknown>, name: string, least: number, absent: number): number {
-  const value = context[name] ?? absent;
-  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < least) {
-    throw new BadContext(`\`${name}\` must be a whole number of at least ${least}, not ${JSON.stringify(value)}`);
+function wholeNumber(context: Record<string, unknown>, name: string, minimum: number, defaultValue: number): number {
+  const value = context[name] ?? defaultValue;
+  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < minimum) {
+    throw new BadContext(`\`${name}\` must be a whole number of at least ${minimum}, not ${JSON.stringify(value)}`);
   }
   return value;
 }
@@ -37,7 +37,7 @@ function text(context: Record<string, unknown>, name: string): string | undefine
   return value;
 }
 
-/** The sieve of Eratosthenes: one byte of memory for each number. */
+/** Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number. */
 export function countPrimes(below: number): number {
   const composite = new Uint8Array(below);
   let primes = 0;
@@ -49,7 +49,7 @@ export function countPrimes(below: number): number {
   return primes;
 }
 
-/** One name for each slot: a repeated run overwrites its report. */
+/** Return the file name of a slot's report. A repeated run overwrites the report. */
 export function reportFile(folder: string, slot: string): string {
   return `${folder.replace(/\/+$/, "")}/primes-${slot.replaceAll(":", "-")}.json`;
 }

@@ -4,7 +4,7 @@ const std = @import("std");
 
 const primes = @import("primes.zig");
 
-/// The exit code for a context of the wrong shape. Every code but 0 is a failure.
+/// The exit code for an invalid context. Every code but 0 is a failure.
 const bad_context = 65;
 
 /// The keys that the host sets in every context.
@@ -59,11 +59,11 @@ pub fn main(init: std.process.Init) !u8 {
     return 0;
 }
 
-/// Zig uses the first granted directory as the current one, so this searches the one that contains `path`.
+/// Write a file in the granted directory that contains `path`. Zig uses the first granted directory as the current one.
 fn writeFile(init: std.process.Init, path: []const u8, data: []const u8) !void {
     for (init.preopens.map.keys(), 0..) |name, descriptor| {
         const folder = std.mem.trimEnd(u8, name, "/");
-        // The first three are the standard streams.
+        // The first three descriptors are the standard streams.
         if (descriptor < 3 or !std.mem.startsWith(u8, path, folder)) continue;
         if (path.len <= folder.len or path[folder.len] != '/') continue;
         const directory: std.Io.Dir = .{ .handle = @intCast(descriptor) };

@@ -1,8 +1,8 @@
-//! The work itself. It needs no host, so its tests run anywhere.
+//! The task's logic. It needs no host, so its tests run natively.
 
 const std = @import("std");
 
-/// This task's keys of the context. It ignores other keys: some are the host's.
+/// The task's keys of the context. Other keys are ignored, because the host sets some.
 pub const Order = struct {
     below: usize = 1000,
     rounds: u64 = 1,
@@ -14,7 +14,7 @@ pub const Order = struct {
     }
 };
 
-/// The sieve of Eratosthenes: one byte of memory for each number.
+/// Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number.
 pub fn count(gpa: std.mem.Allocator, below: usize) !usize {
     const composite = try gpa.alloc(bool, below);
     defer gpa.free(composite);
@@ -23,14 +23,14 @@ pub fn count(gpa: std.mem.Allocator, below: usize) !usize {
     for (composite, 0..) |is_composite, number| {
         if (is_composite or number < 2) continue;
         primes += 1;
-        // In 64 bits, where no square overflows.
+        // The square cannot overflow in 64 bits.
         var multiple = @as(u64, number) * number;
         while (multiple < below) : (multiple += number) composite[@intCast(multiple)] = true;
     }
     return primes;
 }
 
-/// One name for each slot: a repeated run overwrites its report.
+/// Return the file name of a slot's report. A repeated run overwrites the report.
 pub fn reportFile(arena: std.mem.Allocator, folder: []const u8, slot: []const u8) ![]const u8 {
     const name = try arena.dupe(u8, slot);
     std.mem.replaceScalar(u8, name, ':', '-');
@@ -45,14 +45,14 @@ test "primes are counted" {
     }
 }
 
-test "what the context does not say has a default" {
+test "absent keys have defaults" {
     var arena: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena.deinit();
     const hosts_own = "{\"execution_id\": \"x\", \"attempt\": 1, \"report\": null}";
     try testing.expectEqualDeep(Order{}, try Order.of(arena.allocator(), hosts_own));
 }
 
-test "a context of the wrong shape is refused" {
+test "an invalid context is an error" {
     var arena: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena.deinit();
     for ([_][]const u8{ "{\"below\": \"many\"}", "{\"below\": -1}", "{\"report\": 7}", "[]" }) |context| {
@@ -60,7 +60,7 @@ test "a context of the wrong shape is refused" {
     }
 }
 
-test "a slot has one report, whatever its run" {
+test "the report is named after the slot" {
     var arena: std.heap.ArenaAllocator = .init(testing.allocator);
     defer arena.deinit();
     const file = try reportFile(arena.allocator(), "/reports/", "2026-11-21T02:00:00Z");
