@@ -44,11 +44,11 @@ fn migrate(site: &Site) {
 fn startup_error(command: &mut Command) -> String {
     let mut host = HostProcess::spawn(command);
     let status = host.wait_exit();
-    let said = host.stderr_lines().join("\n");
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("error: "), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    said
+    let log = host.stderr_lines().join("\n");
+    assert_eq!(status.code(), Some(2), "{log}");
+    assert!(log.contains("error: "), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+    log
 }
 
 /// Return `campanile serve` for a user whom file permissions restrict.
@@ -94,10 +94,10 @@ fn a_read_only_file_is_rejected_and_not_changed() {
     set_mode(folder.path(), 0o777);
     set_mode(&file, 0o444);
     let before = std::fs::read(&file).expect("the file");
-    let said = startup_error(&mut serve_unprivileged(&site));
+    let log = startup_error(&mut serve_unprivileged(&site));
     assert!(
-        said.contains("cannot be written") && said.contains("permissions"),
-        "{said}"
+        log.contains("cannot be written") && log.contains("permissions"),
+        "{log}"
     );
     assert_eq!(std::fs::read(&file).expect("the file"), before);
 }
@@ -107,17 +107,17 @@ fn a_read_only_folder_is_rejected() {
     let folder = TempDir::new().expect("a folder");
     let site = site_in(folder.path());
     set_mode(folder.path(), 0o555);
-    let said = startup_error(&mut serve_unprivileged(&site));
-    assert!(said.contains("folder exists and may be written"), "{said}");
+    let log = startup_error(&mut serve_unprivileged(&site));
+    assert!(log.contains("folder exists and may be written"), "{log}");
     set_mode(folder.path(), 0o755);
 
     migrate(&site);
     set_mode(&folder.path().join("campanile.db"), 0o666);
     set_mode(folder.path(), 0o555);
-    let said = startup_error(&mut serve_unprivileged(&site));
+    let log = startup_error(&mut serve_unprivileged(&site));
     assert!(
-        said.contains("cannot be written") && said.contains(&folder.path().display().to_string()),
-        "{said}"
+        log.contains("cannot be written") && log.contains(&folder.path().display().to_string()),
+        "{log}"
     );
     set_mode(folder.path(), 0o755);
     assert_eq!(integrity(&site), "ok");
@@ -225,10 +225,10 @@ fn a_disk_that_is_full_at_the_start_is_rejected() {
     let site = site_in(disk.folder());
     disk.fill(None);
     let blocks = matches!(disk, FullDisk::FileSize { .. }).then_some(16);
-    let said = startup_error(&mut serve_without_signal(&site, blocks));
+    let log = startup_error(&mut serve_without_signal(&site, blocks));
     assert!(
-        said.contains("cannot be written") && said.contains("space"),
-        "{said}"
+        log.contains("cannot be written") && log.contains("space"),
+        "{log}"
     );
     if let FullDisk::FileSystem { .. } = disk {
         disk.free(None);
@@ -244,10 +244,10 @@ fn a_disk_that_is_full_at_the_start_is_rejected() {
 fn a_limited_file_size_at_the_start_is_rejected() {
     let disk = FullDisk::file_size();
     let site = site_in(disk.folder());
-    let said = startup_error(&mut serve_without_signal(&site, Some(16)));
+    let log = startup_error(&mut serve_without_signal(&site, Some(16)));
     assert!(
-        said.contains("cannot be written") && said.contains("space"),
-        "{said}"
+        log.contains("cannot be written") && log.contains("space"),
+        "{log}"
     );
     let mut host = site.start("host-1");
     host.terminate();
@@ -313,9 +313,9 @@ fn the_tables_of_a_newer_version_are_rejected() {
             probe::execute(&mut tx, sql).await.expect("a row");
             tx.commit().await.expect("a commit");
         });
-        let said = startup_error(&mut site.serve("host-1"));
-        assert!(said.contains("schema version 9999, newer than"), "{said}");
-        assert!(said.contains("use a newer campanile"), "{said}");
+        let log = startup_error(&mut site.serve("host-1"));
+        assert!(log.contains("schema version 9999, newer than"), "{log}");
+        assert!(log.contains("use a newer campanile"), "{log}");
     }
 }
 
@@ -331,8 +331,8 @@ fn a_damaged_file_is_rejected_and_not_changed() {
     let mut bytes = std::fs::read(&file).expect("the file");
     bytes[..100].fill(0x5a);
     std::fs::write(&file, &bytes).expect("the file");
-    let said = startup_error(&mut site.serve("host-1"));
-    assert!(said.contains("restore the file from a backup"), "{said}");
+    let log = startup_error(&mut site.serve("host-1"));
+    assert!(log.contains("restore the file from a backup"), "{log}");
     assert_eq!(std::fs::read(&file).expect("the file"), bytes);
 }
 
@@ -352,12 +352,12 @@ fn a_host_reports_once_that_its_file_was_deleted() {
     host.wait_for_line("was deleted or replaced while it is served");
     host.terminate();
     host.wait_exit();
-    let said = host.stderr_lines();
+    let log = host.stderr_lines();
     assert_eq!(
-        said.iter()
+        log.iter()
             .filter(|line| line.contains("was deleted or replaced"))
             .count(),
         1,
-        "{said:?}"
+        "{log:?}"
     );
 }

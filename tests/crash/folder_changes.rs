@@ -136,8 +136,8 @@ fn settle(what: &str, host: &HostProcess, differs: impl Fn() -> Option<String>) 
     let until = Instant::now() + TIMEOUT;
     while let Some(difference) = differs() {
         if Instant::now() >= until {
-            let said = host.stderr_lines().join("\n");
-            panic!("not in {TIMEOUT:?}: {what}\n{difference}\n{said}");
+            let log = host.stderr_lines().join("\n");
+            panic!("not in {TIMEOUT:?}: {what}\n{difference}\n{log}");
         }
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -166,14 +166,13 @@ fn kill_at_random(backend: Backend) {
         let mut host = HostProcess::spawn(&mut site.serve("host-1"));
         std::thread::sleep(Duration::from_millis(rng.random_range(0..=LATEST_MS)));
         host.kill();
-        let said = host.stderr_lines();
-        kills_while_serving += usize::from(said.iter().any(|line| line.contains("serving")));
+        let log = host.stderr_lines();
+        kills_while_serving += usize::from(log.iter().any(|line| line.contains("serving")));
         assert!(
-            !said
-                .iter()
+            !log.iter()
                 .any(|line| line.contains("ERROR") || line.starts_with("error")),
             "seed {seed}:\n{}",
-            said.join("\n")
+            log.join("\n")
         );
     }
     let mut host = site.start("host-1");

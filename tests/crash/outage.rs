@@ -62,8 +62,8 @@ fn a_host_continues_after_postgres_did_not_answer_for_longer_than_its_lease() {
     site.install_schedules(STALL_SCHEDULES, "{ before_ms = 7000 }");
     let totals = serve_through(&site, STALL_SCHEDULES * 2, |host| {
         proxy.stall();
-        let said = host.wait_for_line(LOST);
-        assert!(said.contains("no answer in"), "{said}");
+        let log = host.wait_for_line(LOST);
+        assert!(log.contains("no answer in"), "{log}");
         host.wait_for_line("dropped runs whose lease could not be renewed in time");
         host.stays_up(outage() / 2);
         proxy.resume();
@@ -122,24 +122,19 @@ fn serve_through(site: &Site, launches: usize, outage: impl FnOnce(&mut HostProc
 
 /// Check that the host logs one line at the beginning and one at the end of an outage.
 fn assert_reported_once(host: &HostProcess) {
-    let said = host.stderr_lines();
+    let log = host.stderr_lines();
     for words in [LOST, BACK] {
-        let lines: Vec<&String> = said.iter().filter(|line| line.contains(words)).collect();
+        let lines: Vec<&String> = log.iter().filter(|line| line.contains(words)).collect();
         assert_eq!(
             lines.len(),
             1,
             "`{words}` was logged {} times:\n{}",
             lines.len(),
-            said.join("\n")
+            log.join("\n")
         );
     }
     // The driver must not log an error for each connection.
     let is_error =
         |line: &&String| line.contains("ERROR") || line.contains("terminating connection");
-    assert_eq!(
-        said.iter().filter(is_error).count(),
-        1,
-        "{}",
-        said.join("\n")
-    );
+    assert_eq!(log.iter().filter(is_error).count(), 1, "{}", log.join("\n"));
 }

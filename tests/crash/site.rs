@@ -189,14 +189,14 @@ impl Site {
             }
         });
         read.unwrap_or_else(|record| {
-            let said: Vec<String> = hosts
+            let log: Vec<String> = hosts
                 .iter()
                 .map(|host| format!("log of a host:\n{}", host.stderr_lines().join("\n")))
                 .collect();
             panic!(
                 "not in {limit:?}: {what}\n{}\n{}",
                 record.shown(),
-                said.join("\n")
+                log.join("\n")
             )
         })
     }

@@ -147,11 +147,11 @@ fn exits_with_an_error(host: &mut HostProcess) {
     let stopped = Instant::now();
     let status = host.wait_exit_within(Duration::from_secs(40));
     let took = stopped.elapsed().as_secs_f64();
-    let said = host.stderr_lines();
-    let last = said.last().map_or("", String::as_str);
+    let log = host.stderr_lines();
+    let last = log.last().map_or("", String::as_str);
     println!("the host exited after {took:.1} s without its database: {last}");
-    assert_eq!(status.code(), Some(1), "{}", said.join("\n"));
-    assert!(last.starts_with("error: "), "{}", said.join("\n"));
+    assert_eq!(status.code(), Some(1), "{}", log.join("\n"));
+    assert!(last.starts_with("error: "), "{}", log.join("\n"));
 }
 
 /// Check that a restarted host recovers the run.
