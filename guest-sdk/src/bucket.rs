@@ -38,14 +38,6 @@ impl Fault {
 /// Each call is atomic, and the next call sees its effect. The host does not undo it if the task fails later: a retry
 /// finds what the earlier attempt wrote.
 ///
-/// # Errors
-///
-/// A call on a bucket fails with an error that is
-///
-/// * *denied* if the operator did not grant the bucket, or did not grant it for writing;
-/// * *permanent* if a value cannot be converted from or to JSON;
-/// * *retryable* in all other cases, also if the bucket is full.
-///
 /// ```
 /// use campanile_sdk::{Package, Request, Result, Run, Task};
 /// use serde::{Deserialize, Serialize};
@@ -81,6 +73,14 @@ impl Fault {
 /// assert_eq!(run.bucket("state")?.get("seen")?, Some(br#"{"until":42}"#.to_vec()));
 /// # Ok::<(), campanile_sdk::Error>(())
 /// ```
+///
+/// # Errors
+///
+/// A call on a bucket fails with an error that is
+///
+/// * *denied* if the operator did not grant the bucket, or did not grant it for writing;
+/// * *permanent* if a value cannot be converted from or to JSON;
+/// * *retryable* in all other cases, also if the bucket is full.
 pub struct Bucket {
     name: String,
     open: host::OpenBucket,

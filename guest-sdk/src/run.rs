@@ -217,7 +217,7 @@ impl Run {
     /// ```
     /// # use campanile_sdk::Run;
     /// # let run = Run::fake().build();
-    /// run.debug("the answer has 12 headers");
+    /// run.debug("the response has 12 headers");
     /// # assert_eq!(run.logs()[0].level, campanile_sdk::Level::Debug);
     /// ```
     pub fn debug(&self, message: impl AsRef<str>) {
