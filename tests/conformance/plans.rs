@@ -17,10 +17,10 @@ const EXPECTED: &[(&str, &str)] = &[
         "schedule_due",
     ),
     ("min(next_slot)", "schedule_due"),
-    ("l.status = 'open' AND l.fire_time <= $1", "launch_open"),
+    ("l.status = 'open' AND l.fire_time <= $2", "launch_open"),
     ("status = 'open' AND fire_time > $1", "launch_open"),
     (
-        "WHERE r.status = 'waiting' AND r.retry_at <= $1",
+        "WHERE r.status = 'waiting' AND r.retry_at <= $2",
         "run_retry",
     ),
     ("min(retry_at)", "run_retry"),
@@ -50,7 +50,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("backfill_id IS NOT DISTINCT FROM $2", "run_active"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
-    ("backfill_id = $1 GROUP BY status", "launch_backfill"),
+    ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {

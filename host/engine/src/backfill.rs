@@ -116,7 +116,7 @@ async fn fill_locked(
     let Some(rule) = &spec.rule else {
         return Ok(WAITS);
     };
-    let unfinished = backfills::unfinished(tx, &backfill).await?;
+    let unfinished = backfills::unfinished(tx, backfill.schedule_id, backfill.id).await?;
     let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
     let (_, until) = span(
         &spec.policies,

@@ -1,4 +1,4 @@
-//! How identities, instants and words are stored: the same Rust types on both databases.
+//! How ids, instants and words are stored: the same Rust types on both databases. The ids derive it in `ids.rs`.
 //!
 //! | type            | SQLite                      | Postgres      |
 //! |-----------------|-----------------------------|---------------|
@@ -10,53 +10,14 @@ use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite, Type};
-use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use crate::ids::LaunchKind;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
     BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
     Overlap, RunStatus, VersionDecision,
 };
-
-/// Store an id as its UUID.
-macro_rules! uuid_column {
-    ($($name:ident),*) => {$(
-        impl<DB: Database> Type<DB> for $name
-        where
-            Uuid: Type<DB>,
-        {
-            fn type_info() -> DB::TypeInfo {
-                <Uuid as Type<DB>>::type_info()
-            }
-
-            fn compatible(ty: &DB::TypeInfo) -> bool {
-                <Uuid as Type<DB>>::compatible(ty)
-            }
-        }
-
-        impl<'q, DB: Database> Encode<'q, DB> for $name
-        where
-            Uuid: Encode<'q, DB>,
-        {
-            fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-                self.0.encode_by_ref(buf)
-            }
-        }
-
-        impl<'r, DB: Database> Decode<'r, DB> for $name
-        where
-            Uuid: Decode<'r, DB>,
-        {
-            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-                Ok($name(<Uuid as Decode<DB>>::decode(value)?))
-            }
-        }
-    )*};
-}
-
-uuid_column!(ScheduleId, LaunchId, RunId, HostId, BackfillId);
 
 /// Store a closed set of words, through `as_str` and `FromStr`.
 macro_rules! word_column {
@@ -184,38 +145,5 @@ impl<'r> Decode<'r, Postgres> for Timestamp {
         Ok(Timestamp::from(
             <DateTime<Utc> as Decode<Postgres>>::decode(value)?,
         ))
-    }
-}
-
-impl<DB: Database> Type<DB> for ArtifactDigest
-where
-    String: Type<DB>,
-{
-    fn type_info() -> DB::TypeInfo {
-        <String as Type<DB>>::type_info()
-    }
-
-    fn compatible(ty: &DB::TypeInfo) -> bool {
-        <String as Type<DB>>::compatible(ty)
-    }
-}
-
-impl<'q, DB: Database> Encode<'q, DB> for ArtifactDigest
-where
-    String: Encode<'q, DB>,
-{
-    fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        self.as_str().to_owned().encode(buf)
-    }
-}
-
-impl<'r, DB: Database> Decode<'r, DB> for ArtifactDigest
-where
-    String: Decode<'r, DB>,
-{
-    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(ArtifactDigest::from_stored(<String as Decode<DB>>::decode(
-            value,
-        )?))
     }
 }

@@ -5,12 +5,12 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{execute, one_value, row, rows, statements};
+use super::sql::{changed, run, statements};
 use super::types::{json_text, storable};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
-use campanile_model::status::{BackfillStatus, LaunchStatus};
+use campanile_model::status::BackfillStatus;
 
 /// The reason of launches that had not started when their backfill was cancelled.
 pub const REASON: &str = "cancelled";
@@ -67,7 +67,7 @@ pub struct BackfillStep {
 }
 
 /// The number of launches of a backfill, by how they ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct LaunchTotals {
     pub succeeded: i64,
     /// Failed, abandoned, or unknown.
@@ -93,24 +93,54 @@ statements! {
     const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
             cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-    const FIND: &str = select!("WHERE b.id = $1");
-    const LIST: &str = select!("ORDER BY b.created_at DESC, b.id DESC LIMIT $1");
-    const RUNNING: &str = select!("WHERE b.status = 'running' ORDER BY b.created_at, b.id");
     const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
         WHERE id = $1 AND cursor_at = $2 AND status = 'running'";
-    const FINISH: &str = "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
+
+    /// Count the launches of a backfill by how they ended.
+    pub async fn launch_totals(backfill: BackfillId) -> LaunchTotals = one_row
+        "SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE status IN ('failed', 'unknown', 'abandoned')) AS failed,
+            count(*) FILTER (WHERE status IN ('cancelled', 'skipped')) AS cancelled,
+            count(*) FILTER (WHERE status IN ('open', 'queued', 'running', 'waiting')) AS unfinished
+        FROM launch WHERE backfill_id = $1";
+
+    /// Count the unfinished launches of a backfill.
     // A partial index on the schedule answers each part. The index on the backfill holds all launches it ever had; the
     // form `IS NOT DISTINCT FROM` keeps the databases from using it.
-    const UNFINISHED: &str = "SELECT
+    pub async fn unfinished(schedule: ScheduleId, backfill: BackfillId) -> i64 = one_value
+        "SELECT
             (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
                 WHERE r.schedule_id = $1 AND r.status IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
             + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
                 AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
             + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
                 AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
+
+    /// Return the backfill of that id.
+    pub async fn find(id: BackfillId) -> Option<Backfill> = row select!("WHERE b.id = $1");
+
+    /// Return the newest `limit` backfills, newest first.
+    pub async fn list(limit: i64) -> Vec<Backfill> = rows
+        select!("ORDER BY b.created_at DESC, b.id DESC LIMIT $1");
+
+    /// Return the running backfills, oldest first.
+    pub async fn running() -> Vec<Backfill> = rows
+        select!("WHERE b.status = 'running' ORDER BY b.created_at, b.id");
+
+    /// End a running backfill. False when it had ended.
+    pub async fn finish(id: BackfillId, status: BackfillStatus, now: Timestamp) -> bool = changed
+        "UPDATE backfill SET status = $2, finished_at = $3 WHERE id = $1 AND status = 'running'";
+
+    /// Return the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
+    ///
+    /// Those are slots with a launch that succeeded or is unfinished, and slots that a person skipped. A manual launch counts
+    /// for no slot. Each item is the first and the last slot of one row; the first may be before `first`.
     // A row may stand for a range of slots. Ranges do not overlap, so at most one range that begins before $2 reaches it:
     // the last.
-    const SLOTS_TO_SKIP: &str = "SELECT scheduled_time, last_scheduled_time FROM launch
+    pub async fn slots_to_skip(
+        schedule: ScheduleId, first: Timestamp, last: Timestamp,
+    ) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT scheduled_time, last_scheduled_time FROM launch
             WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $3
                 AND scheduled_time >= COALESCE((SELECT max(scheduled_time) FROM launch
                     WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $2), $2)
@@ -118,8 +148,10 @@ statements! {
         UNION SELECT scheduled_time, last_scheduled_time FROM launch
             WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
                 AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
-    const TOTALS: &str = "SELECT status, count(*) FROM launch WHERE backfill_id = $1 GROUP BY status";
-    const SKIP_UNSTARTED: &str = "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
+
+    /// Skip the launches of a backfill that have not started; return how many. Started launches continue.
+    pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute
+        "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
         WHERE backfill_id = $1 AND (decision = 'queued'
             OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
 }
@@ -130,7 +162,7 @@ statements! {
 ///
 /// `Conflict` when a backfill of that id exists.
 pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
-    execute!(
+    run!(
         tx,
         INSERT,
         backfill.id,
@@ -150,28 +182,12 @@ pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
         backfill.created_at,
         storable(&backfill.created_by),
         backfill.finished_at
-    )?;
-    Ok(())
-}
-
-/// Return the backfill of that id.
-pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Option<Backfill>, DbError> {
-    Ok(row!(tx, FIND, id)?)
-}
-
-/// Return the newest `limit` backfills, newest first.
-pub async fn list(tx: &mut Tx, limit: i64) -> Result<Vec<Backfill>, DbError> {
-    Ok(rows!(tx, LIST, limit)?)
-}
-
-/// Return the running backfills, oldest first.
-pub async fn running(tx: &mut Tx) -> Result<Vec<Backfill>, DbError> {
-    Ok(rows!(tx, RUNNING)?)
+    )
 }
 
 /// Move the cursor of a running backfill. False when it was moved or ended meanwhile.
 pub async fn advance(tx: &mut Tx, step: &BackfillStep) -> Result<bool, DbError> {
-    let rows = execute!(
+    changed!(
         tx,
         ADVANCE,
         step.id,
@@ -180,65 +196,5 @@ pub async fn advance(tx: &mut Tx, step: &BackfillStep) -> Result<bool, DbError> 
         step.next_fire,
         step.launched,
         step.slots_skipped
-    )?;
-    Ok(rows == 1)
-}
-
-/// End a running backfill. False when it had ended.
-pub async fn finish(
-    tx: &mut Tx,
-    id: BackfillId,
-    status: BackfillStatus,
-    now: Timestamp,
-) -> Result<bool, DbError> {
-    Ok(execute!(tx, FINISH, id, status, now)? == 1)
-}
-
-/// Count the unfinished launches of a backfill.
-pub async fn unfinished(tx: &mut Tx, backfill: &Backfill) -> Result<i64, DbError> {
-    Ok(one_value!(
-        tx,
-        UNFINISHED,
-        backfill.schedule_id,
-        backfill.id
-    )?)
-}
-
-/// Return the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
-///
-/// Those are slots with a launch that succeeded or is unfinished, and slots that a person skipped. A manual launch counts
-/// for no slot. Each item is the first and the last slot of one row; the first may be before `first`.
-pub async fn slots_to_skip(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    first: Timestamp,
-    last: Timestamp,
-) -> Result<Vec<(Timestamp, Timestamp)>, DbError> {
-    Ok(rows!(tx, SLOTS_TO_SKIP, schedule, first, last)?)
-}
-
-/// Count the launches of a backfill by how they ended.
-pub async fn launch_totals(tx: &mut Tx, id: BackfillId) -> Result<LaunchTotals, DbError> {
-    let rows: Vec<(LaunchStatus, i64)> = rows!(tx, TOTALS, id)?;
-    let mut totals = LaunchTotals::default();
-    for (status, count) in rows {
-        let total = match status {
-            LaunchStatus::Succeeded => &mut totals.succeeded,
-            LaunchStatus::Failed | LaunchStatus::Unknown | LaunchStatus::Abandoned => {
-                &mut totals.failed
-            }
-            LaunchStatus::Cancelled | LaunchStatus::Skipped => &mut totals.cancelled,
-            LaunchStatus::Open
-            | LaunchStatus::Queued
-            | LaunchStatus::Running
-            | LaunchStatus::Waiting => &mut totals.unfinished,
-        };
-        *total += count;
-    }
-    Ok(totals)
-}
-
-/// Skip the launches of a backfill that have not started; return how many. Started launches continue.
-pub async fn skip_unstarted(tx: &mut Tx, id: BackfillId, now: Timestamp) -> Result<u64, DbError> {
-    Ok(execute!(tx, SKIP_UNSTARTED, id, now)?)
+    )
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute, execute_batch, one_row, rows, rows_batch, statements};
+use super::sql::{Batch, execute_batch, one_row, rows_batch, run, statements};
 use super::{DbError, Tx};
 
 /// The size of a bucket, and the last position that a key got.
@@ -50,7 +50,6 @@ statements! {
     const SIZES: Batch = Batch::new(
         "SELECT e.key, CAST(length(e.value) AS BIGINT) FROM bucket_entry e JOIN (VALUES ", 2, listed!(),
     );
-    const KEYS: &str = "SELECT position, key FROM bucket_entry WHERE namespace = $1 AND position > $2 ORDER BY position LIMIT $3";
     const SET: Batch = Batch::new(
         "INSERT INTO bucket_entry (namespace, key, position, value) VALUES ",
         4,
@@ -62,6 +61,10 @@ statements! {
         2,
         ") AS listed) DELETE FROM bucket_entry WHERE namespace IN (SELECT column1 FROM v) AND key IN (SELECT column2 FROM v)",
     );
+
+    /// Return up to `limit` keys after the position `after`, by position.
+    pub async fn keys(namespace: &str, after: i64, limit: i64) -> Vec<KeyRow> = rows
+        "SELECT position, key FROM bucket_entry WHERE namespace = $1 AND position > $2 ORDER BY position LIMIT $3";
 }
 
 /// Lock the bucket until the end of the transaction; create it if there is none.
@@ -73,13 +76,12 @@ pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow, DbError> {
     if let Tx::Postgres(tx) = tx {
         sqlx::query(WAIT_AT_MOST).execute(&mut **tx).await?;
     }
-    Ok(one_row!(tx, LOCK, namespace)?)
+    one_row!(tx, LOCK, namespace)
 }
 
 /// Record the size of a locked bucket.
 pub async fn resize(tx: &mut Tx, namespace: &str, row: BucketRow) -> Result<(), DbError> {
-    execute!(tx, RESIZE, namespace, row.bytes, row.last_position)?;
-    Ok(())
+    run!(tx, RESIZE, namespace, row.bytes, row.last_position)
 }
 
 /// Return the values of those of `keys` that exist, by key.
@@ -102,16 +104,6 @@ pub async fn sizes(
     let found: Vec<(Vec<u8>, i64)> =
         rows_batch!(tx, SIZES, keys, |key| [namespace, key.as_bytes()]);
     Ok(found.into_iter().collect())
-}
-
-/// Return up to `limit` keys after the position `after`, by position.
-pub async fn keys(
-    tx: &mut Tx,
-    namespace: &str,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<KeyRow>, DbError> {
-    Ok(rows!(tx, KEYS, namespace, after, limit)?)
 }
 
 /// Set values. No two entries have the same key.

@@ -1,19 +1,16 @@
 //! The counter by which a running host notices changes of another process.
 
 use super::events::{self, EventKind};
-use super::sql::{execute, one_value, statements};
+use super::sql::statements;
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 
 statements! {
-    const BUMP: &str = "UPDATE change SET counter = counter + 1 WHERE id = 1";
-    const COUNTER: &str = "SELECT counter FROM change WHERE id = 1";
-}
+    /// Tell every running host that schedules have changed.
+    pub async fn bump() -> () = run "UPDATE change SET counter = counter + 1 WHERE id = 1";
 
-/// Tell every running host that schedules have changed.
-pub async fn bump(tx: &mut Tx) -> Result<(), DbError> {
-    execute!(tx, BUMP)?;
-    Ok(())
+    /// Return a number that grows with every change.
+    pub async fn counter() -> i64 = one_value "SELECT counter FROM change WHERE id = 1";
 }
 
 /// Record one event, and tell every running host that something has changed.
@@ -26,9 +23,4 @@ pub async fn record(
 ) -> Result<(), DbError> {
     events::record(tx, at, kind, subject, detail).await?;
     bump(tx).await
-}
-
-/// Return a number that grows with every change.
-pub async fn counter(tx: &mut Tx) -> Result<i64, DbError> {
-    Ok(one_value!(tx, COUNTER)?)
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, rows, statements};
+use super::sql::{Batch, execute_batch, statements};
 use super::types::storable;
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -31,7 +31,10 @@ pub struct NewEvent {
 
 statements! {
     const RECORD: Batch = Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ", 5, "");
-    const LIST: &str = "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+
+    /// Return the newest `limit` events, newest first.
+    pub async fn list(limit: i64) -> Vec<Event> = rows
+        "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
 }
 
 /// Record one event.
@@ -60,9 +63,4 @@ pub async fn record_all(tx: &mut Tx, at: Timestamp, events: &[NewEvent]) -> Resu
         storable(&event.detail),
     ]);
     Ok(())
-}
-
-/// Return the newest `limit` events, newest first.
-pub async fn list(tx: &mut Tx, limit: i64) -> Result<Vec<Event>, DbError> {
-    Ok(rows!(tx, LIST, limit)?)
 }

@@ -50,49 +50,55 @@ macro_rules! decided {
 }
 
 statements! {
-    // First the schedule that has the name now, then the newest that had it when it was removed, then the newest that
-    // had it before a rename.
-    const SCHEDULES_NAMED: &str = "SELECT s.id, s.created_at, s.deleted_at FROM schedule s
-        WHERE s.name = $1 OR EXISTS (SELECT 1 FROM schedule_revision r WHERE r.schedule_id = s.id AND r.name = $1)
-        ORDER BY CASE WHEN s.name = $1 AND s.deleted_at IS NULL THEN 0 WHEN s.name = $1 THEN 1 ELSE 2 END, s.created_at DESC";
-    const REVISIONS: &str = concat!("SELECT ", revision_columns!(), " FROM schedule_revision r
-        WHERE r.schedule_id = $1 ORDER BY r.revision");
-    const LAUNCH: &str = decided!("l.id = $1");
-    const NEWEST: &str = decided!("l.schedule_id = $1 ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT 1");
     // Ranges do not overlap, so only the last range that begins by then can hold the slot.
     const SLOT: &str = decided!("l.schedule_id = $1 AND l.scheduled_time <= $2
         AND l.kind <> 'manual' AND l.kind <> 'backfill' ORDER BY l.scheduled_time DESC LIMIT 1");
-    const BACKFILLS: &str = decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.claimed_at");
-    const CAUGHT_UP_AFTER: &str = decided!("l.schedule_id = $1 AND l.scheduled_time > $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time LIMIT 1");
-    const CAUGHT_UP_BEFORE: &str = decided!("l.schedule_id = $1 AND l.scheduled_time < $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time DESC LIMIT 1");
     const CONCURRENT: &str = decided!("l.schedule_id = $1 AND l.id <> $2
         AND (l.claimed_at < $3 OR (l.claimed_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
         AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $5");
-    const RUNS: &str = concat!("SELECT ", run_columns!(), "r.launch_id = $1 ORDER BY r.started_at, r.id");
-    const EVENTS: &str = "SELECT at, kind, subject, detail FROM event
+
+    /// Return the schedules that have or had the name.
+    ///
+    /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
+    // First the schedule that has the name now, then the newest that had it when it was removed, then the newest that
+    // had it before a rename.
+    pub async fn schedules_named(name: &str) -> Vec<NamedSchedule> = rows
+        "SELECT s.id, s.created_at, s.deleted_at FROM schedule s
+        WHERE s.name = $1 OR EXISTS (SELECT 1 FROM schedule_revision r WHERE r.schedule_id = s.id AND r.name = $1)
+        ORDER BY CASE WHEN s.name = $1 AND s.deleted_at IS NULL THEN 0 WHEN s.name = $1 THEN 1 ELSE 2 END, s.created_at DESC";
+
+    /// Return all revisions of a schedule, oldest first.
+    pub async fn revisions(schedule: ScheduleId) -> Vec<Revision> = rows
+        concat!("SELECT ", revision_columns!(), " FROM schedule_revision r
+        WHERE r.schedule_id = $1 ORDER BY r.revision");
+
+    /// Return the launch of that id.
+    pub async fn launch(id: LaunchId) -> Option<DecidedLaunch> = row decided!("l.id = $1");
+
+    /// Return the launch of a schedule that was decided last.
+    pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row
+        decided!("l.schedule_id = $1 ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT 1");
+
+    /// Return the backfill launches of a slot, in the order in which they were decided.
+    pub async fn backfills(schedule: ScheduleId, slot: Timestamp) -> Vec<DecidedLaunch> = rows
+        decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.claimed_at");
+
+    /// Return the first slot after `slot` that was caught up.
+    pub async fn caught_up_after(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
+        decided!("l.schedule_id = $1 AND l.scheduled_time > $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time LIMIT 1");
+
+    /// Return the last slot before `slot` that was caught up.
+    pub async fn caught_up_before(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
+        decided!("l.schedule_id = $1 AND l.scheduled_time < $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time DESC LIMIT 1");
+
+    /// Return the runs of a launch, oldest first.
+    pub async fn runs(launch: LaunchId) -> Vec<RunRow> = rows
+        concat!("SELECT ", run_columns!(), "r.launch_id = $1 ORDER BY r.started_at, r.id");
+
+    /// Return the events about `subject` from `since` to `until`, oldest first.
+    pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
+        "SELECT at, kind, subject, detail FROM event
         WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id";
-}
-
-/// Return the schedules that have or had the name.
-///
-/// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
-pub async fn schedules_named(tx: &mut Tx, name: &str) -> Result<Vec<NamedSchedule>, DbError> {
-    Ok(rows!(tx, SCHEDULES_NAMED, name)?)
-}
-
-/// Return all revisions of a schedule, oldest first.
-pub async fn revisions(tx: &mut Tx, schedule: ScheduleId) -> Result<Vec<Revision>, DbError> {
-    Ok(rows!(tx, REVISIONS, schedule)?)
-}
-
-/// Return the launch of that id.
-pub async fn launch(tx: &mut Tx, id: LaunchId) -> Result<Option<DecidedLaunch>, DbError> {
-    Ok(row!(tx, LAUNCH, id)?)
-}
-
-/// Return the launch of a schedule that was decided last.
-pub async fn newest(tx: &mut Tx, schedule: ScheduleId) -> Result<Option<DecidedLaunch>, DbError> {
-    Ok(row!(tx, NEWEST, schedule)?)
 }
 
 /// Return the decision about a slot, or about the range that holds the slot.
@@ -105,40 +111,13 @@ pub async fn of_slot(
     Ok(found.filter(|decided| slot <= decided.launch.last_scheduled_time))
 }
 
-/// Return the backfill launches of a slot, in the order in which they were decided.
-pub async fn backfills(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    slot: Timestamp,
-) -> Result<Vec<DecidedLaunch>, DbError> {
-    Ok(rows!(tx, BACKFILLS, schedule, slot)?)
-}
-
-/// Return the first slot after `slot` that was caught up.
-pub async fn caught_up_after(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    slot: Timestamp,
-) -> Result<Option<DecidedLaunch>, DbError> {
-    Ok(row!(tx, CAUGHT_UP_AFTER, schedule, slot)?)
-}
-
-/// Return the last slot before `slot` that was caught up.
-pub async fn caught_up_before(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    slot: Timestamp,
-) -> Result<Option<DecidedLaunch>, DbError> {
-    Ok(row!(tx, CAUGHT_UP_BEFORE, schedule, slot)?)
-}
-
 /// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
 pub async fn concurrent(
     tx: &mut Tx,
     schedule: ScheduleId,
     decided: &LaunchRow,
 ) -> Result<Vec<DecidedLaunch>, DbError> {
-    Ok(rows!(
+    rows!(
         tx,
         CONCURRENT,
         schedule,
@@ -146,20 +125,5 @@ pub async fn concurrent(
         decided.claimed_at,
         decided.scheduled_time,
         CONCURRENT_MAX
-    )?)
-}
-
-/// Return the runs of a launch, oldest first.
-pub async fn runs(tx: &mut Tx, launch: LaunchId) -> Result<Vec<RunRow>, DbError> {
-    Ok(rows!(tx, RUNS, launch)?)
-}
-
-/// Return the events about `subject` from `since` to `until`, oldest first.
-pub async fn events(
-    tx: &mut Tx,
-    subject: &str,
-    since: Timestamp,
-    until: Timestamp,
-) -> Result<Vec<Event>, DbError> {
-    Ok(rows!(tx, EVENTS, subject, since, until)?)
+    )
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{execute, rows, statements, value};
+use super::sql::{run, statements};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
@@ -33,21 +33,42 @@ pub struct DeadHost {
 statements! {
     const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
         VALUES ($1, $2, $3, $4, $5, $6, $6)";
-    const HEARTBEAT: &str = "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
-    const REVIVE: &str = "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
-    const END: &str = "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
-    const MARK_PREDECESSORS_DEAD: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+
+    /// Record a sign of life. False when another process has marked the host as dead.
+    pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
+        "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+
+    /// Undo a mark as dead: the process was only silent, for example while its machine slept.
+    pub async fn revive(id: HostId, now: Timestamp) -> () = run
+        "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
+
+    /// Record that a host shut down in order.
+    pub async fn end(id: HostId, now: Timestamp) -> () = run
+        "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
+
+    /// Mark the earlier hosts called `name` as dead. Only the process that holds the lock of that name may call this.
+    pub async fn mark_predecessors_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
+        "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
-    const MARK_SILENT_DEAD: &str = "UPDATE host SET ended_at = $2, end_reason = 'died'
+
+    /// Mark the hosts as dead whose last heartbeat is before `silent_since`.
+    pub async fn mark_silent_dead(silent_since: Timestamp, now: Timestamp) -> Vec<DeadHost> = rows
+        "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
-    const LIST: &str = "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
+
+    /// Return the time zone database of the newest host besides `host`, if there is one.
+    pub async fn tzdata_before(host: HostId) -> Option<String> = value
+        "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
+
+    /// Return the live hosts, oldest first.
+    pub async fn live() -> Vec<Host> = rows
+        "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
         FROM host WHERE ended_at IS NULL ORDER BY started_at";
-    const TZDATA_BEFORE: &str = "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
 }
 
 /// Insert a host that starts.
 pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
-    execute!(
+    run!(
         tx,
         REGISTER,
         host.id,
@@ -56,51 +77,5 @@ pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
         &host.wasmtime_version,
         &host.tzdata_version,
         host.started_at
-    )?;
-    Ok(())
-}
-
-/// Record a sign of life. False when another process has marked the host as dead.
-pub async fn heartbeat(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<bool, DbError> {
-    Ok(execute!(tx, HEARTBEAT, id, now)? == 1)
-}
-
-/// Undo a mark as dead: the process was only silent, for example while its machine slept.
-pub async fn revive(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    execute!(tx, REVIVE, id, now)?;
-    Ok(())
-}
-
-/// Record that a host shut down in order.
-pub async fn end(tx: &mut Tx, id: HostId, now: Timestamp) -> Result<(), DbError> {
-    execute!(tx, END, id, now)?;
-    Ok(())
-}
-
-/// Mark the earlier hosts called `name` as dead. Only the process that holds the lock of that name may call this.
-pub async fn mark_predecessors_dead(
-    tx: &mut Tx,
-    name: &str,
-    now: Timestamp,
-) -> Result<Vec<DeadHost>, DbError> {
-    Ok(rows!(tx, MARK_PREDECESSORS_DEAD, name, now)?)
-}
-
-/// Mark the hosts as dead whose last heartbeat is before `silent_since`.
-pub async fn mark_silent_dead(
-    tx: &mut Tx,
-    silent_since: Timestamp,
-    now: Timestamp,
-) -> Result<Vec<DeadHost>, DbError> {
-    Ok(rows!(tx, MARK_SILENT_DEAD, silent_since, now)?)
-}
-
-/// Return the time zone database of the newest host besides `host`, if there is one.
-pub async fn tzdata_before(tx: &mut Tx, host: HostId) -> Result<Option<String>, DbError> {
-    Ok(value!(tx, TZDATA_BEFORE, host)?)
-}
-
-/// Return the live hosts, oldest first.
-pub async fn live(tx: &mut Tx) -> Result<Vec<Host>, DbError> {
-    Ok(rows!(tx, LIST)?)
+    )
 }

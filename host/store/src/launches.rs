@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, rows, rows_batch, statements};
+use super::sql::{Batch, execute_batch, rows_batch, statements};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
@@ -112,10 +112,6 @@ statements! {
         // The first decision about a slot stands.
         " ON CONFLICT DO NOTHING",
     );
-    const LIST: &str = concat!("SELECT ", launch_columns!(), launch_tables!(),
-        "s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2");
-    const OF_SCHEDULE: &str = concat!("SELECT ", launch_columns!(), launch_tables!(),
-        "l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2");
     const NEWEST_FINISHED_AT: Batch = Batch::new(
         "WITH v AS (SELECT * FROM (VALUES ",
         1,
@@ -124,10 +120,25 @@ statements! {
         WHERE l.kind <> 'manual' AND l.kind <> 'backfill' AND l.scheduled_time = (SELECT max(n.scheduled_time) FROM launch n
             WHERE n.schedule_id = v.column1 AND n.kind <> 'manual' AND n.kind <> 'backfill')",
     );
+
+    /// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
+    pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<LaunchRow> = rows
+        concat!("SELECT ", launch_columns!(), launch_tables!(),
+        "s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2");
+
+    /// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
+    ///
+    /// Skipped, cancelled, manual and backfill launches do not count.
     // Newest slot first, in whatever order the runs ended.
-    const RECENT_OUTCOMES: &str = "SELECT status, claimed_at FROM launch
+    pub async fn recent_outcomes(schedule: ScheduleId, limit: i64) -> Vec<(LaunchStatus, Timestamp)> = rows
+        "SELECT status, claimed_at FROM launch
         WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
           AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
+
+    /// Return the newest `limit` launches of one schedule, newest slot first.
+    pub async fn of_schedule(schedule: ScheduleId, limit: i64) -> Vec<LaunchRow> = rows
+        concat!("SELECT ", launch_columns!(), launch_tables!(),
+        "l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2");
 }
 
 impl NewLaunch {
@@ -157,7 +168,7 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
         launch.overlaps,
         launch.status().0,
         &launch.package,
-        launch.digest.clone(),
+        &launch.digest,
         &launch.context,
         launch.overlap,
         launch.backfill_id,
@@ -170,15 +181,6 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
     Ok(())
 }
 
-/// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
-pub async fn list(
-    tx: &mut Tx,
-    schedule: Option<&str>,
-    limit: i64,
-) -> Result<Vec<LaunchRow>, DbError> {
-    Ok(rows!(tx, LIST, schedule, limit)?)
-}
-
 /// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
 ///
 /// A schedule without any slot is left out. Manual and backfill launches do not count.
@@ -189,24 +191,4 @@ pub async fn newest_finished_at(
     let found: Vec<(ScheduleId, Option<Timestamp>)> =
         rows_batch!(tx, NEWEST_FINISHED_AT, schedules, |schedule| [*schedule]);
     Ok(found.into_iter().collect())
-}
-
-/// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
-///
-/// Skipped, cancelled, manual and backfill launches do not count.
-pub async fn recent_outcomes(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    limit: i64,
-) -> Result<Vec<(LaunchStatus, Timestamp)>, DbError> {
-    Ok(rows!(tx, RECENT_OUTCOMES, schedule, limit)?)
-}
-
-/// Return the newest `limit` launches of one schedule, newest slot first.
-pub async fn of_schedule(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    limit: i64,
-) -> Result<Vec<LaunchRow>, DbError> {
-    Ok(rows!(tx, OF_SCHEDULE, schedule, limit)?)
 }

@@ -229,19 +229,17 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
         .row_buffer_size(SQLITE_ROWS_AHEAD)
         .statement_cache_capacity(STATEMENTS_MAX);
     turn_on_wal(&options).await?;
-    let writer = SqlitePoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS * 12))
-        .test_before_acquire(false)
-        .after_release(|connection, _| Box::pin(is_clean(connection)))
-        .connect_with(options.clone())
-        .await?;
-    let readers = SqlitePoolOptions::new()
-        .max_connections(SQLITE_READERS_MAX)
-        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .test_before_acquire(false)
-        .after_release(|connection, _| Box::pin(is_clean(connection)))
-        .connect_lazy_with(options.create_if_missing(false).pragma("query_only", "ON"));
+    let pool = |connections, acquire_seconds| {
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(Duration::from_secs(acquire_seconds))
+            .test_before_acquire(false)
+            .after_release(|connection, _| Box::pin(is_clean(connection)))
+    };
+    let writer = pool(1, ACQUIRE_SECONDS * 12);
+    let writer = writer.connect_with(options.clone()).await?;
+    let read_only = options.create_if_missing(false).pragma("query_only", "ON");
+    let readers = pool(SQLITE_READERS_MAX, ACQUIRE_SECONDS).connect_lazy_with(read_only);
     Ok(Pools::Sqlite { writer, readers })
 }
 

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 
 use sqlx::FromRow;
 
-use super::sql::{
-    Batch, execute, execute_batch, one_value, rows, rows_batch, statements, values_batch,
-};
+use super::sql::{Batch, execute_batch, one_value, rows, rows_batch, statements, values_batch};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
@@ -138,9 +136,6 @@ statements! {
         ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
             RETURNING launch.schedule_id, launch.kind, launch.status",
     );
-    const SKIP_UNSTARTED: &str = "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
-        WHERE schedule_id = $1 AND (decision = 'queued'
-            OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
     const ASK_RUN: Batch = Batch::new(
         "UPDATE run SET cancel_deadline = v.column2 FROM (VALUES ",
         2,
@@ -157,11 +152,12 @@ statements! {
     const END_WAITING_RUN: Batch = end_runs!("'waiting'");
     const END_UNFINISHED: Batch = end_displaced!("'open', 'running', 'waiting'");
     const END_IDLE: Batch = end_displaced!("'open', 'waiting'");
-}
 
-/// Return the statement of [`unfinished`] for two schedules.
-pub(super) fn unfinished_sql(tx: &Tx) -> String {
-    UNFINISHED.sql(tx, 2).0
+    /// Skip every launch of a schedule that is queued or has not been claimed, for `reason`.
+    pub async fn skip_unstarted(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
+        "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
+        WHERE schedule_id = $1 AND (decision = 'queued'
+            OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
 }
 
 /// Return the unfinished launches of schedules, in the order in which they were decided.
@@ -189,7 +185,7 @@ pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedS
     if any == 0 {
         return Ok(Vec::new());
     }
-    Ok(rows!(tx, QUEUED_SCHEDULES, now)?)
+    rows!(tx, QUEUED_SCHEDULES, now)
 }
 
 /// Count the open, running and waiting launches of each of these schedules that has any.
@@ -213,17 +209,6 @@ pub async fn open_queued(
     now: Timestamp,
 ) -> Result<(), DbError> {
     execute_batch!(tx, OPEN_QUEUED, launches, |launch| [*launch, now, host]);
-    Ok(())
-}
-
-/// Skip every launch of a schedule that is queued or has not been claimed, for `reason`.
-pub async fn skip_unstarted(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    reason: &'static str,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    execute!(tx, SKIP_UNSTARTED, schedule, reason, now)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{execute, one_value, rows, statements, value};
+use super::sql::{run, statements, value};
 use super::types::storable;
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -45,47 +45,39 @@ macro_rules! set_decision {
 }
 
 statements! {
-    const ADD: &str = "INSERT INTO package_version (package, digest, manifest, first_seen_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (package, digest) DO NOTHING";
-    // Runs before the package's row changes: a host that starts with the active version changes nothing.
-    const RECORD_ACTIVATION: &str = "UPDATE package_version SET activated_at = $3 WHERE package = $1 AND digest = $2
-        AND NOT EXISTS (SELECT 1 FROM package p WHERE p.name = $1 AND p.digest = $2)";
     const DECIDE: &str = concat!(set_decision!(), "digest = $2");
     const BLOCK_NEWER: &str = concat!(set_decision!(), "digest <> $2 AND (decision IS NULL OR decision = 'approved')
           AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
             OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
             OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))");
-    const OF_PACKAGE: &str = "SELECT v.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, v.manifest,
+    const DECISION: &str = "SELECT decision FROM package_version WHERE package = $1 AND digest = $2";
+
+    /// Record a version, if it is new. The package and the artifact must exist.
+    pub(super) async fn add(package: &str, digest: &ArtifactDigest, manifest: &str, now: Timestamp) -> () = run
+        "INSERT INTO package_version (package, digest, manifest, first_seen_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (package, digest) DO NOTHING";
+
+    /// Record that a version becomes active, before it does. Does nothing when it is active.
+    // Runs before the package's row changes: a host that starts with the active version changes nothing.
+    pub(super) async fn record_activation(package: &str, digest: &ArtifactDigest, now: Timestamp) -> () = run
+        "UPDATE package_version SET activated_at = $3 WHERE package = $1 AND digest = $2
+        AND NOT EXISTS (SELECT 1 FROM package p WHERE p.name = $1 AND p.digest = $2)";
+
+    /// Return all versions of a package, in the order in which they were first seen.
+    pub async fn of_package(package: &str) -> Vec<Version> = rows
+        "SELECT v.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, v.manifest,
             v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
-    const DECISION: &str = "SELECT decision FROM package_version WHERE package = $1 AND digest = $2";
-    const BLOCKED: &str = "SELECT v.package, v.digest FROM package_version v JOIN package p ON p.name = v.package
+
+    /// Return the versions that no host may use, each with its package's name.
+    pub async fn blocked() -> Vec<(String, ArtifactDigest)> = rows
+        "SELECT v.package, v.digest FROM package_version v JOIN package p ON p.name = v.package
         WHERE v.decision IN ('rejected', 'rolled_back') AND p.digest <> v.digest";
-    const LAST_DECIDED_AT: &str = "SELECT max(decided_at) FROM package_version";
-}
 
-/// Record a version, if it is new. The package and the artifact must exist.
-pub(super) async fn add(
-    tx: &mut Tx,
-    package: &str,
-    digest: &ArtifactDigest,
-    manifest: &str,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    execute!(tx, ADD, package, digest.as_str(), manifest, now)?;
-    Ok(())
-}
-
-/// Record that a version becomes active, before it does. Does nothing when it is active.
-pub(super) async fn record_activation(
-    tx: &mut Tx,
-    package: &str,
-    digest: &ArtifactDigest,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    execute!(tx, RECORD_ACTIVATION, package, digest.as_str(), now)?;
-    Ok(())
+    /// Return when a person last decided about any version.
+    pub async fn last_decided_at() -> Option<Timestamp> = one_value
+        "SELECT max(decided_at) FROM package_version";
 }
 
 /// Record a decision about one version, in place of an earlier one.
@@ -121,22 +113,16 @@ async fn set(
     review: VersionReview<'_>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    execute!(
+    run!(
         tx,
         sql,
         package,
-        digest.as_str(),
+        digest,
         review.decision,
         now,
         storable(review.by),
         review.note.map(storable)
-    )?;
-    Ok(())
-}
-
-/// Return all versions of a package, in the order in which they were first seen.
-pub async fn of_package(tx: &mut Tx, package: &str) -> Result<Vec<Version>, DbError> {
-    Ok(rows!(tx, OF_PACKAGE, package)?)
+    )
 }
 
 /// Return what a person decided about a version; none when there is no decision or no such version.
@@ -145,16 +131,6 @@ pub async fn decision(
     package: &str,
     digest: &ArtifactDigest,
 ) -> Result<Option<VersionDecision>, DbError> {
-    let found: Option<Option<VersionDecision>> = value!(tx, DECISION, package, digest.as_str())?;
+    let found: Option<Option<VersionDecision>> = value!(tx, DECISION, package, digest)?;
     Ok(found.flatten())
-}
-
-/// Return the versions that no host may use, each with its package's name.
-pub async fn blocked(tx: &mut Tx) -> Result<Vec<(String, ArtifactDigest)>, DbError> {
-    Ok(rows!(tx, BLOCKED)?)
-}
-
-/// Return when a person last decided about any version.
-pub async fn last_decided_at(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
-    Ok(one_value!(tx, LAST_DECIDED_AT)?)
 }

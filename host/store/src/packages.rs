@@ -4,7 +4,8 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::package_versions::{self, VersionDecision};
-use super::sql::{execute, rows, statements, value, values};
+pub use super::sidecars::SidecarSummary;
+use super::sql::{run, statements};
 use super::types::storable;
 use super::{DbError, Tx, sidecars};
 use campanile_model::clock::Timestamp;
@@ -84,23 +85,9 @@ pub struct LoadedPackage<'a> {
     pub sidecar: SidecarSummary<'a>,
 }
 
-/// What a host publishes about its sidecar of a package.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SidecarSummary<'a> {
-    /// The grants, one a line, without values.
-    pub grants: &'a str,
-    /// The only digest that the sidecar accepts.
-    pub pin: Option<&'a str>,
-    /// The text; none when there is no sidecar.
-    pub text: Option<&'a str>,
-}
-
 statements! {
     const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (digest) DO NOTHING";
-    // The update locks the row of a package that exists.
-    const LOCK_OR_CREATE: &str = "INSERT INTO package (name, manifest) VALUES ($1, '{}')
-        ON CONFLICT (name) DO UPDATE SET name = excluded.name";
     const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
     const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
             pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
@@ -113,9 +100,6 @@ statements! {
         WHERE name = $1";
     const SET_PENDING: &str = "UPDATE package SET pending_digest = $2,
             pending_since = CASE WHEN pending_digest = $2 THEN pending_since ELSE $3 END,
-            rejection = NULL, rejected_at = NULL, rejected_by = NULL
-        WHERE name = $1";
-    const CLEAR_PENDING: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL,
             rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE name = $1";
     const PUBLISH_HOST: &str = "INSERT INTO package_host (package, host_id, digest, pin) VALUES ($1, $2, $3, $4)
@@ -136,32 +120,53 @@ statements! {
     const CLEAR_PENDING_WITHOUT_HOST: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
         WHERE name = $1 AND pending_digest IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)";
-    const WITHDRAW_ENDED: &str = "DELETE FROM package_host
+
+    /// Lock the package's row until the transaction ends; create the row if there is none.
+    // The update locks the row of a package that exists.
+    pub async fn lock_or_create(name: &str) -> () = run
+        "INSERT INTO package (name, manifest) VALUES ($1, '{}')
+        ON CONFLICT (name) DO UPDATE SET name = excluded.name";
+
+    /// Record that the newest file of a package is the active version again.
+    pub async fn clear_pending(name: &str) -> () = run
+        "UPDATE package SET pending_digest = NULL, pending_since = NULL,
+            rejection = NULL, rejected_at = NULL, rejected_by = NULL
+        WHERE name = $1";
+
+    /// Delete the records of which packages ended hosts had.
+    pub async fn withdraw_ended() -> () = run
+        "DELETE FROM package_host
         WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
-    const MARK_MISSING: &str = "UPDATE package SET missing_since = $1
+
+    /// Mark the packages as missing that no live host has any more; return their names.
+    pub async fn mark_missing(now: Timestamp) -> Vec<String> = values
+        "UPDATE package SET missing_since = $1
         WHERE missing_since IS NULL
           AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
         RETURNING name";
-    const LIST: &str = "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
+
+    /// Return all packages, or the one called `name`.
+    pub async fn list(name: Option<&str>) -> Vec<PackageRow> = rows
+        "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
             p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
             p.rejection, p.rejected_at
         FROM package p LEFT JOIN artifact a ON a.digest = p.digest
         LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
         WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
-    const PINS: &str = "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
-        WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";
-    const ARTIFACT: &str = "SELECT bytes FROM artifact WHERE digest = $1";
-}
 
-/// Lock the package's row until the transaction ends; create the row if there is none.
-pub async fn lock_or_create(tx: &mut Tx, name: &str) -> Result<(), DbError> {
-    execute!(tx, LOCK_OR_CREATE, name)?;
-    Ok(())
+    /// Return the bytes of an artifact, if a host ever loaded it.
+    pub async fn artifact(digest: &ArtifactDigest) -> Option<Vec<u8>> = value
+        "SELECT bytes FROM artifact WHERE digest = $1";
+
+    /// Return the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
+    pub async fn pins(name: &str) -> Vec<(String, String)> = rows
+        "SELECT h.name, p.pin FROM package_host p JOIN host h ON h.id = p.host_id
+        WHERE p.package = $1 AND p.pin IS NOT NULL AND h.ended_at IS NULL ORDER BY h.name";
 }
 
 /// Lock the package's row until the transaction ends; return the row, if there is one.
 pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
-    execute!(tx, LOCK, name)?;
+    run!(tx, LOCK, name)?;
     find(tx, name).await
 }
 
@@ -176,7 +181,7 @@ pub async fn publish(
     lock_or_create(tx, name).await?;
     keep(tx, package, now).await?;
     package_versions::record_activation(tx, name, digest, now).await?;
-    execute!(tx, PUBLISH, name, digest.as_str(), package.manifest, now)?;
+    run!(tx, PUBLISH, name, digest, package.manifest, now)?;
     publish_host(tx, host, name, digest, package.sidecar).await
 }
 
@@ -187,20 +192,12 @@ pub async fn set_pending(
     now: Timestamp,
 ) -> Result<(), DbError> {
     keep(tx, package, now).await?;
-    execute!(tx, SET_PENDING, package.name, package.digest.as_str(), now)?;
-    Ok(())
+    run!(tx, SET_PENDING, package.name, package.digest, now)
 }
 
 async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result<(), DbError> {
     let digest = package.digest;
-    execute!(
-        tx,
-        KEEP_ARTIFACT,
-        digest.as_str(),
-        package.form,
-        package.bytes,
-        now
-    )?;
+    run!(tx, KEEP_ARTIFACT, digest, package.form, package.bytes, now)?;
     package_versions::add(tx, package.name, digest, package.manifest, now).await
 }
 
@@ -213,15 +210,7 @@ pub async fn activate(
     now: Timestamp,
 ) -> Result<(), DbError> {
     package_versions::record_activation(tx, name, digest, now).await?;
-    let pending = pending.map(ArtifactDigest::as_str);
-    execute!(tx, ACTIVATE, name, digest.as_str(), now, pending)?;
-    Ok(())
-}
-
-/// Record that the newest file of a package is the active version again.
-pub async fn clear_pending(tx: &mut Tx, name: &str) -> Result<(), DbError> {
-    execute!(tx, CLEAR_PENDING, name)?;
-    Ok(())
+    run!(tx, ACTIVATE, name, digest, now, pending)
 }
 
 /// Record that `host` has a package whose version is recorded, and the sidecar that it uses.
@@ -232,8 +221,8 @@ pub async fn publish_host(
     digest: &ArtifactDigest,
     sidecar: SidecarSummary<'_>,
 ) -> Result<(), DbError> {
-    execute!(tx, PUBLISH_HOST, name, host, digest.as_str(), sidecar.pin)?;
-    execute!(tx, FOUND, name, sidecar.grants)?;
+    run!(tx, PUBLISH_HOST, name, host, digest, sidecar.pin)?;
+    run!(tx, FOUND, name, sidecar.grants)?;
     sidecars::keep(tx, host, name, sidecar).await
 }
 
@@ -245,14 +234,13 @@ pub async fn reject(
     rejection: &str,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    execute!(tx, REJECT, name, storable(rejection), now, host)?;
-    Ok(())
+    run!(tx, REJECT, name, storable(rejection), now, host)
 }
 
 /// Record that `host` no longer has a package in its folder.
 pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
-    execute!(tx, WITHDRAW, name, host)?;
-    execute!(tx, CLEAR_PENDING_WITHOUT_HOST, name)?;
+    run!(tx, WITHDRAW, name, host)?;
+    run!(tx, CLEAR_PENDING_WITHOUT_HOST, name)?;
     forget_file(tx, host, name).await
 }
 
@@ -261,45 +249,17 @@ pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbErr
 /// A package that never had an active version is deleted.
 pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
     sidecars::forget(tx, host, name).await?;
-    execute!(tx, CLEAR_REJECTION, name, host)?;
-    execute!(tx, DELETE_NEVER_ACTIVE)?;
-    Ok(())
+    run!(tx, CLEAR_REJECTION, name, host)?;
+    run!(tx, DELETE_NEVER_ACTIVE)
 }
 
 /// Delete the rejections that ended hosts recorded.
 pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result<(), DbError> {
-    execute!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
-    execute!(tx, DELETE_NEVER_ACTIVE)?;
-    Ok(())
-}
-
-/// Delete the records of which packages ended hosts had.
-pub async fn withdraw_ended(tx: &mut Tx) -> Result<(), DbError> {
-    execute!(tx, WITHDRAW_ENDED)?;
-    Ok(())
-}
-
-/// Mark the packages as missing that no live host has any more; return their names.
-pub async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<Vec<String>, DbError> {
-    Ok(values!(tx, MARK_MISSING, now)?)
-}
-
-/// Return all packages, or the one called `name`.
-pub async fn list(tx: &mut Tx, name: Option<&str>) -> Result<Vec<PackageRow>, DbError> {
-    Ok(rows!(tx, LIST, name)?)
+    run!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
+    run!(tx, DELETE_NEVER_ACTIVE)
 }
 
 /// Return the package called `name`.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
     Ok(list(tx, Some(name)).await?.pop())
-}
-
-/// Return the bytes of an artifact, if a host ever loaded it.
-pub async fn artifact(tx: &mut Tx, digest: &ArtifactDigest) -> Result<Option<Vec<u8>>, DbError> {
-    Ok(value!(tx, ARTIFACT, digest.as_str())?)
-}
-
-/// Return the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
-pub async fn pins(tx: &mut Tx, name: &str) -> Result<Vec<(String, String)>, DbError> {
-    Ok(rows!(tx, PINS, name)?)
 }

@@ -34,9 +34,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
         .collect::<Result<Vec<_>, sqlx::Error>>())?)
 }
 
-/// Return every statement that runs on the database of `tx`, apart from batches on Postgres.
-///
-/// Postgres learns the types of a batch from the values that are bound, so that a batch cannot be prepared without them.
+/// Return every statement that the database of `tx` can prepare without values.
 pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
         backfills::STATEMENTS,
@@ -58,14 +56,12 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         task_runs::STATEMENTS,
     ];
     let all = modules.into_iter().flatten();
-    all.filter(|statement| matches!(tx, Tx::Sqlite(_)) || !statement.is_batch())
-        .map(|statement| statement.text(tx, 2))
-        .collect()
+    all.filter_map(|statement| statement.text(tx)).collect()
 }
 
 /// Return the statement that finds the unfinished launches of two schedules.
 pub fn unfinished(tx: &Tx) -> String {
-    overlap::unfinished_sql(tx)
+    overlap::UNFINISHED.sql(tx, 2).0
 }
 
 /// Prepare a statement without running it.

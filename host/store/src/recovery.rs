@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 
 use super::results::{self, LastResult};
-use super::sql::{Batch, Locking, execute_batch, locking, rows, rows_batch, statements};
+use super::sql::{Batch, execute_batch, locking, rows_batch, statements};
 use super::{DbError, Tx, overlap};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -77,34 +77,6 @@ macro_rules! orphan_columns {
 }
 
 statements! {
-    // The first condition follows from the second. It leads to the index of active runs.
-    const ORPHANED_RUNS: Locking = locking!(
-        concat!(orphan_columns!(), "r.id AS run_id, r.cancel_deadline,
-            CASE WHEN r.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN r.status = 'waiting' THEN 'retry_not_claimed'
-                WHEN h.end_reason = 'stopped' THEN 'host_stopped' WHEN h.ended_at IS NOT NULL THEN 'host_died'
-                ELSE 'lease_expired' END AS cause
-        FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
-            JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-        WHERE r.status IN ('running', 'waiting') AND ((r.status = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-            OR (r.status = 'waiting' AND (r.retry_at <= $2 OR r.cancel_deadline IS NOT NULL)))
-        ORDER BY l.fire_time LIMIT $3"),
-        "FOR UPDATE OF r SKIP LOCKED"
-    );
-    // Launches of a dead host, and launches that were unclaimed since before $1 although a host with the package had
-    // capacity. Launches whose package is missing come last, so that they do not hold up the others.
-    const ORPHANED_LAUNCHES: Locking = locking!(
-        concat!(orphan_columns!(), "CASE WHEN h.end_reason = 'died' THEN 'deciding_host_died' ELSE 'not_claimed' END AS cause
-        FROM launch l JOIN schedule s ON s.id = l.schedule_id
-            LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-            AND (h.end_reason = 'died' OR (l.fire_time < $1 AND l.claimed_at < $1
-                AND (l.recovered_at IS NULL OR l.recovered_at < $1) AND (l.opened_at IS NULL OR l.opened_at < $1)
-                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $2))))
-        ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3"),
-        "FOR UPDATE OF l SKIP LOCKED"
-    );
-    const UNCLAIMED_STARTUPS: &str = "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
     const LOSE_RUN: Batch = Batch::new(
         "UPDATE run SET status = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
             FROM (VALUES ",
@@ -124,37 +96,42 @@ statements! {
         ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
             RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
     );
-}
 
-/// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
-/// for this transaction to recover.
-pub async fn orphaned_runs(
-    tx: &mut Tx,
-    now: Timestamp,
-    retry_before: Timestamp,
-    limit: i64,
-) -> Result<Vec<OrphanedLaunch>, DbError> {
-    let sql = ORPHANED_RUNS.sql(tx);
-    Ok(rows!(tx, sql, now, retry_before, limit)?)
-}
+    /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
+    /// for this transaction to recover.
+    // The first condition follows from the second. It leads to the index of active runs.
+    pub async fn orphaned_runs(now: Timestamp, retry_before: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
+        concat!(orphan_columns!(), "r.id AS run_id, r.cancel_deadline,
+            CASE WHEN r.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN r.status = 'waiting' THEN 'retry_not_claimed'
+                WHEN h.end_reason = 'stopped' THEN 'host_stopped' WHEN h.ended_at IS NOT NULL THEN 'host_died'
+                ELSE 'lease_expired' END AS cause
+        FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
+            JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
+        WHERE r.status IN ('running', 'waiting') AND ((r.status = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
+            OR (r.status = 'waiting' AND (r.retry_at <= $2 OR r.cancel_deadline IS NOT NULL)))
+        ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF r SKIP LOCKED"
+    );
 
-/// Return launches without a run whose host died, or that `host` could have claimed since before `unclaimed_since`.
-pub async fn orphaned_launches(
-    tx: &mut Tx,
-    host: HostId,
-    unclaimed_since: Timestamp,
-    limit: i64,
-) -> Result<Vec<OrphanedLaunch>, DbError> {
-    let sql = ORPHANED_LAUNCHES.sql(tx);
-    Ok(rows!(tx, sql, unclaimed_since, host, limit)?)
-}
+    /// Return launches without a run whose host died, or that `host` could have claimed since before `unclaimed_since`.
+    // Launches of a dead host, and launches that were unclaimed since before $2 although a host with the package had
+    // capacity. Launches whose package is missing come last, so that they do not hold up the others.
+    pub async fn orphaned_launches(host: HostId, unclaimed_since: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
+        concat!(orphan_columns!(), "CASE WHEN h.end_reason = 'died' THEN 'deciding_host_died' ELSE 'not_claimed' END AS cause
+        FROM launch l JOIN schedule s ON s.id = l.schedule_id
+            LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
+            AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.claimed_at < $2
+                AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
+                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))
+        ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    );
 
-/// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
-pub async fn unclaimed_startups(
-    tx: &mut Tx,
-    host: HostId,
-) -> Result<Vec<(LaunchId, String, Timestamp)>, DbError> {
-    Ok(rows!(tx, UNCLAIMED_STARTUPS, host)?)
+    /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
+    pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows
+        "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
 }
 
 /// Apply decisions: mark the runs as lost, then reopen their launches in the name of `host` or end them.
@@ -191,5 +168,5 @@ pub async fn apply(
     let failures = ended
         .into_iter()
         .map(|(schedule, slot, _)| LastResult::failure(schedule, slot, FailureKind::Lost, message));
-    results::keep_failures(tx, failures).await
+    results::keep(tx, &results::FAILURE, failures).await
 }

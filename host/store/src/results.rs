@@ -13,24 +13,13 @@ use campanile_model::status::FailureKind;
 
 /// The result or the failure of a launch that ended.
 pub(super) struct LastResult<'a> {
-    schedule_id: ScheduleId,
-    scheduled_time: Timestamp,
-    json: Option<Cow<'a, str>>,
+    pub schedule_id: ScheduleId,
+    pub scheduled_time: Timestamp,
+    pub json: Option<Cow<'a, str>>,
 }
 
 impl<'a> LastResult<'a> {
-    pub fn success(
-        schedule_id: ScheduleId,
-        scheduled_time: Timestamp,
-        output: Option<&'a str>,
-    ) -> LastResult<'a> {
-        LastResult {
-            schedule_id,
-            scheduled_time,
-            json: output.map(Cow::Borrowed),
-        }
-    }
-
+    /// Return a failure, which is stored as a JSON object.
     pub fn failure(
         schedule_id: ScheduleId,
         scheduled_time: Timestamp,
@@ -77,23 +66,8 @@ statements! {
     );
 }
 
-/// Keep the newest results.
-pub(super) async fn keep_successes<'a>(
-    tx: &mut Tx,
-    results: impl IntoIterator<Item = LastResult<'a>>,
-) -> Result<(), DbError> {
-    keep(tx, &SUCCESS, results).await
-}
-
-/// Keep the newest failures.
-pub(super) async fn keep_failures<'a>(
-    tx: &mut Tx,
-    failures: impl IntoIterator<Item = LastResult<'a>>,
-) -> Result<(), DbError> {
-    keep(tx, &FAILURE, failures).await
-}
-
-async fn keep<'a>(
+/// Keep the newest results of each schedule: [`SUCCESS`] or [`FAILURE`].
+pub(super) async fn keep<'a>(
     tx: &mut Tx,
     batch: &Batch,
     results: impl IntoIterator<Item = LastResult<'a>>,

@@ -1,5 +1,6 @@
 //! Runs: claim launches and retries, renew leases, finish runs.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::Serialize;
@@ -7,8 +8,7 @@ use sqlx::FromRow;
 
 use super::results::{self, LastResult};
 use super::sql::{
-    Batch, Locking, execute, execute_batch, locking, one_value, row, rows, rows_batch, statements,
-    values, values_batch,
+    Batch, Locking, execute_batch, locking, rows, rows_batch, statements, values_batch,
 };
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
@@ -116,21 +116,13 @@ impl Finish {
 }
 
 impl RunEnd {
-    fn status(&self) -> RunStatus {
+    /// Return the status of the run and of its launch.
+    fn status(&self) -> (RunStatus, LaunchStatus) {
         match self {
-            RunEnd::Succeeded { .. } => RunStatus::Succeeded,
-            RunEnd::Failed { .. } => RunStatus::Failed,
-            RunEnd::Cancelled { .. } => RunStatus::Cancelled,
-            RunEnd::Waiting { .. } => RunStatus::Waiting,
-        }
-    }
-
-    fn launch_status(&self) -> LaunchStatus {
-        match self {
-            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
-            RunEnd::Failed { .. } => LaunchStatus::Failed,
-            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
-            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
+            RunEnd::Succeeded { .. } => (RunStatus::Succeeded, LaunchStatus::Succeeded),
+            RunEnd::Failed { .. } => (RunStatus::Failed, LaunchStatus::Failed),
+            RunEnd::Cancelled { .. } => (RunStatus::Cancelled, LaunchStatus::Cancelled),
+            RunEnd::Waiting { .. } => (RunStatus::Waiting, LaunchStatus::Waiting),
         }
     }
 
@@ -146,11 +138,14 @@ impl RunEnd {
         matches!(self, RunEnd::Cancelled { .. }).then_some(super::overlap::REASON)
     }
 
-    fn failure(&self) -> Option<(FailureKind, &str)> {
+    /// Return the kind and the message of the failure, as the columns have them.
+    fn failure(&self) -> (Option<FailureKind>, Option<Cow<'_, str>>) {
         match self {
-            RunEnd::Failed { kind, message } => Some((*kind, message)),
-            RunEnd::Cancelled { message } => Some((FailureKind::Cancelled, message)),
-            _ => None,
+            RunEnd::Failed { kind, message } => (Some(*kind), Some(storable(message))),
+            RunEnd::Cancelled { message } => {
+                (Some(FailureKind::Cancelled), Some(storable(message)))
+            }
+            _ => (None, None),
         }
     }
 }
@@ -194,7 +189,7 @@ macro_rules! claimed_columns {
 /// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.
 macro_rules! has_package {
     () => {
-        " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $2)"
+        " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
     };
 }
 /// A query for [`RunRow`]s, before its condition.
@@ -210,13 +205,6 @@ macro_rules! run_columns {
 pub(super) use run_columns;
 
 statements! {
-    const CLAIMABLE: Locking = locking!(
-        concat!("SELECT l.digest, ", claimed_columns!(), "
-        FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $1", has_package!(),
-        " ORDER BY l.fire_time LIMIT $3"),
-        "FOR UPDATE OF l SKIP LOCKED"
-    );
     const START: Batch = Batch::new(
         "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until, started_at) VALUES ",
         12,
@@ -230,7 +218,7 @@ statements! {
     const CLAIMABLE_RETRIES: Locking = locking!(
         concat!("SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ", claimed_columns!(), "
         FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-        WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL", has_package!(),
+        WHERE r.status = 'waiting' AND r.retry_at <= $2 AND r.cancel_deadline IS NULL", has_package!(),
         " ORDER BY r.retry_at LIMIT $3"),
         "FOR UPDATE OF r SKIP LOCKED"
     );
@@ -267,27 +255,41 @@ statements! {
         6,
         ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
     );
-    const LOCK_IF_CURRENT: &str = "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
-    const NEXT_OPEN: &str = "SELECT min(fire_time) FROM launch
-        WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1";
-    const NEXT_QUEUED: &str = "SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1";
-    const LOST_OF_LAUNCH: &str =
-        "SELECT id FROM run WHERE launch_id = $1 AND status = 'lost' ORDER BY started_at, id";
-    const NEXT_RETRY: &str = "SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1";
-    const LIST: &str = concat!("SELECT ", run_columns!(), "s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2");
-    const FIND: &str = concat!("SELECT ", run_columns!(), "r.id = $1");
-}
 
-/// Return up to `limit` open launches whose fire time has come and whose package `host` has, earliest first, for this
-/// transaction to start.
-pub async fn claimable(
-    tx: &mut Tx,
-    host: HostId,
-    now: Timestamp,
-    limit: i64,
-) -> Result<Vec<ClaimedLaunch>, DbError> {
-    let sql = CLAIMABLE.sql(tx);
-    Ok(rows!(tx, sql, now, host, limit)?)
+    /// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
+    ///
+    /// Launches that are due already wait for another host or for capacity.
+    pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
+        "SELECT min(at) FROM (
+            SELECT min(fire_time) AS at FROM launch
+                WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1
+            UNION ALL SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1
+            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next";
+
+    /// Return up to `limit` open launches whose fire time has come and whose package `host` has, earliest first, for this
+    /// transaction to start.
+    pub async fn claimable(host: HostId, now: Timestamp, limit: i64) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!("SELECT l.digest, ", claimed_columns!(), "
+        FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $2", has_package!(),
+        " ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    );
+
+    /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
+    pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
+        "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
+
+    /// Return the lost runs of a launch, the earliest first.
+    pub async fn lost_of_launch(launch: LaunchId) -> Vec<RunId> = values
+        "SELECT id FROM run WHERE launch_id = $1 AND status = 'lost' ORDER BY started_at, id";
+
+    /// Return the newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
+    pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<RunRow> = rows
+        concat!("SELECT ", run_columns!(), "s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2");
+
+    /// Return the run of that id.
+    pub async fn find(run: RunId) -> Option<RunRow> = row concat!("SELECT ", run_columns!(), "r.id = $1");
 }
 
 /// The fence of a run's first claim.
@@ -307,9 +309,9 @@ pub async fn start(
         run.schedule_id,
         RunStatus::Running,
         run.is_recovery,
-        run.digest.as_str(),
-        run.hashes.grants.as_deref(),
-        run.hashes.context.as_deref(),
+        &run.digest,
+        &run.hashes.grants,
+        &run.hashes.context,
         host,
         FIRST_FENCE,
         lease_until,
@@ -327,8 +329,7 @@ pub async fn claim_retries(
     lease_until: Timestamp,
     limit: i64,
 ) -> Result<Vec<ClaimedRetry>, DbError> {
-    let sql = CLAIMABLE_RETRIES.sql(tx);
-    let retries: Vec<ClaimedRetry> = rows!(tx, sql, now, host, limit)?;
+    let retries: Vec<ClaimedRetry> = rows!(tx, CLAIMABLE_RETRIES, host, now, limit)?;
     execute_batch!(tx, CONTINUE, &retries, |run| [
         run.run_id,
         host,
@@ -343,8 +344,8 @@ pub async fn claim_retries(
 pub async fn set_run_hashes(tx: &mut Tx, runs: &[(RunId, RunHashes)]) -> Result<(), DbError> {
     execute_batch!(tx, SET_HASHES, runs, |(run, hashes)| [
         *run,
-        hashes.grants.as_deref(),
-        hashes.context.as_deref(),
+        &hashes.grants,
+        &hashes.context,
     ]);
     Ok(())
 }
@@ -371,11 +372,11 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
     let won: Vec<RunId> = values_batch!(tx, FINISH, finishes, |finish| [
         finish.run_id,
         finish.fence,
-        finish.end.status(),
+        finish.end.status().0,
         finish.finished_at(),
         finish.end.retry_at(),
-        finish.end.failure().map(|(kind, _)| kind),
-        finish.end.failure().map(|(_, message)| storable(message)),
+        finish.end.failure().0,
+        finish.end.failure().1,
     ]);
     let current: HashSet<RunId> = won.iter().copied().collect();
     let finishes: Vec<&Finish> = finishes
@@ -384,10 +385,10 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
         .collect();
     execute_batch!(tx, FINISH_LAUNCH, &finishes, |finish| [
         finish.launch_id,
-        finish.end.launch_status(),
+        finish.end.status().1,
         finish.finished_at(),
-        finish.end.failure().map(|(kind, _)| kind),
-        finish.end.failure().map(|(_, message)| storable(message)),
+        finish.end.failure().0,
+        finish.end.failure().1,
         finish.end.reason(),
     ]);
     let tasks: Vec<(RunId, &TaskRun)> = finishes
@@ -414,22 +415,17 @@ pub async fn record_tasks(
     Ok(is_current)
 }
 
-/// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
-pub async fn lock_if_current(tx: &mut Tx, run: RunId, fence: i64) -> Result<bool, DbError> {
-    Ok(execute!(tx, LOCK_IF_CURRENT, run, fence)? == 1)
-}
-
 /// Keep the results and failures that the next launches of these schedules get.
 async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
     let successes = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Succeeded { output } => Some(LastResult::success(
-            finish.schedule_id,
-            finish.scheduled_time,
-            output.as_deref(),
-        )),
+        RunEnd::Succeeded { output } => Some(LastResult {
+            schedule_id: finish.schedule_id,
+            scheduled_time: finish.scheduled_time,
+            json: output.as_deref().map(Cow::Borrowed),
+        }),
         _ => None,
     });
-    results::keep_successes(tx, successes).await?;
+    results::keep(tx, &results::SUCCESS, successes).await?;
     let failures = finishes.iter().filter_map(|finish| match &finish.end {
         RunEnd::Failed { kind, message } => Some(LastResult::failure(
             finish.schedule_id,
@@ -439,32 +435,5 @@ async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> 
         )),
         _ => None,
     });
-    results::keep_failures(tx, failures).await
-}
-
-/// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
-///
-/// Launches that are due already wait for another host or for capacity.
-pub async fn next_wake(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>, DbError> {
-    let mut next: Option<Timestamp> = None;
-    for sql in [NEXT_OPEN, NEXT_QUEUED, NEXT_RETRY] {
-        let at: Option<Timestamp> = one_value!(tx, sql, now)?;
-        next = next.into_iter().chain(at).min();
-    }
-    Ok(next)
-}
-
-/// Return the lost runs of a launch, the earliest first.
-pub async fn lost_of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<RunId>, DbError> {
-    Ok(values!(tx, LOST_OF_LAUNCH, launch)?)
-}
-
-/// Return the newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
-pub async fn list(tx: &mut Tx, schedule: Option<&str>, limit: i64) -> Result<Vec<RunRow>, DbError> {
-    Ok(rows!(tx, LIST, schedule, limit)?)
-}
-
-/// Return the run of that id.
-pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RunRow>, DbError> {
-    Ok(row!(tx, FIND, run)?)
+    results::keep(tx, &results::FAILURE, failures).await
 }

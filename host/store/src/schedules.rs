@@ -7,8 +7,7 @@ use serde_json::json;
 use sqlx::FromRow;
 
 use super::sql::{
-    Batch, Locking, execute, execute_batch, locking, one_value, rows, rows_batch, statements,
-    value, values, values_batch,
+    Batch, changed, execute, execute_batch, locking, rows_batch, run, statements, values_batch,
 };
 use super::types::{json_text, storable};
 use super::{DbError, Tx};
@@ -189,18 +188,10 @@ statements! {
     const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2,
             paused_at = $2, paused_by = $3, pause_note = $4, paused_until = $5
         WHERE id = $1 AND deleted_at IS NULL AND enabled";
-    const RESUME: &str = "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2, resumed_at = $2,
-            paused_at = NULL, paused_by = NULL, pause_note = NULL, paused_until = NULL
-        WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
-    const SET_SKIPS: &str = "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
     const DECREMENT_LAUNCHES: Batch = Batch::new(
         "UPDATE schedule SET launches = launches - v.column2 FROM (VALUES ",
         2,
         ") AS v WHERE schedule.id = v.column1",
-    );
-    const EXPIRED_PAUSE: Locking = locking!(
-        "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1",
-        "FOR UPDATE SKIP LOCKED"
     );
     const LOCK_AVAILABLE: Batch = Batch::new(
         "SELECT schedule.id FROM schedule JOIN (VALUES ",
@@ -208,42 +199,21 @@ statements! {
         ") AS v ON schedule.id = v.column1 ORDER BY schedule.id",
     )
     .locking(" FOR UPDATE OF schedule SKIP LOCKED");
-    const NAMED: &str = concat!("SELECT r.name", current_revision!(), "WHERE s.id = $1");
-    const REMOVE: &str = "UPDATE schedule SET next_slot = NULL, paused_until = NULL, deleted_at = $2, updated_at = $2
-        WHERE id = $1 AND deleted_at IS NULL";
     const SET_NEXT: Batch = Batch::new(
         "UPDATE schedule SET next_slot = v.column3, updated_at = v.column4 FROM (VALUES ",
         4,
         ") AS v WHERE schedule.id = v.column1 AND (schedule.cursor_at = v.column2
             AND schedule.deleted_at IS NULL AND schedule.enabled) = TRUE RETURNING schedule.id",
     );
-    const FIND: &str = concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL) ORDER BY s.name");
-    const LOCK: Locking = locking!(
-        "SELECT id FROM schedule
-        WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id",
-        "FOR UPDATE"
-    );
     const STATES: Batch = Batch::new(
         concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES "),
         1,
         ") AS v ON s.id = v.column1 ORDER BY s.id",
     );
-    const AFTER_COMPLETION: &str = concat!("SELECT s.id", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'");
     const REVISION: Batch = Batch::new(
         concat!("SELECT ", revision_columns!(), " FROM schedule_revision r JOIN (VALUES "),
         2,
         ") AS v ON r.schedule_id = v.column1 AND r.revision = v.column2",
-    );
-    const WAITING: &str = "SELECT count(*) FROM schedule WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
-    const NEXT_DUE: &str = "SELECT min(next_slot) FROM schedule WHERE next_slot IS NOT NULL";
-    const NEXT_PAUSE_END: &str = "SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL";
-    const DUE: Locking = locking!(
-        "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
-            s.package, p.digest, p.missing_since
-        FROM schedule s LEFT JOIN package p ON p.name = s.package
-        WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
-        "FOR UPDATE OF s SKIP LOCKED"
     );
     const ADVANCE: Batch = Batch::new(
         "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
@@ -254,6 +224,71 @@ statements! {
         ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
             AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
             RETURNING schedule.id",
+    );
+
+    /// Return the earliest next slot or end of a pause over all schedules.
+    pub async fn next_due() -> Option<Timestamp> = one_value
+        "SELECT min(at) FROM (
+            SELECT min(next_slot) AS at FROM schedule WHERE next_slot IS NOT NULL
+            UNION ALL SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL) AS next";
+
+    /// Resume a schedule: slots after `cursor_at` are decided again. False when it was not paused.
+    pub async fn resume(
+        id: ScheduleId, now: Timestamp, cursor_at: Timestamp, next_slot: Option<Timestamp>,
+    ) -> bool = changed
+        "UPDATE schedule SET enabled = TRUE, cursor_at = $3, next_slot = $4, updated_at = $2, resumed_at = $2,
+            paused_at = NULL, paused_by = NULL, pause_note = NULL, paused_until = NULL
+        WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
+
+    /// Remove a schedule. Its row and its launches stay. False when it was removed already.
+    pub async fn remove(id: ScheduleId, now: Timestamp) -> bool = changed
+        "UPDATE schedule SET next_slot = NULL, paused_until = NULL, deleted_at = $2, updated_at = $2
+        WHERE id = $1 AND deleted_at IS NULL";
+
+    /// Replace the slots that a person skipped, a JSON list.
+    pub async fn set_skips(id: ScheduleId, skips: Option<&str>, now: Timestamp) -> () = run
+        "UPDATE schedule SET skips = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL";
+
+    /// Return a schedule whose pause has ended, for this transaction to resume. One at a time: it may have many slots to
+    /// decide.
+    pub async fn expired_pause(now: Timestamp) -> Vec<ScheduleId> = values locking!(
+        "SELECT id FROM schedule WHERE paused_until <= $1 ORDER BY paused_until LIMIT 1",
+        "FOR UPDATE SKIP LOCKED"
+    );
+
+    /// Return the name of a schedule, also of a removed one.
+    pub async fn name(id: ScheduleId) -> Option<String> = value
+        concat!("SELECT r.name", current_revision!(), "WHERE s.id = $1");
+
+    /// Return the schedules by name, without removed ones; only that of `name`, only those of `package`, when given.
+    pub async fn list(name: Option<&str>, package: Option<&str>) -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL) ORDER BY s.name");
+
+    /// Lock the schedules that [`list`] returns for the same arguments, until this transaction ends.
+    ///
+    /// It is a statement by itself and runs before the schedules are read, so that the read sees the locked rows.
+    pub async fn lock(name: Option<&str>, package: Option<&str>) -> () = run locking!(
+        "SELECT id FROM schedule
+        WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id",
+        "FOR UPDATE"
+    );
+
+    /// Return the schedules whose rule counts from the end of the last launch.
+    pub async fn after_completion() -> Vec<ScheduleId> = values
+        concat!("SELECT s.id", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'");
+
+    /// Count the schedules besides `id` whose next slot is from `from` until before `until`.
+    pub async fn waiting(from: Timestamp, until: Timestamp, id: ScheduleId) -> i64 = one_value
+        "SELECT count(*) FROM schedule WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
+
+    /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
+    pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
+        "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
+            s.package, p.digest, p.missing_since
+        FROM schedule s LEFT JOIN package p ON p.name = s.package
+        WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
+        "FOR UPDATE OF s SKIP LOCKED"
     );
 }
 
@@ -285,7 +320,7 @@ pub async fn insert(
 
 async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result<(), DbError> {
     let rule = &definition.rule;
-    execute!(
+    run!(
         tx,
         INSERT_REVISION,
         definition.schedule_id,
@@ -304,8 +339,7 @@ async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result<(), DbErr
         &definition.policies,
         &definition.context,
         definition.since
-    )?;
-    Ok(())
+    )
 }
 
 /// Change a schedule from revision `definition.revision - 1` to `definition`.
@@ -347,7 +381,7 @@ pub async fn pause(
     now: Timestamp,
 ) -> Result<bool, DbError> {
     let (by, note) = (storable(pause.by), pause.note.map(storable));
-    let rows = execute!(
+    changed!(
         tx,
         PAUSE,
         id,
@@ -355,35 +389,7 @@ pub async fn pause(
         by.as_ref(),
         note.as_deref(),
         pause.until
-    )?;
-    Ok(rows == 1)
-}
-
-/// Resume a schedule: slots after `cursor_at` are decided again. False when it was not paused.
-pub async fn resume(
-    tx: &mut Tx,
-    id: ScheduleId,
-    now: Timestamp,
-    cursor_at: Timestamp,
-    next_slot: Option<Timestamp>,
-) -> Result<bool, DbError> {
-    Ok(execute!(tx, RESUME, id, now, cursor_at, next_slot)? == 1)
-}
-
-/// Remove a schedule. Its row and its launches stay. False when it was removed already.
-pub async fn remove(tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result<bool, DbError> {
-    Ok(execute!(tx, REMOVE, id, now)? == 1)
-}
-
-/// Replace the slots that a person skipped, a JSON list.
-pub async fn set_skips(
-    tx: &mut Tx,
-    id: ScheduleId,
-    skips: Option<&str>,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    execute!(tx, SET_SKIPS, id, skips, now)?;
-    Ok(())
+    )
 }
 
 /// Subtract from the launch counts of schedules: these launches were skipped.
@@ -394,21 +400,9 @@ pub async fn decrement_launches(tx: &mut Tx, counts: &[(ScheduleId, i64)]) -> Re
     Ok(())
 }
 
-/// Return a schedule whose pause has ended, for this transaction to resume. One at a time: it may have many slots to
-/// decide.
-pub async fn expired_pause(tx: &mut Tx, now: Timestamp) -> Result<Vec<ScheduleId>, DbError> {
-    let sql = EXPIRED_PAUSE.sql(tx);
-    Ok(values!(tx, sql, now)?)
-}
-
 /// Lock those of `ids` that no other transaction has locked, until this transaction ends; return them.
 pub async fn lock_available(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
     Ok(values_batch!(tx, LOCK_AVAILABLE, ids, |id| [*id]))
-}
-
-/// Return the name of a schedule, also of a removed one.
-pub async fn name(tx: &mut Tx, id: ScheduleId) -> Result<Option<String>, DbError> {
-    Ok(value!(tx, NAMED, id)?)
 }
 
 /// Set the next slots of enabled schedules whose cursors have not moved; return the schedules that were changed.
@@ -419,24 +413,6 @@ pub async fn set_next(tx: &mut Tx, slots: &[NextSlot]) -> Result<Vec<ScheduleId>
         slot.next_slot,
         slot.now,
     ]))
-}
-
-/// Return the schedules by name, without removed ones; only that of `name`, only those of `package`, when given.
-pub async fn list(
-    tx: &mut Tx,
-    name: Option<&str>,
-    package: Option<&str>,
-) -> Result<Vec<Schedule>, DbError> {
-    Ok(rows!(tx, FIND, name, package)?)
-}
-
-/// Lock the schedules that [`list`] returns for the same arguments, until this transaction ends.
-///
-/// It is a statement by itself and runs before the schedules are read, so that the read sees the locked rows.
-pub async fn lock(tx: &mut Tx, name: Option<&str>, package: Option<&str>) -> Result<(), DbError> {
-    let sql = LOCK.sql(tx);
-    execute!(tx, sql, name, package)?;
-    Ok(())
 }
 
 /// Return the schedule of that name.
@@ -452,11 +428,6 @@ pub async fn states(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleState
 /// Return the state of a schedule, also of a removed one.
 pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>, DbError> {
     Ok(states(tx, &[id]).await?.pop())
-}
-
-/// Return the schedules whose rule counts from the end of the last launch.
-pub async fn after_completion(tx: &mut Tx) -> Result<Vec<ScheduleId>, DbError> {
-    Ok(values!(tx, AFTER_COMPLETION)?)
 }
 
 /// Return revisions of schedules, also of removed ones.
@@ -476,29 +447,6 @@ pub async fn revision(
     revision: i64,
 ) -> Result<Option<Revision>, DbError> {
     Ok(revisions(tx, &[(id, revision)]).await?.pop())
-}
-
-/// Count the schedules besides `id` whose next slot is from `from` until before `until`.
-pub async fn waiting(
-    tx: &mut Tx,
-    from: Timestamp,
-    until: Timestamp,
-    id: ScheduleId,
-) -> Result<i64, DbError> {
-    Ok(one_value!(tx, WAITING, from, until, id)?)
-}
-
-/// Return the earliest next slot or end of a pause over all schedules.
-pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>, DbError> {
-    let slot: Option<Timestamp> = one_value!(tx, NEXT_DUE)?;
-    let pause_end: Option<Timestamp> = one_value!(tx, NEXT_PAUSE_END)?;
-    Ok(slot.into_iter().chain(pause_end).min())
-}
-
-/// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
-pub async fn due(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueSchedule>, DbError> {
-    let sql = DUE.sql(tx);
-    Ok(rows!(tx, sql, now, limit)?)
 }
 
 /// Move cursors; return the schedules whose cursor and revision were still as read.

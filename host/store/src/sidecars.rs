@@ -4,11 +4,21 @@
 
 use sqlx::FromRow;
 
-use super::packages::SidecarSummary;
-use super::sql::{execute, row, statements, values};
+use super::sql::{run, statements};
 use super::types::storable;
 use super::{DbError, Tx};
 use campanile_model::ids::HostId;
+
+/// What a host publishes about its sidecar of a package.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SidecarSummary<'a> {
+    /// The grants, one a line, without values.
+    pub grants: &'a str,
+    /// The only digest that the sidecar accepts.
+    pub pin: Option<&'a str>,
+    /// The text; none when there is no sidecar.
+    pub text: Option<&'a str>,
+}
 
 /// The sidecar that a host last used.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
@@ -23,11 +33,20 @@ statements! {
     const KEEP: &str = "INSERT INTO package_sidecar (package, host, sidecar, grants)
         SELECT $1, h.name, $3, $4 FROM host h WHERE h.id = $2
         ON CONFLICT (package, host) DO UPDATE SET sidecar = excluded.sidecar, grants = excluded.grants";
-    const FIND: &str = "SELECT s.sidecar, s.grants FROM package_sidecar s JOIN host h ON h.name = s.host
-        WHERE s.package = $1 AND h.id = $2";
-    const FORGET: &str = "DELETE FROM package_sidecar
-        WHERE package = $1 AND host IN (SELECT h.name FROM host h WHERE h.id = $2)";
-    const PACKAGES: &str = "SELECT s.package FROM package_sidecar s JOIN host h ON h.name = s.host
+
+    /// Return the sidecar that a host of the same name as `host` last used.
+    pub async fn find(host: HostId, package: &str) -> Option<LastSidecar> = row
+        "SELECT s.sidecar, s.grants FROM package_sidecar s JOIN host h ON h.name = s.host
+        WHERE h.id = $1 AND s.package = $2";
+
+    /// Delete the sidecar that `host` used. The operator who brings the package back grants anew.
+    pub async fn forget(host: HostId, package: &str) -> () = run
+        "DELETE FROM package_sidecar
+        WHERE host IN (SELECT h.name FROM host h WHERE h.id = $1) AND package = $2";
+
+    /// Return the packages that hosts of the same name as `host` had and did not find removed.
+    pub async fn packages(host: HostId) -> Vec<String> = values
+        "SELECT s.package FROM package_sidecar s JOIN host h ON h.name = s.host
         WHERE h.id = $1 ORDER BY s.package";
 }
 
@@ -39,26 +58,5 @@ pub(super) async fn keep(
     sidecar: SidecarSummary<'_>,
 ) -> Result<(), DbError> {
     let text = sidecar.text.map(storable);
-    execute!(tx, KEEP, package, host, text.as_deref(), sidecar.grants)?;
-    Ok(())
-}
-
-/// Return the sidecar that a host of the same name as `host` last used.
-pub async fn find(
-    tx: &mut Tx,
-    host: HostId,
-    package: &str,
-) -> Result<Option<LastSidecar>, DbError> {
-    Ok(row!(tx, FIND, package, host)?)
-}
-
-/// Delete the sidecar that `host` used. The operator who brings the package back grants anew.
-pub async fn forget(tx: &mut Tx, host: HostId, package: &str) -> Result<(), DbError> {
-    execute!(tx, FORGET, package, host)?;
-    Ok(())
-}
-
-/// Return the packages that hosts of the same name as `host` had and did not find removed.
-pub async fn packages(tx: &mut Tx, host: HostId) -> Result<Vec<String>, DbError> {
-    Ok(values!(tx, PACKAGES, host)?)
+    run!(tx, KEEP, package, host, text.as_deref(), sidecar.grants)
 }

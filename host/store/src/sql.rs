@@ -1,9 +1,9 @@
 //! Declare and run statements: one text for both databases.
 //!
 //! A module declares its statements with [`statements!`], which also lists them for the test that prepares
-//! each of them on both databases. A function runs one with `execute!`, `rows!`, `row!`, `one_row!` or, for one
-//! column, `values!`, `value!`, `one_value!`. The macros with `batch` run a [`Batch`] over many rows: hundreds
-//! of launches share one commit and one round trip.
+//! each of them on both databases. Most statements are declared as a function. Other functions run a statement with
+//! `run!`, `changed!`, `execute!`, `rows!`, `row!`, `one_row!` or, for one column, `values!`, `value!`, `one_value!`.
+//! The macros with `batch` run a [`Batch`] over many rows: hundreds of launches share one commit and one round trip.
 
 use std::fmt::Write as _;
 
@@ -13,18 +13,25 @@ use super::Tx;
 
 /// A statement as the test prepares it.
 pub(super) trait Statement {
-    /// Return the text for the database of `tx`; a batch has `rows` rows.
-    fn text(&self, tx: &Tx, rows: usize) -> String;
+    /// Return the text for the database of `tx`; none when that database cannot prepare it without values.
+    fn text(&self, tx: &Tx) -> Option<String>;
+}
 
-    /// Whether it is a [`Batch`].
-    fn is_batch(&self) -> bool {
-        false
+impl<S: Sql> Statement for S {
+    fn text(&self, tx: &Tx) -> Option<String> {
+        Some(self.sql(tx).to_owned())
     }
 }
 
-impl Statement for &str {
-    fn text(&self, _: &Tx, _: usize) -> String {
-        (*self).to_owned()
+/// A statement whose text does not depend on values.
+pub(super) trait Sql {
+    /// Return the text for the database of `tx`.
+    fn sql(&self, tx: &Tx) -> &'static str;
+}
+
+impl Sql for &'static str {
+    fn sql(&self, _: &Tx) -> &'static str {
+        self
     }
 }
 
@@ -37,19 +44,12 @@ pub(super) struct Locking {
     pub locked: &'static str,
 }
 
-impl Locking {
-    /// Return the text for the database of `tx`.
-    pub fn sql(&self, tx: &Tx) -> &'static str {
+impl Sql for Locking {
+    fn sql(&self, tx: &Tx) -> &'static str {
         match tx {
             Tx::Sqlite(_) => self.select,
             Tx::Postgres(_) => self.locked,
         }
-    }
-}
-
-impl Statement for Locking {
-    fn text(&self, tx: &Tx, _: usize) -> String {
-        self.sql(tx).to_owned()
     }
 }
 
@@ -127,13 +127,10 @@ impl Batch {
     }
 }
 
+/// Postgres learns the types of a batch from the values that are bound.
 impl Statement for Batch {
-    fn text(&self, tx: &Tx, rows: usize) -> String {
-        self.sql(tx, rows).0
-    }
-
-    fn is_batch(&self) -> bool {
-        true
+    fn text(&self, tx: &Tx) -> Option<String> {
+        matches!(tx, Tx::Sqlite(_)).then(|| self.sql(tx, 2).0)
     }
 }
 
@@ -149,12 +146,43 @@ pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
 }
 
 /// Declare the statements of a module, and list them in `STATEMENTS`.
+///
+/// First come constants for the functions of the module, then functions. A function runs its statement in the
+/// transaction `tx`, its first argument, and binds its other arguments in their order. The word before the statement
+/// is the macro that runs it:
+///
+/// ```text
+/// statements! {
+///     const REGISTER: &str = "INSERT INTO host (id, name) VALUES ($1, $2)";
+///
+///     /// Record a heartbeat. False when the host has ended.
+///     pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
+///         "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+/// }
+/// ```
 macro_rules! statements {
-    ($($(#[$doc:meta])* const $name:ident: $kind:ty = $sql:expr;)*) => {
-        $($(#[$doc])* const $name: $kind = $sql;)*
+    (
+        $(const $name:ident: $kind:ty = $sql:expr;)*
+        $(
+            $(#[$doc:meta])*
+            pub $(($scope:ident))? async fn $function:ident(
+                $($argument:ident: $type:ty),* $(,)?
+            ) -> $output:ty = $run:ident $query:expr;
+        )*
+    ) => {
+        $(pub(super) const $name: $kind = $sql;)*
+
+        $(
+            $(#[$doc])*
+            pub $(($scope))? async fn $function(
+                tx: &mut $crate::Tx, $($argument: $type),*
+            ) -> Result<$output, $crate::DbError> {
+                $crate::sql::$run!(tx, $query, $($argument),*)
+            }
+        )*
 
         /// Every statement of this module.
-        pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name),*];
+        pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name,)* $(&$query,)*];
     };
 }
 
@@ -186,20 +214,34 @@ macro_rules! on {
 
 /// Run a statement; return how many rows it changed.
 macro_rules! execute {
-    ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {
-        $crate::sql::on!($tx, |conn| sqlx::query($sql)
+    ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {{
+        let sql = $crate::sql::Sql::sql(&$sql, $tx);
+        $crate::sql::on!($tx, |conn| sqlx::query(sql)
             $(.bind($value))*
             .execute(conn)
             .await
-            .map(|done| done.rows_affected()))
-    };
+            .map(|done| done.rows_affected())
+            .map_err($crate::DbError::from))
+    }};
+}
+
+/// Run a statement.
+macro_rules! run {
+    ($($query:expr),+ $(,)?) => { $crate::sql::execute!($($query),+).map(|_| ()) };
+}
+
+/// Run a statement that changes at most one row; return whether it changed one.
+macro_rules! changed {
+    ($($query:expr),+ $(,)?) => { $crate::sql::execute!($($query),+).map(|rows| rows == 1) };
 }
 
 /// Run a query by the sqlx functions of these names.
 macro_rules! fetch {
-    ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {
-        $crate::sql::on!($tx, |conn| sqlx::$query($sql)$(.bind($value))*.$fetch(conn).await)
-    };
+    ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {{
+        let sql = $crate::sql::Sql::sql(&$sql, $tx);
+        $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
+            .map_err($crate::DbError::from)
+    }};
 }
 
 /// Return all rows of a query.
@@ -264,12 +306,12 @@ macro_rules! execute_batch {
     };
 }
 
-/// Run a batch over `items`, each bound as the list says; return all rows.
-macro_rules! rows_batch {
-    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
+/// Run a batch over `items`, each bound as the list says; return what the sqlx function `query` makes of the rows.
+macro_rules! fetch_batch {
+    ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
         let mut rows = Vec::new();
         $crate::sql::each_piece!(
-            query_as,
+            $query,
             $tx,
             $batch,
             $items,
@@ -282,27 +324,19 @@ macro_rules! rows_batch {
     }};
 }
 
+/// Run a batch over `items`, each bound as the list says; return all rows.
+macro_rules! rows_batch {
+    ($($batch:tt)+) => { $crate::sql::fetch_batch!(query_as, $($batch)+) };
+}
+
 /// Run a batch over `items`, each bound as the list says; return the column.
 macro_rules! values_batch {
-    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
-        let mut values = Vec::new();
-        $crate::sql::each_piece!(
-            query_scalar,
-            $tx,
-            $batch,
-            $items,
-            |$item| $values,
-            |query, conn| {
-                values.append(&mut query.fetch_all(conn).await?);
-            }
-        );
-        values
-    }};
+    ($($batch:tt)+) => { $crate::sql::fetch_batch!(query_scalar, $($batch)+) };
 }
 
 pub(super) use {
-    each_piece, execute, execute_batch, fetch, locking, on, one_row, one_value, row, rows,
-    rows_batch, statements, value, values, values_batch,
+    changed, each_piece, execute, execute_batch, fetch, fetch_batch, locking, on, one_row,
+    one_value, row, rows, rows_batch, run, statements, value, values, values_batch,
 };
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{one_row, one_value, rows, statements};
+use super::sql::{rows, statements};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
@@ -58,7 +58,15 @@ pub struct ActiveRun {
 }
 
 statements! {
-    const COUNTS: &str = "SELECT
+    // The index `launch_slot` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
+    const SUCCESSES: &str = "SELECT started_at, finished_at FROM
+            (SELECT scheduled_time, status, started_at, finished_at FROM launch
+                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
+        WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
+
+    /// Count the launches decided since `since`.
+    pub async fn counts(since: Timestamp) -> Counts = one_row
+        "SELECT
             count(*) FILTER (WHERE decision <> 'skipped') AS launches,
             count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
             count(*) FILTER (WHERE status = 'failed') AS failed,
@@ -72,9 +80,16 @@ statements! {
             count(*) FILTER (WHERE recoveries > 0 AND status = 'failed') AS recovery_failures,
             count(*) FILTER (WHERE status = 'abandoned') AS abandoned
         FROM launch WHERE claimed_at >= $1";
-    const LAGS: &str = "SELECT fire_time, started_at FROM launch
+
+    /// Return fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
+    /// for another launch.
+    pub async fn lags(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT fire_time, started_at FROM launch
         WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY claimed_at DESC LIMIT $2";
-    const HEALTH_SIGNS: &str = "SELECT
+
+    /// Count what is overdue since before `overdue_since`, and the cursors after `ahead_of`.
+    pub async fn health_signs(overdue_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
+        "SELECT
             (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
             (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1
                     AND (opened_at IS NULL OR opened_at < $1))
@@ -83,56 +98,21 @@ statements! {
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
 
-    const REJECTIONS: &str =
+    /// Return the packages whose newest file cannot be used, each with the reason.
+    pub async fn rejections() -> Vec<(String, String)> = rows
         "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name";
 
+    /// Count the launches that are open, queued, running or waiting for a retry. Cheap.
     // A partial index answers each part, however many launches there are.
-    const UNFINISHED: &str = "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
+    pub async fn unfinished() -> i64 = one_value
+        "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
             + (SELECT count(*) FROM launch WHERE decision = 'queued')
             + (SELECT count(*) FROM run WHERE status = 'running')
             + (SELECT count(*) FROM run WHERE status = 'waiting')";
 
-    // The index `launch_slot` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
-    const SUCCESSES: &str = "SELECT started_at, finished_at FROM
-            (SELECT scheduled_time, status, started_at, finished_at FROM launch
-                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
-        WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
-    const ACTIVE_RUNS: &str =
+    /// Return the runs of all schedules that have not ended.
+    pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT launch_id, started_at, retry_at FROM run WHERE status IN ('running', 'waiting')";
-}
-
-/// Count the launches decided since `since`.
-pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts, DbError> {
-    Ok(one_row!(tx, COUNTS, since)?)
-}
-
-/// Return fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
-/// for another launch.
-pub async fn lags(
-    tx: &mut Tx,
-    since: Timestamp,
-    limit: i64,
-) -> Result<Vec<(Timestamp, Timestamp)>, DbError> {
-    Ok(rows!(tx, LAGS, since, limit)?)
-}
-
-/// Count what is overdue since before `overdue_since`, and the cursors after `ahead_of`.
-pub async fn health_signs(
-    tx: &mut Tx,
-    overdue_since: Timestamp,
-    ahead_of: Timestamp,
-) -> Result<HealthSigns, DbError> {
-    Ok(one_row!(tx, HEALTH_SIGNS, overdue_since, ahead_of)?)
-}
-
-/// Return the packages whose newest file cannot be used, each with the reason.
-pub async fn rejections(tx: &mut Tx) -> Result<Vec<(String, String)>, DbError> {
-    Ok(rows!(tx, REJECTIONS)?)
-}
-
-/// Count the launches that are open, queued, running or waiting for a retry. Cheap.
-pub async fn unfinished(tx: &mut Tx) -> Result<i64, DbError> {
-    Ok(one_value!(tx, UNFINISHED)?)
 }
 
 /// Return how long launches of a schedule took from their last start.
@@ -148,9 +128,4 @@ pub async fn durations(
     let spans: Vec<(Timestamp, Timestamp)> = rows!(tx, SUCCESSES, schedule, limit, searched)?;
     let durations = spans.into_iter().map(|(start, end)| end.since(start));
     Ok(durations.collect())
-}
-
-/// Return the runs of all schedules that have not ended.
-pub async fn active_runs(tx: &mut Tx) -> Result<Vec<ActiveRun>, DbError> {
-    Ok(rows!(tx, ACTIVE_RUNS)?)
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, rows, statements};
+use super::sql::{Batch, execute_batch, statements};
 use super::types::{json_text, storable};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -96,9 +96,15 @@ statements! {
         // A commit whose answer was lost is repeated with the same calls.
         " ON CONFLICT (run_id, task, attempt) DO NOTHING",
     );
-    const OF_LAUNCH: &str = concat!("SELECT t.run_id, ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
+
+    /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
+    pub async fn of_launch(launch: LaunchId) -> Vec<LaunchCall> = rows
+        concat!("SELECT t.run_id, ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
         WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt");
-    const OF_RUN: &str = concat!("SELECT ", columns!(), " FROM task_run t
+
+    /// Return all calls of tasks in one run, in the order in which they started.
+    pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
+        concat!("SELECT ", columns!(), " FROM task_run t
         WHERE t.run_id = $1 ORDER BY t.started_at, t.task, t.attempt");
 }
 
@@ -125,14 +131,4 @@ pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(
         &task.usage,
     ]);
     Ok(())
-}
-
-/// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
-pub async fn of_launch(tx: &mut Tx, launch: LaunchId) -> Result<Vec<LaunchCall>, DbError> {
-    Ok(rows!(tx, OF_LAUNCH, launch)?)
-}
-
-/// Return all calls of tasks in one run, in the order in which they started.
-pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<TaskRun>, DbError> {
-    Ok(rows!(tx, OF_RUN, run)?)
 }

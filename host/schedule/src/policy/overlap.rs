@@ -95,70 +95,65 @@ pub enum OverlapDecision {
     Skip(LaunchId),
 }
 
-/// The decision about a launch, and what happens to others because of it.
-#[derive(Debug)]
-struct Admission {
-    decision: OverlapDecision,
-    skip: Vec<LaunchId>,
-    cancel: Vec<LaunchId>,
-    terminate: Vec<LaunchId>,
-}
-
-impl From<OverlapDecision> for Admission {
-    fn from(decision: OverlapDecision) -> Admission {
-        Admission {
-            decision,
-            skip: Vec::new(),
-            cancel: Vec::new(),
-            terminate: Vec::new(),
-        }
-    }
-}
-
-/// Decide about a new launch. `active` are the launches that are not over, in the order of their decisions.
-fn admission(policies: &Policies, active: &[Active], class: LaunchClass) -> Admission {
+/// Decide about a new launch, and about others because of it.
+///
+/// `active` are the launches that are not over, in the order of their decisions.
+fn admission(
+    policies: &Policies,
+    active: &[Active],
+    by: LaunchId,
+    class: LaunchClass,
+) -> (OverlapDecision, Displacements) {
     let blocks = |other: &&Active| match class {
         LaunchClass::OnTime => other.is_started() || other.is_queued_on_time(),
         LaunchClass::Deferred => other.is_started() || other.stage == Stage::Queued,
     };
+    let none = Displacements::default();
     let blocking: Vec<&Active> = active.iter().filter(blocks).collect();
     let first = match blocking.first() {
         Some(first) if blocking.len() >= policies.at_once_max() => first,
-        _ => return OverlapDecision::Start.into(),
+        _ => return (OverlapDecision::Start, none),
     };
     if class == LaunchClass::Deferred {
-        return OverlapDecision::Queue.into();
+        return (OverlapDecision::Queue, none);
     }
     let started = || active.iter().filter(|other| other.is_started());
     let queued = || active.iter().filter(|other| other.is_queued_on_time());
     let skip = OverlapDecision::Skip(started().next().unwrap_or(first).launch);
-    let ids = |launches: &mut dyn Iterator<Item = &Active>| -> Vec<LaunchId> {
-        launches.map(|launch| launch.launch).collect()
+    let displaced = |launches: &mut dyn Iterator<Item = &Active>| -> Vec<Displaced> {
+        let launches = launches.map(|other| other.launch);
+        launches.map(|launch| Displaced { launch, by }).collect()
     };
-    let queue_for_queued = || Admission {
-        skip: ids(&mut queued()),
-        ..OverlapDecision::Queue.into()
+    let queued_displaced = || Displacements {
+        skipped: displaced(&mut queued()),
+        ..Displacements::default()
     };
     match policies.overlap {
-        Overlap::Skip | Overlap::Allow => skip.into(),
-        Overlap::BufferOne if queued().next().is_none() => OverlapDecision::Queue.into(),
+        Overlap::Skip | Overlap::Allow => (skip, none),
+        Overlap::BufferOne if queued().next().is_none() => (OverlapDecision::Queue, none),
         Overlap::BufferOne => match policies.keep() {
-            Keep::First => skip.into(),
-            Keep::Latest => queue_for_queued(),
+            Keep::First => (skip, none),
+            Keep::Latest => (OverlapDecision::Queue, queued_displaced()),
         },
         Overlap::BufferAll if queued().count() < policies.max_buffered() as usize => {
-            OverlapDecision::Queue.into()
+            (OverlapDecision::Queue, none)
         }
-        Overlap::BufferAll => skip.into(),
-        Overlap::CancelOther => Admission {
-            cancel: ids(&mut started().filter(|other| other.stage != Stage::Cancelling)),
-            ..queue_for_queued()
-        },
-        Overlap::TerminateOther => Admission {
-            skip: ids(&mut queued()),
-            terminate: ids(&mut started()),
-            ..OverlapDecision::Start.into()
-        },
+        Overlap::BufferAll => (skip, none),
+        Overlap::CancelOther => {
+            let cancelled = &mut started().filter(|other| other.stage != Stage::Cancelling);
+            let displacements = Displacements {
+                cancelled: displaced(cancelled),
+                ..queued_displaced()
+            };
+            (OverlapDecision::Queue, displacements)
+        }
+        Overlap::TerminateOther => {
+            let displacements = Displacements {
+                terminated: displaced(&mut started()),
+                ..queued_displaced()
+            };
+            (OverlapDecision::Start, displacements)
+        }
     }
 }
 
@@ -204,32 +199,29 @@ impl OverlapState {
             self.push(launch, class, Stage::Early);
             return OverlapDecision::Queue;
         }
-        let admission = admission(policies, &self.active, class);
-        let by = launch;
-        let displaced = |ids: &[LaunchId]| -> Vec<Displaced> {
-            ids.iter().map(|&launch| Displaced { launch, by }).collect()
-        };
-        let all = &mut self.displacements;
-        all.skipped.extend(displaced(&admission.skip));
-        all.cancelled.extend(displaced(&admission.cancel));
-        all.terminated.extend(displaced(&admission.terminate));
+        let (decision, displaced) = admission(policies, &self.active, launch, class);
         self.active.retain_mut(|other| {
-            let is_cancelled = admission.cancel.contains(&other.launch);
+            let is_in = |list: &[Displaced]| list.iter().any(|ended| ended.launch == other.launch);
+            let is_cancelled = is_in(&displaced.cancelled);
             // A launch that no host executes is over as soon as it is cancelled.
-            let is_over = admission.skip.contains(&other.launch)
-                || admission.terminate.contains(&other.launch)
+            let is_over = is_in(&displaced.skipped)
+                || is_in(&displaced.terminated)
                 || is_cancelled && other.stage != Stage::Running;
             if is_cancelled {
                 other.stage = Stage::Cancelling;
             }
             !is_over
         });
-        match admission.decision {
+        let all = &mut self.displacements;
+        all.skipped.extend(displaced.skipped);
+        all.cancelled.extend(displaced.cancelled);
+        all.terminated.extend(displaced.terminated);
+        match decision {
             OverlapDecision::Start => self.push(launch, class, Stage::Open),
             OverlapDecision::Queue => self.push(launch, class, Stage::Queued),
             OverlapDecision::Skip(_) => {}
         }
-        admission.decision
+        decision
     }
 
     fn push(&mut self, launch: LaunchId, class: LaunchClass, stage: Stage) {

@@ -30,28 +30,31 @@ fn id(number: u128) -> LaunchId {
     LaunchId(Uuid::from_u128(number))
 }
 
+fn ids(displaced: &[Displaced]) -> Vec<LaunchId> {
+    displaced.iter().map(|other| other.launch).collect()
+}
+
 fn numbers(ids: &[LaunchId]) -> String {
     let numbers: Vec<String> = ids.iter().map(|id| id.0.as_u128().to_string()).collect();
     numbers.join(",")
 }
 
 /// Print a decision; `cancel 1 2` cancels the started launch 1 and skips the queued launch 2.
-fn text(admission: &Admission) -> String {
-    let Admission {
-        decision,
-        skip,
-        cancel,
-        terminate,
-    } = admission;
+fn text((decision, displaced): &(OverlapDecision, Displacements)) -> String {
+    let Displacements {
+        skipped,
+        cancelled,
+        terminated,
+    } = displaced;
     let word = match decision {
         OverlapDecision::Skip(overlaps) => return format!("skip {}", overlaps.0.as_u128()),
-        OverlapDecision::Start if terminate.is_empty() => "launch",
+        OverlapDecision::Start if terminated.is_empty() => "launch",
         OverlapDecision::Start => "terminate",
-        OverlapDecision::Queue if !cancel.is_empty() => "cancel",
-        OverlapDecision::Queue if skip.is_empty() => "queue",
+        OverlapDecision::Queue if !cancelled.is_empty() => "cancel",
+        OverlapDecision::Queue if skipped.is_empty() => "queue",
         OverlapDecision::Queue => "replace",
     };
-    let launches = [terminate, cancel, skip].map(|ids| numbers(ids));
+    let launches = [terminated, cancelled, skipped].map(|all| numbers(&ids(all)));
     let launches: Vec<String> = launches.into_iter().filter(|ids| !ids.is_empty()).collect();
     format!("{word} {}", launches.join(" "))
         .trim_end()
@@ -99,7 +102,12 @@ fn every_policy_in_every_state_for_every_class() {
         };
         assert_eq!(answers.len(), states.len(), "{line}");
         for (state, answer) in states.iter().zip(answers) {
-            let admission = admission(&policies(json), &active(state), class.parse().unwrap());
+            let admission = admission(
+                &policies(json),
+                &active(state),
+                id(99),
+                class.parse().unwrap(),
+            );
             assert_eq!(text(&admission), *answer, "{json} {class} beside {state}");
         }
     }
@@ -125,7 +133,7 @@ fn every_started_launch_blocks_whatever_its_kind() {
                 (r#"{"overlap":"terminate_other"}"#, "terminate 1"),
                 (r#"{"overlap":"allow","max_concurrent":1}"#, "skip 1"),
             ] {
-                let admission = admission(&policies(json), &others, LaunchClass::OnTime);
+                let admission = admission(&policies(json), &others, id(99), LaunchClass::OnTime);
                 assert_eq!(text(&admission), answer, "{json} beside {kind} {stage}");
             }
             // A launch is asked to end once.
@@ -136,7 +144,12 @@ fn every_started_launch_blocks_whatever_its_kind() {
             };
             let cancel_other = policies(r#"{"overlap":"cancel_other"}"#);
             assert_eq!(
-                text(&admission(&cancel_other, &others, LaunchClass::OnTime)),
+                text(&admission(
+                    &cancel_other,
+                    &others,
+                    id(99),
+                    LaunchClass::OnTime
+                )),
                 answer
             );
         }
@@ -151,7 +164,12 @@ fn an_early_launch_blocks_nothing() {
         ("1~early", "launch"),
         ("1:queued", "skip 1"),
     ] {
-        let admission = admission(&Policies::default(), &active(other), LaunchClass::OnTime);
+        let admission = admission(
+            &Policies::default(),
+            &active(other),
+            id(99),
+            LaunchClass::OnTime,
+        );
         assert_eq!(text(&admission), answer, "{other}");
     }
 }
@@ -162,6 +180,7 @@ fn a_skipped_launch_names_the_started_launch_first() {
     let admission = admission(
         &policies(r#"{"overlap":"buffer_one"}"#),
         &others,
+        id(99),
         LaunchClass::OnTime,
     );
     assert_eq!(text(&admission), "skip 3");
@@ -410,16 +429,18 @@ fn apply(
     launch: LaunchId,
     class: LaunchClass,
 ) -> String {
-    let admission = admission(policies, active, class);
-    let stage = match admission.decision {
+    let admission = admission(policies, active, launch, class);
+    let (decision, displaced) = &admission;
+    let stage = match decision {
         OverlapDecision::Skip(_) => return text(&admission),
         OverlapDecision::Start => Stage::Running,
         OverlapDecision::Queue => Stage::Queued,
     };
-    let over = [&admission.skip[..], &admission.terminate].concat();
+    let over = [ids(&displaced.skipped), ids(&displaced.terminated)].concat();
+    let cancelled = ids(&displaced.cancelled);
     active.retain(|other| !over.contains(&other.launch));
     for other in active.iter_mut() {
-        if admission.cancel.contains(&other.launch) {
+        if cancelled.contains(&other.launch) {
             other.stage = Stage::Cancelling;
         }
     }
