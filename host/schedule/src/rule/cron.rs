@@ -142,25 +142,6 @@ impl LocalTimes for CronRule {
             }
         }
     }
-
-    fn last_before(&self, before: i64) -> Option<i64> {
-        let mut before = before.min(zone::LOCAL_END);
-        loop {
-            let day =
-                month_days::last_day((before - 1).div_euclid(DAY), |month| self.days_of(month))?;
-            before = before.min((day + 1) * DAY);
-            let local = self.times.after(&utc(before)).next_back()?;
-            let local = local.timestamp_micros();
-            if local.div_euclid(DAY) < day {
-                before = day * DAY;
-                continue;
-            }
-            match self.exclude.begin_of(local) {
-                None => return Some(local),
-                Some(begin) => before = begin,
-            }
-        }
-    }
 }
 
 /// Return local microseconds as the crate takes them.

@@ -5,6 +5,7 @@ use std::iter;
 use chrono::{DateTime, NaiveDateTime};
 
 use super::dst_mapping::{DstMapping, LocalTimes};
+use super::search::last_before;
 use super::zone::Span;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
@@ -132,7 +133,8 @@ impl<'a> LocalTimesOf<'a> {
         let first_from = move |from| self.times.first_from(from).filter(|&local| local < end);
         let next = move |&local: &i64| first_from(local + 1).filter(|_| !self.follows_clock);
         iter::successors(first_from(begin), next).map(move |local| {
-            let last = self.times.last_before(end).filter(|_| self.follows_clock);
+            let last = || last_before(end, local, |from| self.times.first_from(from));
+            let last = self.follows_clock.then(last).flatten();
             DstEffect {
                 change: Timestamp::from_micros(span.begin),
                 local: naive(local),

@@ -20,9 +20,6 @@ const GAP_MAX: i64 = 3 * 3_600 * SECOND;
 pub(super) trait LocalTimes {
     /// Return the first local time at `from` or later.
     fn first_from(&self, from: i64) -> Option<i64>;
-
-    /// Return the last local time before `before`.
-    fn last_before(&self, before: i64) -> Option<i64>;
 }
 
 /// The instants of a local time in a gap or a fold.
@@ -65,36 +62,6 @@ impl DstMapping {
             let local = first_from(begin.max(from.saturating_add(span.offset)));
             if let Some(local) = local.filter(|&local| local < end) {
                 return Some(local - span.offset);
-            }
-        }
-        None
-    }
-
-    /// Return the last instant of `times` before `before`.
-    pub(super) fn prev(self, times: &impl LocalTimes, zone: &Zone, before: i64) -> Option<i64> {
-        let until = before.saturating_sub(1);
-        let mut seen: Option<(i64, Option<i64>)> = None;
-        let mut last_before = |local: i64| {
-            let holds = |&(from, found): &(i64, Option<i64>)| {
-                local <= from && found.is_none_or(|found| found < local)
-            };
-            let (from, found) = seen
-                .filter(holds)
-                .unwrap_or_else(|| (local, times.last_before(local)));
-            seen = Some((from, found));
-            found
-        };
-        for span in zone.spans_until(until).iter().rev() {
-            let (begin, end) = self.window(span);
-            let local = last_before(end.min(before.saturating_add(span.offset)));
-            if let Some(local) = local.filter(|&local| local >= begin) {
-                return Some(local - span.offset);
-            }
-            if self.shifts(span) {
-                let local = last_before(span.local_begin);
-                if local.is_some_and(|local| local >= span.reached) {
-                    return Some(span.begin);
-                }
             }
         }
         None

@@ -162,25 +162,6 @@ impl Exclude {
         Some((day + 1) * DAY)
     }
 
-    /// Return the begin of the run of excluded minutes that contains `local`, as [`Exclude::end_of`].
-    pub(super) fn begin_of(&self, local: i64) -> Option<i64> {
-        if self.crons.is_empty() {
-            return None;
-        }
-        let (day, hour, minute) = parts(local);
-        let (month, number) = Month::of(day);
-        let mut wanted = MINUTES >> (59 - minute);
-        for earlier in (0..=hour).rev() {
-            let free = wanted & !self.minutes_of(&month, number, earlier);
-            if free != 0 {
-                let free = (earlier, i64::from(free.ilog2()));
-                return (free != (hour, minute)).then(|| at(day, free.0, free.1 + 1));
-            }
-            wanted = MINUTES;
-        }
-        Some(day * DAY)
-    }
-
     /// Return the item that excludes `local`, as written.
     pub(super) fn item_of(&self, local: i64) -> Option<&str> {
         let (day, hour, minute) = parts(local);
@@ -212,22 +193,6 @@ impl Exclude {
             match self.end_of(local) {
                 None => return Some(local),
                 Some(end) => local = end,
-            }
-        }
-    }
-
-    /// Return `before` when the time before it is free, else the end of the last free time before.
-    pub(super) fn free_before(&self, mut before: i64) -> Option<i64> {
-        if self.texts.is_empty() {
-            return Some(before);
-        }
-        loop {
-            let free_days = |month: &Month| month.all() & !self.days_of(month);
-            let day = month_days::last_day((before - 1).div_euclid(DAY), free_days)?;
-            before = before.min((day + 1) * DAY);
-            match self.begin_of(before - 1) {
-                None => return Some(before),
-                Some(begin) => before = begin,
             }
         }
     }

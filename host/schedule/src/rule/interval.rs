@@ -29,9 +29,11 @@ impl Interval {
             fold: text.dst_fold,
         };
         let anchor = match text.anchor {
-            None => DstMapping::default()
-                .next(&Only(LOCAL_FIRST), zone, i64::MIN)
-                .unwrap_or(LOCAL_FIRST),
+            None => {
+                let instants = zone.instants_of(LOCAL_FIRST);
+                let first = instants.first().copied();
+                first.unwrap_or_else(|| zone.gap_end(LOCAL_FIRST))
+            }
             Some(anchor) if zone.covers(anchor.micros()) => anchor.micros(),
             Some(anchor) => {
                 return Err(RuleError::new(
@@ -75,20 +77,6 @@ impl Interval {
         slot.map(Timestamp::from_micros)
     }
 
-    pub(super) fn prev(&self, zone: &Zone, before: Timestamp) -> Option<Timestamp> {
-        let before = before.micros();
-        let slot = match self.period {
-            Period::Seconds(seconds) => self.prev_elapsed(zone, before, seconds * SECOND),
-            _ => {
-                let slot = self.dst.prev(self, zone, before);
-                let anchor = || self.is_free(self.local_anchor).then_some(self.anchor);
-                slot.or_else(anchor)
-            }
-        };
-        slot.filter(|&slot| slot < before)
-            .map(Timestamp::from_micros)
-    }
-
     /// Return the interval without its exclusions.
     pub(super) fn without_exclusions(&self) -> Interval {
         Interval {
@@ -116,23 +104,6 @@ impl Interval {
                 Some(free) if free == local => return Some(slot),
                 // After a clock change the free time may come earlier.
                 free => from = free.map_or(span.end, |free| span.end.min(free - span.offset)),
-            }
-        }
-        None
-    }
-
-    fn prev_elapsed(&self, zone: &Zone, before: i64, period: i64) -> Option<i64> {
-        let last = zone.spans_until(i64::MAX).last()?;
-        let mut before = before.min(LOCAL_END - last.offset);
-        while before > self.anchor {
-            let slot = self.anchor + (before - 1 - self.anchor) / period * period;
-            let span = zone.spans_until(slot).last()?;
-            let end = slot + span.offset + 1;
-            match self.exclude.free_before(end) {
-                Some(free) if free == end => return Some(slot),
-                free => {
-                    before = free.map_or(span.begin, |free| span.begin.max(free - span.offset));
-                }
             }
         }
         None
@@ -219,32 +190,6 @@ impl LocalTimes for Interval {
                 free => from = free,
             }
         }
-    }
-
-    fn last_before(&self, before: i64) -> Option<i64> {
-        let mut before = before.clamp(LOCAL_FIRST, LOCAL_END);
-        loop {
-            let counts = (1..=self.passed(before) + 2).rev();
-            let local = counts
-                .map_while(|count| self.local_slot(count))
-                .find(|&local| local < before)?;
-            match self.exclude.free_before(local + 1)? {
-                free if free == local + 1 => return Some(local),
-                free => before = free,
-            }
-        }
-    }
-}
-
-struct Only(i64);
-
-impl LocalTimes for Only {
-    fn first_from(&self, from: i64) -> Option<i64> {
-        Some(self.0).filter(|&local| local >= from)
-    }
-
-    fn last_before(&self, before: i64) -> Option<i64> {
-        Some(self.0).filter(|&local| local < before)
     }
 }
 

@@ -43,6 +43,7 @@ mod interval;
 mod month_days;
 mod period;
 mod quartz_days;
+mod search;
 mod slot_check;
 mod warnings;
 mod zone;
@@ -79,9 +80,10 @@ pub use hash::HashKey;
 pub(crate) use hash::hash_number;
 use interval::Interval;
 use period::Period;
+use search::last_before;
 pub use slot_check::{FieldMismatch, LocalOccurrence, SlotCheck};
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
-use zone::Zone;
+use zone::{DAY, LOCAL_FIRST, Zone};
 
 /// The longest expression.
 const EXPRESSION_BYTES_MAX: usize = 1024;
@@ -184,15 +186,13 @@ impl Rule {
     ///
     /// This is the inverse of [`Rule::next`].
     pub fn prev(&self, before: Timestamp) -> Option<Timestamp> {
-        match &self.shape {
-            Shape::Cron(cron) => {
-                let slot = cron.dst.prev(&**cron, self.zone, before.micros());
-                slot.map(Timestamp::from_micros)
-            }
-            Shape::Every(interval) => interval.prev(self.zone, before),
-            Shape::At(slot) => Some(*slot).filter(|&slot| slot < before),
-            Shape::AfterCompletion(_) | Shape::HostStart => None,
-        }
+        // No local time of a rule is at an earlier instant.
+        const BEGIN: i64 = LOCAL_FIRST - DAY;
+        let slot = last_before(before.micros(), BEGIN, |from| {
+            let slot = self.next(Timestamp::from_micros(from - 1));
+            slot.map(Timestamp::micros)
+        });
+        slot.map(Timestamp::from_micros)
     }
 
     /// Whether `instant` is a slot.

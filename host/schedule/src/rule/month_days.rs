@@ -43,10 +43,6 @@ impl Month {
         Month::of(self.first + i64::from(self.length)).0
     }
 
-    fn prev(self) -> Month {
-        Month::of(self.first - 1).0
-    }
-
     /// Return the weekday of `day`, from Sunday as 0.
     pub(super) fn weekday_of(&self, day: u8) -> u8 {
         (self.weekday + day - 1) % 7
@@ -77,21 +73,6 @@ pub(super) fn first_day(from: i64, days_of: impl Fn(&Month) -> u32) -> Option<i6
         }
         wanted = !0;
         month = month.next();
-    }
-    None
-}
-
-/// Return the last day at `until` or earlier whose bit is set in `days_of` its month.
-pub(super) fn last_day(until: i64, days_of: impl Fn(&Month) -> u32) -> Option<i64> {
-    let (mut month, day) = Month::of(until.min(LOCAL_END / DAY - 1));
-    let mut wanted = !0 >> (31 - day);
-    while month.first >= LOCAL_FIRST / DAY {
-        let days = days_of(&month) & wanted;
-        if days != 0 {
-            return Some(month.first + i64::from(days.ilog2()) - 1);
-        }
-        wanted = !0;
-        month = month.prev();
     }
     None
 }

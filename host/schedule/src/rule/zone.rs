@@ -120,12 +120,6 @@ impl Zone {
         &self.spans[after.saturating_sub(1)..]
     }
 
-    /// Return the span that contains `instant`, and those before it.
-    pub(super) fn spans_until(&self, instant: i64) -> &[Span] {
-        let after = self.spans.partition_point(|span| span.begin <= instant);
-        &self.spans[..after]
-    }
-
     /// Return the instants at which the clock shows `local`, ascending: none in a gap, two in a fold.
     pub(super) fn instants_of(&self, local: i64) -> Vec<i64> {
         let spans = self.spans_from(local.saturating_sub(2 * DAY)).iter();
