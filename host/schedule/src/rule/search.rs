@@ -17,8 +17,10 @@ pub(super) fn last_before(
     first_from: impl Fn(i64) -> Option<i64>,
 ) -> Option<i64> {
     let find = |from: i64| first_from(from).filter(|&point| point < before);
+    // Most points are as far from the point before as from the point after.
+    let gap = first_from(before.saturating_add(1)).map_or(SECOND, |next| next - before);
     // No point is in `end..before`.
-    let (mut end, mut step) = (before, SECOND);
+    let (mut end, mut step) = (before, gap.max(SECOND));
     let mut last = loop {
         let from = before.saturating_sub(step).max(begin);
         if let Some(point) = find(from) {
