@@ -307,7 +307,9 @@ impl FolderChaos {
         assert!(made.expect("mkfifo").success());
     }
 
-    /// Write a sidecar with the same schedules and another limit. It is renamed, because a partial sidecar could remove schedules.
+    /// Write a sidecar with the same schedules and another limit.
+    ///
+    /// It is renamed, because a partial sidecar could remove schedules.
     fn sidecar(&self, name: &str, timeout_seconds: u32) {
         let mut text = format!("[limits]\ntimeout = \"{timeout_seconds}s\"\n");
         for n in 0..self.schedules_each {

@@ -123,7 +123,8 @@ fn the_backup_is_idempotent() {
 
 #[test]
 fn a_crash_point_that_is_not_reached_fails_the_check() {
-    // The two undisturbed runs send two requests each. After them, connections are refused, and a run ends with its first request.
+    // The two undisturbed runs send two requests each. After them, connections are refused, and a run ends with its
+    // first request.
     let requests = AtomicUsize::new(0);
     let found = package("tests/guests/guests.wasm")
         .task("http_get")
