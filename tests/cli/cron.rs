@@ -304,9 +304,9 @@ fn a_rule_is_explained_in_json() {
         "1",
     ];
     let said = value(&[&rule[..], &["--from", "2027-03-20T00:00:00Z"]].concat());
-    let mut touched = list(said["touched"].clone());
+    let mut effects = list(said["dst_effects"].clone());
     let warnings = list(said["warnings"].clone());
-    assert_eq!(touched.len(), 4, "two years have four changes: {said:#}");
+    assert_eq!(effects.len(), 4, "two years have four changes: {said:#}");
     let expected = json!({
         "kind": "cron",
         "expression": "0 30 2 ? * SUN",
@@ -317,7 +317,7 @@ fn a_rule_is_explained_in_json() {
         "explanation": "At 02:30 on Sunday, in Europe/Paris.",
         "notes": ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"],
         "next": [{"utc": "2027-03-21T01:30:00Z", "local": "2027-03-21T02:30:00+01:00[Europe/Paris]"}],
-        "touched": touched,
+        "dst_effects": effects,
         "warnings": warnings,
     });
     assert_eq!(said, expected);
@@ -325,11 +325,11 @@ fn a_rule_is_explained_in_json() {
         "change": "2027-03-28T01:00:00Z",
         "local": "2027-03-28T02:30:00",
         "local_last": "2027-03-28T02:30:00",
-        "fate": "moved",
-        "fires_at": ["2027-03-28T01:00:00Z"],
+        "action": "shifted",
+        "fire_times": ["2027-03-28T01:00:00Z"],
         "message": "2027-03-28 02:30 is left out by the clock: it fires at 2027-03-28T03:00:00+02:00",
     });
-    assert_eq!(touched.remove(0), first);
+    assert_eq!(effects.remove(0), first);
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert_eq!(keys(&warnings[0]), ["hint", "kind", "message"]);
     assert_eq!(warnings[0]["kind"], "gap");

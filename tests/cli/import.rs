@@ -44,12 +44,12 @@ fn import(site: &Site, more: &[&str]) -> Said {
     site.run(fixed.into_iter().chain(more.iter().copied()))
 }
 
-/// What each line became, in short.
+/// The result of each line, in short.
 fn told(report: &Value) -> Vec<(u64, String, Value)> {
     let lines = list(report["lines"].clone());
     let short = |line: &Value| {
         let number = line["line"].as_u64().expect("a number");
-        (number, text(&line["became"]), line["schedule"].clone())
+        (number, text(&line["result"]), line["schedule"].clone())
     };
     lines.iter().map(short).collect()
 }
@@ -61,22 +61,22 @@ fn schedules(site: &Site) -> Vec<Value> {
 async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     let (site, _host) = serving(place);
     write(&site, CRONTAB);
-    let expected = |became: &str| {
-        let line = |number: u64, became: &str, name: Option<&str>| {
-            (number, became.to_owned(), json!(name))
+    let expected = |result: &str| {
+        let line = |number: u64, result: &str, name: Option<&str>| {
+            (number, result.to_owned(), json!(name))
         };
         [
             line(3, "variable", None),
             line(4, "variable", None),
-            line(5, became, Some("guests")),
+            line(5, result, Some("guests")),
             line(6, "zone", None),
-            line(7, became, Some("guests-2")),
+            line(7, result, Some("guests-2")),
             line(8, "refused", None),
             line(9, "refused", None),
-            line(10, became, Some("guests-3")),
+            line(10, result, Some("guests-3")),
             line(11, "refused", None),
-            line(12, became, Some("guests-4")),
-            line(13, became, Some("guests-5")),
+            line(12, result, Some("guests-4")),
+            line(13, result, Some("guests-5")),
         ]
     };
     let dry = import(&site, &["--dry-run", "--json"]);
@@ -187,7 +187,7 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     let said = import(&site, &["--tz", "Europe/Rome", "--json"]);
     let added: Vec<u64> = told(&said.json())
         .into_iter()
-        .filter(|(_, became, _)| became == "added")
+        .filter(|(_, result, _)| result == "added")
         .map(|(line, _, _)| line)
         .collect();
     assert_eq!(added, [5]);

@@ -10,10 +10,10 @@ use crate::site::{Site, keys, list};
 
 on_both_empty!(
     an_hour_is_shown_with_its_chart,
-    places_are_kept_and_a_pause_is_named,
+    capacity_is_respected_and_a_pause_is_named,
     an_outage_shows_the_rows_that_it_leads_to,
     another_schedules_file_is_held_against_the_schedules,
-    a_schedule_that_another_file_removes_is_left_out_and_named,
+    a_schedule_that_another_file_removes_is_omitted_and_named,
     questions_without_an_answer_are_refused,
 );
 
@@ -75,7 +75,7 @@ a launch waits at most 0s
     assert_eq!(rows[1..], expected);
 }
 
-async fn places_are_kept_and_a_pause_is_named(place: Place) {
+async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
     let hourly = "0 * * * *";
     let names = ["a", "b", "c", "d"];
     let site = site(place, &names.map(|name| (name, hourly)));
@@ -90,15 +90,15 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
     let args = ["plan", "--from", &from_text, "--to", &to_text];
     let plan = site.json(args);
     let known = [
+        "capacity",
         "changes",
         "cut_at",
         "from",
         "lag_ms_max",
         "launches",
-        "left_out",
+        "omitted",
         "outages",
         "peak",
-        "places",
         "recovered",
         "refused",
         "rows",
@@ -108,18 +108,18 @@ async fn places_are_kept_and_a_pause_is_named(place: Place) {
         "to",
     ];
     assert_eq!(keys(&plan), known);
-    assert_eq!(plan["places"], 1);
+    assert_eq!(plan["capacity"], 1);
     assert_eq!(plan["peak"], json!({ "running": 1, "at": from }));
     assert_eq!(
         (&plan["launches"], &plan["lag_ms_max"]),
         (&json!(4), &json!(1_000))
     );
     let until = "it is paused by ada until 2099-01-01T00:00:00Z, and resumes then";
-    let left_out = json!([
+    let omitted = json!([
         { "schedule": "c", "reason": "it is paused by ada" },
         { "schedule": "d", "reason": until },
     ]);
-    assert_eq!(plan["left_out"], left_out);
+    assert_eq!(plan["omitted"], omitted);
     let starts = json!([
         { "at": from, "count": 2 },
         { "at": minutes(from, 60), "count": 2 },
@@ -239,7 +239,7 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
     );
 }
 
-async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place) {
+async fn a_schedule_that_another_file_removes_is_omitted_and_named(place: Place) {
     let site = Site::new(place);
     site.bring("noop");
     let order = |file: &str, names: &[&str]| {
@@ -257,7 +257,7 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
     let args = [
         "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
     ];
-    let left_out = json!([{ "schedule": "gone", "reason": "the file removes it" }]);
+    let omitted = json!([{ "schedule": "gone", "reason": "the file removes it" }]);
     let changes = json!([{
         "schedule": "gone",
         "added": [],
@@ -269,7 +269,7 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
         let said = site.run(asked.chain(["--json"]));
         assert_eq!(said.code, 0, "{said:?}");
         let plan = said.json();
-        assert_eq!(plan["left_out"], left_out, "{more:?}");
+        assert_eq!(plan["omitted"], omitted, "{more:?}");
         assert_eq!(plan["changes"], changes, "{more:?}");
         assert_eq!(plan["launches"], launches, "{more:?}");
     }
@@ -287,7 +287,7 @@ async fn a_schedule_that_another_file_removes_is_left_out_and_named(place: Place
     );
     // Of the others nothing is told.
     let half = site.json(args.into_iter().chain(["--schedule", "half"]));
-    let told = (&half["left_out"], &half["changes"], &half["launches"]);
+    let told = (&half["omitted"], &half["changes"], &half["launches"]);
     assert_eq!(told, (&json!([]), &json!([]), &json!(2)));
 }
 

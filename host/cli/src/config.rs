@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::settings::{Entry, YEAR, check_host_name};
+use crate::environment;
 use campanile_engine::secrets::Source;
 use campanile_model::text::size_text;
 use campanile_package::files;
@@ -26,10 +27,6 @@ pub use settings::{Audit, Files, Host, Late, Recovery, Sandbox, Watch};
 pub const FILE_NAME: &str = "campanile.toml";
 /// The default schedules file, in the folder of the configuration file, or in the working directory.
 const SCHEDULES_NAME: &str = "schedules.toml";
-/// The variable that holds the address of the database.
-pub const ENV_DATABASE: &str = "CAMPANILE_DATABASE_URL";
-/// The variable that holds the path of the plugins folder.
-pub const ENV_PLUGINS: &str = "CAMPANILE_PLUGINS";
 
 const DEFAULT_HEAD: &str = "\
 # Campanile's configuration. Every value below is the default: keep only what you change.
@@ -272,9 +269,11 @@ impl Config {
         let value = |place, what: String| ConfigError::Value { place, what };
         let database = match &flags.database {
             Some(url) => Some(("--database", url.clone())),
-            None => match env(ENV_DATABASE).map(OsString::into_string) {
-                Some(Ok(url)) => Some((ENV_DATABASE, url)),
-                Some(Err(_)) => return Err(value(ENV_DATABASE, "is not UTF-8 text".to_owned())),
+            None => match env(environment::DATABASE).map(OsString::into_string) {
+                Some(Ok(url)) => Some((environment::DATABASE, url)),
+                Some(Err(_)) => {
+                    return Err(value(environment::DATABASE, "is not UTF-8 text".to_owned()));
+                }
                 None => None,
             },
         };
@@ -284,7 +283,7 @@ impl Config {
                 .map_err(|error: InvalidDatabaseUrl| value(place, error.to_string()))?;
         }
         let plugins = flags.plugins.clone();
-        if let Some(path) = plugins.or_else(|| env(ENV_PLUGINS).map(PathBuf::from)) {
+        if let Some(path) = plugins.or_else(|| env(environment::PLUGINS).map(PathBuf::from)) {
             self.files.plugins = path;
         }
         if let Some(name) = &flags.name {
@@ -383,7 +382,8 @@ fn user_cache(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    let caches = absolute(environment::CACHE_HOME)
+        .or_else(|| Some(absolute(environment::HOME)?.join(".cache")))?;
     Some(caches.join("campanile"))
 }
 

@@ -1,7 +1,6 @@
 //! The command line: the contract with operators and scripts.
 //!
-//! Data goes to stdout, messages to stderr. Exit code 0: success. 1: the command was tried and failed.
-//! 2: wrong usage, or the command was refused before it changed anything.
+//! Data goes to stdout, messages to stderr. [`output::Exit`] lists the exit codes.
 
 // Bad input must end with a message and an exit code, never with a panic. Tests may panic (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,6 +10,7 @@
 mod commands;
 mod config;
 mod crontab;
+mod environment;
 mod output;
 #[cfg(test)]
 mod reference;
@@ -22,15 +22,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
 
-use campanile_model::clock::Clock;
-use campanile_store::Db;
+use campanile_engine::schedule_admin::{self, ScheduleError};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_store::{Db, Tx};
 use commands::{
     backfill, bench, config as config_command, cron, db, event, launch, new, package, plan, run,
     schedule, serve, stats, task,
 };
 use config::{Config, Flags};
-use output::Failure;
+use output::{Exit, Record, Result, failed};
 
 /// Runs WebAssembly tasks on schedules.
 ///
@@ -120,7 +122,7 @@ enum Command {
     /// Show statistics of the launches in a time span
     Stats(stats::Stats),
     /// Check the health of the installation; exit code 1 when it is not healthy
-    Health(stats::HealthCommand),
+    Health,
     /// Create, update or check the database's tables
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -136,26 +138,22 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let json = cli.common.json;
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return output::print_failure(
-                &Failure::failed(format!("threads cannot be started: {error}")),
-                json,
-            );
-        }
-    };
-    let done = runtime.block_on(cli.run());
-    // Do not wait for background work.
-    runtime.shutdown_background();
+    let done = tokio::runtime::Runtime::new()
+        .map_err(|error| failed!("threads cannot be started: {error}"))
+        .and_then(|runtime| {
+            let done = runtime.block_on(cli.run());
+            // Do not wait for background work.
+            runtime.shutdown_background();
+            done
+        });
     match done {
-        Ok(code) => code,
-        Err(failure) => output::print_failure(&failure, json),
+        Ok(()) => Exit::Success.into(),
+        Err(failure) => failure.report(json),
     }
 }
 
 impl Cli {
-    async fn run(self) -> Result<ExitCode, Failure> {
+    async fn run(self) -> Result {
         let common = self.common;
         let done = match self.command {
             Command::Serve(command) => command.run(&common).await,
@@ -170,7 +168,7 @@ impl Cli {
             Command::Package(command) => command.run(&common).await,
             Command::Event(command) => command.run(&common).await,
             Command::Stats(command) => command.run(&common).await,
-            Command::Health(command) => command.run(&common).await,
+            Command::Health => stats::health(&common).await,
             Command::Db(command) => command.run(&common).await,
             Command::Config(command) => command.run(&common),
             Command::Bench(command) => command.run(&common).await,
@@ -188,41 +186,83 @@ async fn close(db: &Db) {
     let _ = tokio::time::timeout(CLOSE_WAIT, db.close()).await;
 }
 
-/// Load the configuration from flags, environment and file.
-fn load(flags: &Flags) -> Result<Config, Failure> {
-    Ok(Config::load(
-        flags,
-        &|name| std::env::var_os(name),
-        Path::new(""),
-    )?)
-}
-
 impl Common {
-    fn flags(&self) -> Flags {
-        Flags {
+    fn config(&self) -> Result<Config> {
+        self.config_with(Flags::default())
+    }
+
+    /// Load the configuration from flags, environment and file.
+    fn config_with(&self, flags: Flags) -> Result<Config> {
+        let flags = Flags {
             config: self.config.clone(),
             database: self.database.clone(),
-            ..Flags::default()
+            ..flags
+        };
+        let env = |name: &str| std::env::var_os(name);
+        Ok(Config::load(&flags, &env, Path::new(""))?)
+    }
+
+    /// Open the database; its tables must be those of this version. It is opened once, and closed when the command ends.
+    async fn open(&self) -> Result<Db> {
+        if let Some(db) = self.opened.get() {
+            return Ok(db.clone());
         }
-    }
-
-    fn config(&self) -> Result<Config, Failure> {
-        load(&self.flags())
-    }
-
-    /// Open the database; its tables must be those of this version. It is closed when the command ends.
-    async fn open(&self) -> Result<Db, Failure> {
         let db = Db::open_current(&self.config()?.files.database).await?;
         Ok(self.opened.get_or_init(|| db).clone())
     }
 
     /// Open the database, and return it with a clock that follows the database's.
-    async fn open_with_clock(&self) -> Result<(Db, Clock), Failure> {
+    async fn open_with_clock(&self) -> Result<(Db, Clock)> {
         let db = self.open().await?;
         let clock = Clock::system();
         if let Some(offset_us) = db.clock_offset_us(&clock).await? {
             clock.set_offset_us(offset_us);
         }
         Ok((db, clock))
+    }
+
+    /// Open the database and begin a read transaction.
+    async fn read(&self) -> Result<Tx> {
+        Ok(self.open().await?.read().await?)
+    }
+
+    /// Open the database and begin a read transaction; return it with the time of the database's clock.
+    async fn read_with_time(&self) -> Result<(Tx, Timestamp)> {
+        let (db, clock) = self.open_with_clock().await?;
+        Ok((db.read().await?, clock.now()))
+    }
+
+    /// Open the database and run `change` at the time of its clock, in a transaction that is then committed.
+    async fn change<T>(
+        &self,
+        change: impl AsyncFn(&mut Tx, Timestamp) -> Result<T, ScheduleError>,
+    ) -> Result<T> {
+        let (db, clock) = self.open_with_clock().await?;
+        let now = clock.now();
+        Ok(schedule_admin::change(&db, async |tx| change(tx, now).await).await?)
+    }
+
+    /// Print a record for people, or as a JSON object.
+    fn print(&self, record: &impl Record) -> Result {
+        match self.json {
+            true => output::print_json(record),
+            false => record.print(),
+        }
+    }
+
+    /// Print records as a table, or as a JSON array.
+    fn print_list<R: Record>(&self, records: &[R]) -> Result {
+        match self.json {
+            true => output::print_json(records),
+            false => output::print_table(records),
+        }
+    }
+
+    /// Print `text` for people, or `report` as JSON.
+    fn print_report(&self, report: &impl Serialize, text: &str) -> Result {
+        match self.json {
+            true => output::print_json(report),
+            false => output::print_line(text),
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::config::ConfigError;
 use campanile_engine::StartError;
@@ -18,28 +18,54 @@ use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 
-/// The error of a command: one sentence, perhaps a hint, and the exit code.
-#[derive(Debug)]
+/// The result of a command, or of a part of it.
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+/// The exit codes from 0 on. The documentation of each is its row in the reference.
+#[derive(Clone, Copy, Debug, schemars::JsonSchema)]
+pub(crate) enum Exit {
+    /// the command is done
+    Success,
+    /// the command ran, and the thing that it did or checked failed.
+    /// [Commands](commands.md) says what that means for each
+    Failed,
+    /// wrong usage, or refused before anything was changed. stderr says what is wrong, where, and what to do next
+    Refused,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// The error of a command: one sentence, perhaps a hint, and the exit code. With `--json` it is also on stdout.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "ErrorReport")]
 pub(crate) struct Failure {
+    /// Empty when the command has already printed what failed.
+    #[serde(rename = "error")]
     message: String,
+    /// What the operator can do next.
     hint: Option<String>,
-    code: u8,
+    #[serde(skip)]
+    exit: Exit,
 }
 
 impl Failure {
-    /// Make the error of a command that was tried and failed: exit code 1.
+    /// Make the error of a command that was tried and failed.
     pub fn failed(message: impl ToString) -> Failure {
         Failure {
             message: message.to_string(),
             hint: None,
-            code: 1,
+            exit: Exit::Failed,
         }
     }
 
-    /// Make the error of a command that was refused before it changed anything: exit code 2.
+    /// Make the error of a command that was refused before it changed anything.
     pub fn refused(message: impl ToString) -> Failure {
         Failure {
-            code: 2,
+            exit: Exit::Refused,
             ..Failure::failed(message)
         }
     }
@@ -49,7 +75,55 @@ impl Failure {
         let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
         Failure { hint, ..self }
     }
+
+    /// Print the failure, unless it is printed already, and return the exit code.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if !self.message.is_empty() {
+            print_message!("error: {}", self.message);
+            if let Some(hint) = &self.hint {
+                print_message!("\nhint: {hint}");
+            }
+            if as_json {
+                // If stdout is closed too, there is no place left to report to.
+                let _ = print_json(self);
+            }
+        }
+        self.exit.into()
+    }
 }
+
+/// Return exit code 1 as a failure, unless the thing that the command has done and printed succeeded.
+pub(crate) fn check(is_success: bool) -> Result {
+    match is_success {
+        true => Ok(()),
+        false => Err(Failure::failed("")),
+    }
+}
+
+/// The functions of the same names, with formatted text.
+mod macros {
+    /// Print formatted text on stdout, as `print_line` does.
+    macro_rules! print_line {
+        ($($text:tt)*) => { $crate::output::print_line(&format!($($text)*)) };
+    }
+
+    /// Print a formatted message on stderr, as `print_message` does.
+    macro_rules! print_message {
+        ($($text:tt)*) => { $crate::output::print_message(&format!($($text)*)) };
+    }
+
+    /// Make a `Failure::refused` with formatted text.
+    macro_rules! refused {
+        ($($text:tt)*) => { $crate::output::Failure::refused(format!($($text)*)) };
+    }
+
+    /// Make a `Failure::failed` with formatted text.
+    macro_rules! failed {
+        ($($text:tt)*) => { $crate::output::Failure::failed(format!($($text)*)) };
+    }
+    pub(crate) use {failed, print_line, print_message, refused};
+}
+pub(crate) use macros::{failed, print_line, print_message, refused};
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Failure {
@@ -76,12 +150,9 @@ impl From<ScheduleError> for Failure {
             ScheduleError::Db(error) => error.into(),
             ScheduleError::Rule(error) => error.into(),
             ScheduleError::Policy(error) => error.into(),
-            ScheduleError::Outdated { ref name, now, .. } => {
-                let hint = format!(
-                    "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
-                );
-                Failure::refused(error).hint(hint)
-            }
+            ScheduleError::Outdated { ref name, now, .. } => Failure::refused(&error).hint(format!(
+                "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
+            )),
             error => Failure::refused(error),
         }
     }
@@ -117,36 +188,11 @@ impl From<StartError> for Failure {
     }
 }
 
-/// The JSON that a command prints on stdout when it fails.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct ErrorReport<'a> {
-    error: &'a str,
-    /// What the operator can do next.
-    hint: Option<&'a str>,
-}
-
-/// Print `failure` on stderr, and on stdout when a program reads JSON there; return the exit code.
-pub(crate) fn print_failure(failure: &Failure, as_json: bool) -> ExitCode {
-    print_message(&format!("error: {}", failure.message));
-    if let Some(hint) = &failure.hint {
-        print_message(&format!("\nhint: {hint}"));
-    }
-    if as_json {
-        let report = ErrorReport {
-            error: &failure.message,
-            hint: failure.hint.as_deref(),
-        };
-        // If stdout is closed too, there is no place left to report to.
-        let _ = print_json(&report);
-    }
-    ExitCode::from(failure.code)
-}
-
 /// Something that commands list or show. Its `Serialize` implementation is its JSON.
 pub(crate) trait Record: Serialize {
     /// The keys that a list shows, separated by spaces.
     const LIST: &'static str = "";
-    /// The keys that a detail view shows, separated by spaces.
+    /// The keys that a detail view shows, separated by spaces; without any, it shows all keys of the JSON.
     const DETAIL: &'static str = "";
 
     /// Return what people see under `key`, where that is not the JSON value; empty for no value.
@@ -154,22 +200,38 @@ pub(crate) trait Record: Serialize {
         None
     }
 
-    /// Print what follows the keys in a detail view.
-    fn print_details(&self) -> Result<(), Failure> {
-        Ok(())
+    /// Print the record for people: the keys of the detail view, one on a line. Keys without a value are left out.
+    fn print(&self) -> Result
+    where
+        Self: Sized,
+    {
+        print_detail(self)
     }
 }
 
-/// Return the text of each of `keys`.
-fn texts<R: Record>(record: &R, keys: &str) -> Result<Vec<String>, Failure> {
+/// Return the text of each of `keys`, or of all keys of the JSON when there are none.
+fn texts<R: Record>(record: &R, keys: &'static str) -> Result<Vec<(String, String)>> {
     let json = serde_json::to_value(record).map_err(not_json)?;
-    let keys = keys.split_whitespace();
-    let texts = keys.map(|key| record.text(key).unwrap_or_else(|| plain(&json[key])));
+    let keys: Vec<&str> = match (keys, &json) {
+        ("", Value::Object(json)) => json.keys().map(String::as_str).collect(),
+        _ => keys.split_whitespace().collect(),
+    };
+    let text = |key: &str| match &json[key] {
+        Value::Object(spans) if key.ends_with("_ms") => spans_text(spans),
+        value => plain(value),
+    };
+    let texts = keys.into_iter().map(|key| {
+        let text = record.text(key).unwrap_or_else(|| text(key));
+        (key.replace('_', " "), text)
+    });
     Ok(texts.collect())
 }
 
-fn headings(keys: &str) -> impl Iterator<Item = String> {
-    keys.split_whitespace().map(|key| key.replace('_', " "))
+/// Return named times in milliseconds as people read them.
+fn spans_text(spans: &Map<String, Value>) -> String {
+    let span =
+        |(name, ms): (&String, &Value)| format!("{name} {:.1}", ms.as_f64().unwrap_or_default());
+    spans.iter().map(span).collect::<Vec<_>>().join(", ")
 }
 
 /// Return a JSON value as people read it.
@@ -188,54 +250,24 @@ fn plain(value: &Value) -> String {
 }
 
 fn not_json(error: serde_json::Error) -> Failure {
-    Failure::failed(format!("the answer cannot be written as JSON: {error}"))
-}
-
-/// Print records as a table, or as a JSON array.
-pub(crate) fn print_list<R: Record>(records: &[R], as_json: bool) -> Result<(), Failure> {
-    match as_json {
-        true => print_json(records),
-        false => print_table(records),
-    }
-}
-
-/// Print one record with its details, or as a JSON object.
-pub(crate) fn print_record<R: Record>(record: &R, as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        return print_json(record);
-    }
-    print_detail(record)?;
-    record.print_details()
-}
-
-/// Print `value` as JSON, or `text` for people.
-pub(crate) fn print_report(
-    value: &impl Serialize,
-    text: &str,
-    as_json: bool,
-) -> Result<(), Failure> {
-    match as_json {
-        true => print_json(value),
-        false => print_line(text),
-    }
+    failed!("the answer cannot be written as JSON: {error}")
 }
 
 /// Print `value` as JSON on stdout.
-pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(not_json)?;
-    write_line(&text)
+pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result {
+    write_line(&serde_json::to_string_pretty(value).map_err(not_json)?)
 }
 
 /// Print text on stdout; control characters, which a guest may have written, are escaped.
-pub(crate) fn print_line(text: &str) -> Result<(), Failure> {
+pub(crate) fn print_line(text: &str) -> Result {
     write_line(&printable(text))
 }
 
-fn write_line(text: &str) -> Result<(), Failure> {
+fn write_line(text: &str) -> Result {
     match writeln!(io::stdout().lock(), "{text}") {
         // `campanile launch list | head` closes the pipe when it has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::failed(format!("stdout: {error}"))),
+        Err(error) => Err(failed!("stdout: {error}")),
         Ok(()) => Ok(()),
     }
 }
@@ -244,14 +276,12 @@ fn write_line(text: &str) -> Result<(), Failure> {
 pub(crate) fn print_sidecar_lines<'r>(
     package: &str,
     missing: impl IntoIterator<Item = &'r Request>,
-) -> Result<(), Failure> {
+) -> Result {
     let lines = sidecar_lines(missing);
     if lines.is_empty() {
         return Ok(());
     }
-    print_line(&format!(
-        "\nto grant what is missing, add to {package}.toml:\n{lines}"
-    ))
+    print_line!("\nto grant what is missing, add to {package}.toml:\n{lines}")
 }
 
 /// Print one message on stderr. A closed stderr does not change the exit code.
@@ -267,31 +297,26 @@ pub(crate) fn redraw(text: &str) {
 }
 
 /// Print the keys of a record, one on a line. Those without a value are left out.
-pub(crate) fn print_detail<R: Record>(record: &R) -> Result<(), Failure> {
-    let texts = texts(record, R::DETAIL)?;
-    let lines: Vec<(String, String)> = headings(R::DETAIL)
-        .zip(texts)
-        .filter(|(_, text)| !text.is_empty())
-        .collect();
-    let width = lines.iter().map(|(heading, _)| heading.len()).max();
+pub(crate) fn print_detail<R: Record>(record: &R) -> Result {
+    let mut texts = texts(record, R::DETAIL)?;
+    texts.retain(|(_, text)| !text.is_empty());
+    let width = texts.iter().map(|(heading, _)| heading.len()).max();
     let width = width.unwrap_or_default();
-    for (heading, text) in lines {
+    for (heading, text) in texts {
         // Text of a guest must not begin a line that looks like a key.
         let text = text.trim_end().replace('\n', &format!("\n{:width$} ", ""));
-        print_line(&format!("{heading:width$} {text}"))?;
+        print_line!("{heading:width$} {text}")?;
     }
     Ok(())
 }
 
 /// Print records under a header, each column as wide as its widest cell.
-pub(crate) fn print_table<'r, R: Record + 'r>(
-    records: impl IntoIterator<Item = &'r R>,
-) -> Result<(), Failure> {
-    let header = headings(R::LIST).map(|heading| heading.to_uppercase());
-    let mut rows: Vec<Vec<String>> = vec![header.collect()];
+pub(crate) fn print_table<'r, R: Record + 'r>(records: impl IntoIterator<Item = &'r R>) -> Result {
+    let heading = |key: &str| key.replace('_', " ").to_uppercase();
+    let mut rows: Vec<Vec<String>> = vec![R::LIST.split_whitespace().map(heading).collect()];
     for record in records {
-        let texts = texts(record, R::LIST)?;
-        rows.push(texts.iter().map(|text| cell(text)).collect());
+        let texts = texts(record, R::LIST)?.into_iter();
+        rows.push(texts.map(|(_, text)| cell(&text)).collect());
     }
     for row in columns(&rows) {
         print_line(row.trim_end())?;
@@ -315,18 +340,11 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
             *width = (*width).max(cell.chars().count());
         }
     }
+    let padded = |(cell, width): (&String, &usize)| format!("{cell:width$}");
     rows.iter().map(move |row| {
-        let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        cells.join("  ")
+        let cells = row.iter().zip(&widths).map(padded);
+        cells.collect::<Vec<_>>().join("  ")
     })
-}
-
-/// Return exit code 0 when `is_success`, else 1.
-pub(crate) fn exit_code(is_success: bool) -> ExitCode {
-    ExitCode::from(u8::from(!is_success))
 }
 
 /// Return the text of a value that may be absent; empty when it is.
@@ -385,9 +403,13 @@ mod tests {
             first_name: "Ada",
             size: 3,
         };
-        let shown = texts(&sample, "size first_name missing").unwrap();
-        assert_eq!(shown, ["3 bytes", "Ada", ""]);
-        let shown: Vec<String> = headings("size first_name").collect();
-        assert_eq!(shown, ["size", "first name"]);
+        let shown = |keys| texts(&sample, keys).unwrap();
+        let pair = |heading: &str, text: &str| (heading.to_owned(), text.to_owned());
+        let [name, size] = [pair("first name", "Ada"), pair("size", "3 bytes")];
+        assert_eq!(shown(""), [name.clone(), size.clone()]);
+        assert_eq!(
+            shown("size first_name missing"),
+            [size, name, pair("missing", "")]
+        );
     }
 }

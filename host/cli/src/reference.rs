@@ -15,7 +15,7 @@ use crate::commands::{
     backfill, bench, calendar, config, db, explain, launch, new, package, plan, run, schedule, task,
 };
 use crate::config::Config;
-use crate::{Cli, output};
+use crate::{Cli, environment, output};
 use campanile_engine::audit::{Health, Statistics};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
@@ -155,7 +155,50 @@ fn files() -> Vec<(&'static str, String)> {
         ("sidecar.md", grants_text()),
         ("events.md", events_text()),
         ("limits.md", limits_text()),
+        ("exit-codes.md", exit_codes_text()),
+        ("environment.md", environment_text()),
     ]
+}
+
+fn exit_codes_text() -> String {
+    let mut text = "\n| code | meaning |\n|---|---|\n".to_owned();
+    for (code, (_, meaning)) in words_of::<output::Exit>().iter().enumerate() {
+        let _ = writeln!(text, "| {code} | {} |", cell(meaning));
+    }
+    text + "\n"
+}
+
+fn environment_text() -> String {
+    let mut text = "\n| variable | meaning |\n|---|---|\n".to_owned();
+    for (name, meaning) in environment::ALL {
+        let _ = writeln!(text, "| `{name}` | {} |", cell(meaning));
+    }
+    text + "\n"
+}
+
+#[test]
+fn every_variable_of_an_option_is_in_the_reference() {
+    fn check(command: &Command) {
+        for variable in command.get_arguments().filter_map(Arg::get_env) {
+            let is_listed = environment::ALL.iter().any(|(name, _)| variable == *name);
+            assert!(is_listed, "{variable:?} of {}", command.get_name());
+        }
+        command.get_subcommands().for_each(check);
+    }
+    check(&Cli::command());
+}
+
+#[test]
+fn the_order_of_the_exit_codes_is_their_value() {
+    let words = words_of::<output::Exit>();
+    let names: Vec<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
+    assert_eq!(names, ["Success", "Failed", "Refused"]);
+    let codes = [
+        output::Exit::Success,
+        output::Exit::Failed,
+        output::Exit::Refused,
+    ];
+    assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2]);
 }
 
 /// Return a line of text as a cell of a Markdown table.
@@ -335,7 +378,7 @@ impl Shapes {
             self.one::<bench::LaunchesReport>("bench launches"),
             self.one::<bench::BurstReport>("bench burst"),
             self.one::<bench::load::LoadReport>("bench load"),
-            self.one::<output::ErrorReport<'_>>("any command that fails"),
+            self.one::<output::Failure>("any command that fails"),
         ]
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 
+use crate::environment;
 use campanile_model::text::printable;
 use tracing_subscriber::EnvFilter;
 
@@ -42,7 +43,7 @@ pub enum TelemetryError {
 ///
 /// Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
 pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
-    let filter = filter(std::env::var_os("CAMPANILE_LOG").as_deref())?;
+    let filter = filter(std::env::var_os(environment::LOG).as_deref())?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
@@ -52,7 +53,7 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
         LogFormat::Human => {
             let colours = colours(
                 std::io::stderr().is_terminal(),
-                std::env::var_os("NO_COLOR").as_deref(),
+                std::env::var_os(environment::NO_COLOR).as_deref(),
             );
             lines.with_target(false).with_ansi(colours).try_init()
         }

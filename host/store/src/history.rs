@@ -14,14 +14,16 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
 /// A launch with what was recorded about its decision.
-#[derive(Debug, Clone, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow, serde::Serialize, schemars::JsonSchema)]
 pub struct DecidedLaunch {
     #[sqlx(flatten)]
+    #[serde(flatten)]
     pub launch: LaunchRow,
     pub schedule_revision: i64,
-    /// The host that decided it, or that opened it last; none when a person requested it.
+    /// The host that decided the launch, or opened it last. Null when a person asked for it.
+    #[serde(rename = "decided_by")]
     pub host: Option<String>,
-    /// When it left the queue, if it was queued.
+    /// When a queued launch was opened.
     pub opened_at: Option<Timestamp>,
 }
 

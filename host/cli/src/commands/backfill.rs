@@ -2,7 +2,6 @@
 
 mod progress;
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
@@ -10,10 +9,10 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::schedule::By;
-use crate::output::{self, Failure, Record};
+use crate::output::{self, Failure, Record, Result, failed};
 use crate::{Common, Limit};
 use campanile_engine::backfill::{self, BackfillError};
-use campanile_engine::schedule_admin::{self, ScheduleError};
+use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
@@ -52,21 +51,15 @@ pub(crate) enum BackfillCommand {
 }
 
 impl BackfillCommand {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         match self {
-            BackfillCommand::List { limit } => list(common, limit.limit).await?,
+            BackfillCommand::List { limit } => list(common, limit.limit).await,
             BackfillCommand::Show { id, follow: false } => {
-                let db = common.open().await?;
-                let record = BackfillRecord::read(&mut db.read().await?, id).await?;
-                output::print_record(&record, common.json)?;
+                common.print(&BackfillRecord::read(&mut common.read().await?, id).await?)
             }
-            BackfillCommand::Show { id, follow: true } => {
-                let (db, clock) = common.open_with_clock().await?;
-                return follow(&db, &clock, id, common.json).await;
-            }
-            BackfillCommand::Cancel { id, by: By { by } } => cancel(common, id, &by).await?,
+            BackfillCommand::Show { id, follow: true } => follow(common, id).await,
+            BackfillCommand::Cancel { id, by: By { by } } => cancel(common, id, &by).await,
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -138,10 +131,9 @@ impl BackfillRecord {
 }
 
 /// Print that a backfill has started, and how to follow it.
-pub(crate) async fn print_started(db: &Db, id: BackfillId, as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        let record = BackfillRecord::read(&mut db.read().await?, id).await?;
-        return output::print_json(&record);
+pub(crate) async fn print_started(common: &Common, id: BackfillId) -> Result {
+    if common.json {
+        return common.print(&BackfillRecord::read(&mut common.read().await?, id).await?);
     }
     output::print_message(&next_commands(id));
     Ok(())
@@ -154,18 +146,14 @@ fn next_commands(id: BackfillId) -> String {
 }
 
 /// Follow a backfill until it ends, or until Ctrl-C, which does not stop the backfill.
-pub(crate) async fn follow(
-    db: &Db,
-    clock: &Clock,
-    id: BackfillId,
-    as_json: bool,
-) -> Result<ExitCode, Failure> {
+pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
+    let (db, clock) = common.open_with_clock().await?;
     // Ctrl-C must also end this command while the database does not answer.
     let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))?;
-    let mut progress = Progress::new(as_json);
+        .map_err(|error| failed!("signals cannot be received: {error}"))?;
+    let mut progress = Progress::new(common.json);
     let record = tokio::select! {
-        record = until_finished(db, clock, id, &mut progress) => Some(record?),
+        record = until_finished(&db, &clock, id, &mut progress) => Some(record?),
         _ = interrupt.recv() => None,
     };
     progress.interrupt();
@@ -174,8 +162,8 @@ pub(crate) async fn follow(
             Failure::failed("the backfill continues without this command").hint(next_commands(id)),
         );
     };
-    output::print_report(&record, &record.progress(), as_json)?;
-    Ok(output::exit_code(record.has_succeeded()))
+    common.print_report(&record, &record.progress())?;
+    output::check(record.has_succeeded())
 }
 
 /// Show the progress of a backfill, and the reason of each pause, until it ends.
@@ -184,7 +172,7 @@ async fn until_finished(
     clock: &Clock,
     id: BackfillId,
     progress: &mut Progress,
-) -> Result<BackfillRecord, Failure> {
+) -> Result<BackfillRecord> {
     let mut last_obstacle = None;
     loop {
         let started = Instant::now();
@@ -234,22 +222,22 @@ async fn obstacle(
     }))
 }
 
-async fn list(common: &Common, limit: i64) -> Result<(), Failure> {
-    let db = common.open().await?;
-    let mut tx = db.read().await?;
+async fn list(common: &Common, limit: i64) -> Result {
+    let mut tx = common.read().await?;
     let mut records = Vec::new();
     for backfill in backfills::list(&mut tx, limit).await? {
         records.push(BackfillRecord::count(&mut tx, backfill).await?);
     }
-    output::print_list(&records, common.json)
+    common.print_list(&records)
 }
 
-async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result<(), Failure> {
-    let (db, clock) = common.open_with_clock().await?;
-    let now = clock.now();
-    let skipped =
-        schedule_admin::change(&db, async |tx| backfill::cancel(tx, id, by, now).await).await?;
-    let record = BackfillRecord::read(&mut db.read().await?, id).await?;
+async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result {
+    let (skipped, record) = common
+        .change(async |tx, now| {
+            let skipped = backfill::cancel(tx, id, by, now).await?;
+            Ok((skipped, BackfillRecord::read(tx, id).await?))
+        })
+        .await?;
     let text = format!("cancelled backfill {id}: {skipped} launches had not started");
-    output::print_report(&record, &text, common.json)
+    common.print_report(&record, &text)
 }

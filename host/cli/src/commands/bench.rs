@@ -3,36 +3,35 @@
 //! Absolute figures depend on the machine. The same process therefore measures the bare sandbox and the bare database
 //! too, and reports ratios that can be compared.
 
-use std::collections::BTreeSet;
-use std::process::ExitCode;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Map;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::serve;
-use super::stats::lag_text;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, Record};
+use crate::output::{self, Failure, Record, Result, failed};
 use campanile_engine::audit::Lag;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::watch::{Mode, Watch};
-use campanile_engine::{Engine, EngineError, Followed, Settings};
+use campanile_engine::{Engine, EngineError, Followed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, RunId};
-use campanile_package::{HostRules, Packages, PluginsFolder};
-use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, Sandbox, StopSignal, World};
+use campanile_package::{Packages, PluginsFolder};
+use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, StopSignal, World};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunEnd;
 use campanile_store::task_runs::TaskRun;
-use campanile_store::{Db, LaunchStatus, Origin, packages, schedules, stats};
+use campanile_store::{Db, HostLock, LaunchStatus, Origin, packages, schedules, stats};
 use campanile_workflow::context::{self, Facts};
 
 mod big;
@@ -116,274 +115,270 @@ pub(crate) struct BurstReport {
     cpu_us_per_launch: f64,
 }
 
-impl Record for LaunchesReport {
-    const DETAIL: &'static str = "backend launches launches_per_s lag_ms cpu_us_per_launch ratio_to_sandbox \
-        ratio_to_database sandbox_cpu_us_per_call sandbox_calls_per_s database_launches_per_s";
+impl Record for LaunchesReport {}
 
-    fn text(&self, key: &str) -> Option<String> {
-        (key == "lag_ms").then(|| lag_text(&self.lag_ms))
-    }
-}
-
-impl Record for BurstReport {
-    const DETAIL: &'static str =
-        "backend schedules seconds slots succeeded missed doubled lag_ms cpu_us_per_launch";
-
-    fn text(&self, key: &str) -> Option<String> {
-        (key == "lag_ms").then(|| lag_text(&self.lag_ms))
-    }
-}
+impl Record for BurstReport {}
 
 impl Bench {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
         match self {
-            Bench::Launches(launches) => launches.run(common, &config).await,
-            Bench::Burst(burst) => burst.run(common, &config).await,
-            Bench::Load(load) => load.run(common, &config).await,
+            Bench::Launches(launches) => common.print(&launches.measure(&config).await?),
+            Bench::Burst(burst) => {
+                let report = burst.measure(&config).await?;
+                common.print(&report)?;
+                output::check(report.missed + report.doubled == 0)
+            }
+            Bench::Load(load) => common.print(&load.measure(&config).await?),
         }
     }
 }
 
 impl Launches {
-    async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+    async fn measure(self, config: &Config) -> Result<LaunchesReport> {
         let sandbox = bare_sandbox(config).await?;
         let database = bare_database(config, self.n).await?;
 
         let host = BenchHost::start(config, Mode::Off).await?;
-        host.add_backlog(self.n).await?;
+        let now = host.clock().now();
+        add_backlog(host.db(), self.n, now).await?;
         // Adding schedules and reading the rows are not parts of a launch.
-        let before = cpu_time();
-        host.until_idle().await?;
-        let cpu = cpu_time() - before;
-        let rows = host.succeeded(self.n as usize).await?;
+        let (idle, cost) = Cost::of(host.until_idle()).await;
+        idle?;
+        let rows = host.launches(Timestamp::from_micros(0), now).await?;
         host.stop().await?;
 
+        let succeeded = rows.iter().filter(has_succeeded).count();
+        if succeeded != self.n as usize {
+            return Err(failed!("{succeeded} of {} launches succeeded", self.n));
+        }
         let first = rows.iter().map(|row| row.claimed_at).min();
         let ended = rows.iter().filter_map(|row| row.finished_at).max();
         let (Some(first), Some(ended)) = (first, ended) else {
             return Err(Failure::failed("no launch was finished"));
         };
         let per_s = f64::from(self.n) / ended.since(first).as_secs_f64();
-        let cpu_us = micros(cpu) / f64::from(self.n);
+        let cpu_us = micros(cost.cpu) / f64::from(self.n);
         let starts = rows.iter().filter_map(|row| row.started_at);
-        let report = LaunchesReport {
+        Ok(LaunchesReport {
             backend: config.files.database.backend(),
             launches: self.n,
             launches_per_s: per_s,
             lag_ms: Lag::of(starts.map(|start| (first, start))),
             cpu_us_per_launch: cpu_us,
-            ratio_to_sandbox: cpu_us / sandbox.cpu_us,
-            ratio_to_database: database / per_s,
-            sandbox_cpu_us_per_call: sandbox.cpu_us,
-            sandbox_calls_per_s: sandbox.per_s,
-            database_launches_per_s: database,
-        };
-        output::print_record(&report, common.json)?;
-        Ok(ExitCode::SUCCESS)
+            ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
+            ratio_to_database: database.as_secs_f64().recip() / per_s,
+            sandbox_cpu_us_per_call: micros(sandbox.cpu),
+            sandbox_calls_per_s: sandbox.wall.as_secs_f64().recip(),
+            database_launches_per_s: database.as_secs_f64().recip(),
+        })
     }
 }
 
 impl Burst {
-    async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+    async fn measure(self, config: &Config) -> Result<BurstReport> {
+        const MARGIN: Duration = Duration::from_secs(2);
         let host = BenchHost::start(config, Mode::Off).await?;
         let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
         // All schedules must be added before the first slot.
-        let from = host.clock.now().plus(Duration::from_secs(2));
+        let from = host.clock().now().plus(MARGIN);
         let until = from.plus(Duration::from_secs(self.seconds));
-        host.add_schedules(self.schedules, &rule, from).await?;
-        let before = cpu_time();
-        host.clock
-            .sleep_until(until.plus(Duration::from_secs(2)))
-            .await;
-        let cpu = cpu_time() - before;
-        let rows: Vec<LaunchRow> = {
-            let mut tx = host.db.read().await?;
-            let rows = launches::list(&mut tx, None, i64::MAX).await?;
-            let in_time =
-                |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
-            rows.into_iter().filter(in_time).collect()
-        };
+        add_schedules(host.db(), 0..self.schedules, &rule, from).await?;
+        let ((), cost) = Cost::of(host.clock().sleep_until(until.plus(MARGIN))).await;
+        let rows = host.launches(from, until).await?;
         host.stop().await?;
 
         let rule = Rule::parse(&rule, HashKey::NONE)?;
         let slots = rule.slots(from, until).count() * self.schedules as usize;
-        let succeeded = |row: &&LaunchRow| row.status == LaunchStatus::Succeeded;
-        let distinct: std::collections::HashSet<(&str, Timestamp)> = rows
-            .iter()
-            .filter(succeeded)
-            .map(|row| (row.schedule.as_str(), row.scheduled_time))
-            .collect();
-        let again = rows.iter().filter(|row| row.attempts > 1).count();
-        let starts = rows
-            .iter()
-            .filter_map(|row| Some((row.scheduled_time, row.started_at?)));
-        let report = BurstReport {
+        let slot = |row: &LaunchRow| (row.schedule.clone(), row.scheduled_time);
+        let launched: HashSet<_> = rows.iter().map(slot).collect();
+        let succeeded: HashSet<_> = rows.iter().filter(has_succeeded).map(slot).collect();
+        let run_again = rows.iter().filter(|row| row.attempts > 1).count();
+        Ok(BurstReport {
             backend: config.files.database.backend(),
             schedules: self.schedules,
             seconds: self.seconds,
             slots,
-            succeeded: distinct.len(),
-            missed: slots - distinct.len().min(slots),
-            doubled: rows.len()
-                - rows
-                    .iter()
-                    .map(|row| (&row.schedule, row.scheduled_time))
-                    .collect::<std::collections::HashSet<_>>()
-                    .len()
-                + again,
-            lag_ms: Lag::of(starts),
-            cpu_us_per_launch: micros(cpu) / rows.len().max(1) as f64,
-        };
-        output::print_record(&report, common.json)?;
-        Ok(output::exit_code(report.missed + report.doubled == 0))
+            succeeded: succeeded.len(),
+            missed: slots - succeeded.len().min(slots),
+            doubled: rows.len() - launched.len() + run_again,
+            lag_ms: lag(&rows),
+            cpu_us_per_launch: micros(cost.cpu) / rows.len().max(1) as f64,
+        })
     }
 }
 
-/// A host on a scratch database, with the no-op package in its folder.
+fn has_succeeded(row: &&LaunchRow) -> bool {
+    row.status == LaunchStatus::Succeeded
+}
+
+/// Return how late launches started after their slots.
+fn lag(rows: &[LaunchRow]) -> Lag {
+    let starts = rows.iter();
+    Lag::of(starts.filter_map(|row| Some((row.scheduled_time, row.started_at?))))
+}
+
+/// What a piece of work took.
+struct Cost {
+    /// Of all threads of this process.
+    cpu: Duration,
+    wall: Duration,
+}
+
+impl Cost {
+    /// Do `work` and return what it took.
+    async fn of<T>(work: impl Future<Output = T>) -> (T, Cost) {
+        let cpu_time = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            Duration::try_from(time).unwrap_or_default()
+        };
+        let (before, started) = (cpu_time(), Instant::now());
+        let done = work.await;
+        let cpu = cpu_time() - before;
+        let wall = started.elapsed();
+        (done, Cost { cpu, wall })
+    }
+}
+
+/// An engine on a scratch database that does not serve yet, with the no-op package in its folder.
+struct Scratch {
+    engine: Arc<Engine>,
+    lock: HostLock,
+    plugins: PluginsFolder,
+    dir: TempDir,
+}
+
+impl Scratch {
+    async fn new(config: &Config) -> Result<Scratch> {
+        let clock = Clock::system();
+        let db = scratch_db(config, &clock).await?;
+        let dir = tempfile::tempdir().map_err(Failure::failed)?;
+        std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
+        let sandbox = serve::sandbox(config, &clock)?;
+        let plugins = PluginsFolder::open(dir.path(), Arc::clone(&sandbox), serve::rules(config))
+            .map_err(Failure::failed)?;
+        let mut settings = serve::settings(config);
+        // The slots of the backlog must count as late, not as missed.
+        settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
+        let (name, packages) = (Some("bench"), Packages::default());
+        let (engine, lock) = Engine::start(db, clock, name, settings, packages, sandbox).await?;
+        Ok(Scratch {
+            engine,
+            lock,
+            plugins,
+            dir,
+        })
+    }
+}
+
+/// Create an empty database that [`Db::discard`] deletes.
+async fn scratch_db(config: &Config, clock: &Clock) -> Result<Db> {
+    let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
+    Ok(Db::open_scratch(&config.files.database, &name).await?)
+}
+
+/// A host that serves a scratch database.
 struct BenchHost {
-    db: Db,
-    clock: Clock,
-    folder: tempfile::TempDir,
+    engine: Arc<Engine>,
+    dir: TempDir,
     stop: watch::Sender<bool>,
     served: JoinHandle<Result<(), EngineError>>,
 }
 
 impl BenchHost {
-    async fn start(config: &Config, mode: Mode) -> Result<BenchHost, Failure> {
-        let (engine, lock, folder, dir) = engine(config).await?;
-        let db = engine.db().clone();
-        let clock = engine.clock().clone();
+    async fn start(config: &Config, mode: Mode) -> Result<BenchHost> {
+        let scratch = Scratch::new(config).await?;
         let followed = Followed {
-            folder,
-            watcher: Watch::start(dir.path(), mode, WAIT_MAX),
+            folder: scratch.plugins,
+            watcher: Watch::start(scratch.dir.path(), mode, WAIT_MAX),
             schedules: None,
         };
         let (stop, stopping) = watch::channel(false);
-        let served = tokio::spawn(Arc::clone(&engine).serve(lock, followed, stopping));
-        let deadline = Instant::now() + WAIT_MAX;
-        while !is_active(&db, NAME, &ArtifactDigest::of(NOOP)).await? {
-            if served.is_finished() || Instant::now() > deadline {
-                return Err(Failure::failed("the host did not load the no-op package"));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(BenchHost {
-            db,
-            clock,
-            folder: dir,
+        let serving = Arc::clone(&scratch.engine).serve(scratch.lock, followed, stopping);
+        let host = BenchHost {
+            engine: scratch.engine,
+            dir: scratch.dir,
             stop,
-            served,
-        })
+            served: tokio::spawn(serving),
+        };
+        host.until_active(NAME, NOOP, Duration::from_millis(10))
+            .await?;
+        Ok(host)
     }
 
-    /// Make `n` launches due.
-    async fn add_backlog(&self, n: u32) -> Result<(), Failure> {
-        add_backlog(&self.db, n, self.clock.now()).await
+    fn db(&self) -> &Db {
+        self.engine.db()
     }
 
-    async fn add_schedules(
+    fn clock(&self) -> &Clock {
+        self.engine.clock()
+    }
+
+    /// Ask `is_done` every `pause` until it is; fail with `message` when the host ends or it takes too long.
+    async fn until(
         &self,
-        count: u32,
-        rule: &RuleText,
-        from: Timestamp,
-    ) -> Result<(), Failure> {
-        add_schedules(&self.db, 0..count, rule, from).await
+        pause: Duration,
+        message: &str,
+        is_done: impl AsyncFn() -> Result<bool>,
+    ) -> Result {
+        let deadline = Instant::now() + WAIT_MAX;
+        while !is_done().await? {
+            if self.served.is_finished() || Instant::now() > deadline {
+                return Err(Failure::failed(message));
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    /// Wait until the database has that version of a package as the active one; look every `pause`.
+    async fn until_active(&self, name: &str, bytes: &[u8], pause: Duration) -> Result {
+        let digest = ArtifactDigest::of(bytes);
+        let message = format!("the host did not load the package `{name}`");
+        let is_active = async || {
+            let row = packages::find(&mut self.db().read().await?, name).await?;
+            let row = row.filter(|row| row.missing_since.is_none());
+            Ok(row.is_some_and(|row| row.digest.as_ref() == Some(&digest)))
+        };
+        self.until(pause, &message, is_active).await
     }
 
     /// Wait until no slot is due and no launch is unfinished.
-    async fn until_idle(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + WAIT_MAX;
-        while Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            let mut tx = self.db.read().await?;
+    async fn until_idle(&self) -> Result {
+        let message = "the launches did not end in time";
+        let is_idle = async || {
+            let mut tx = self.db().read().await?;
             let next = schedules::next_due(&mut tx).await?;
-            let undecided = next.is_some_and(|next| next <= self.clock.now());
-            if !undecided && stats::unfinished(&mut tx).await? == 0 {
-                return Ok(());
-            }
-        }
-        Err(Failure::failed("the launches did not end in time"))
+            let is_decided = next.is_none_or(|next| next > self.clock().now());
+            Ok(is_decided && stats::unfinished(&mut tx).await? == 0)
+        };
+        self.until(Duration::from_millis(100), message, is_idle)
+            .await
     }
 
-    /// Return the rows of all launches; `n` of them must have succeeded.
-    async fn succeeded(&self, n: usize) -> Result<Vec<LaunchRow>, Failure> {
-        let mut tx = self.db.read().await?;
-        let rows = launches::list(&mut tx, None, i64::MAX).await?;
-        let succeeded = |row: &&LaunchRow| row.status == LaunchStatus::Succeeded;
-        match rows.iter().filter(succeeded).count() {
-            all if all == n => Ok(rows),
-            some => Err(Failure::failed(format!("{some} of {n} launches succeeded"))),
-        }
+    /// Return the launches of the no-op package with slots after `from` and until `until`.
+    async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
+        let rows = launches::list(&mut self.db().read().await?, None, i64::MAX).await?;
+        let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
+        let rows = rows
+            .into_iter()
+            .filter(|row| row.package == NAME && is_in(row));
+        Ok(rows.collect())
     }
 
-    async fn stop(self) -> Result<(), Failure> {
+    async fn stop(self) -> Result {
         self.stop.send_replace(true);
         let stopped = self.served.await;
-        drop(self.folder);
-        self.db.discard().await?;
-        match stopped {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::failed(error)),
-            Err(panic) => Err(Failure::failed(format!("the host panicked: {panic}"))),
-        }
+        drop(self.dir);
+        self.engine.db().clone().discard().await?;
+        stopped
+            .map_err(|panic| failed!("the host panicked: {panic}"))?
+            .map_err(Failure::failed)
     }
-}
-
-/// Return whether the database has that version of a package as the active one.
-async fn is_active(db: &Db, name: &str, digest: &ArtifactDigest) -> Result<bool, Failure> {
-    let mut tx = db.read().await?;
-    let row = packages::find(&mut tx, name).await?;
-    Ok(row.is_some_and(|row| row.digest.as_ref() == Some(digest) && row.missing_since.is_none()))
-}
-
-type Parts = (
-    Arc<Engine>,
-    campanile_store::HostLock,
-    PluginsFolder,
-    tempfile::TempDir,
-);
-
-/// Create a host that does not serve yet.
-async fn engine(config: &Config) -> Result<Parts, Failure> {
-    let clock = Clock::system();
-    let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
-    let db = Db::open_scratch(&config.files.database, &name).await?;
-    let dir = tempfile::tempdir().map_err(Failure::failed)?;
-    std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
-    let sandbox = sandbox(config, &clock)?;
-    let rules = HostRules {
-        limits: config.limits.clone(),
-        memory_bytes_most: config.sandbox.memory_bytes_max,
-        env: |_| None,
-        own_paths: config.own_paths(),
-        secrets: BTreeSet::new(),
-    };
-    let folder =
-        PluginsFolder::open(dir.path(), Arc::clone(&sandbox), rules).map_err(Failure::failed)?;
-    let mut settings: Settings = serve::settings(config);
-    // The slots of the backlog must count as late, not as missed.
-    settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
-    let (engine, lock) = Engine::start(
-        db,
-        clock,
-        Some("bench"),
-        settings,
-        Packages::default(),
-        sandbox,
-    )
-    .await?;
-    Ok((engine, lock, folder, dir))
-}
-
-fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>, Failure> {
-    Sandbox::new(config.sandbox_settings(), clock.clone())
-        .map(Arc::new)
-        .map_err(Failure::failed)
 }
 
 /// Add hourly schedules with `n` undecided slots in total at `now`.
-async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
+async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
     const HOUR: Duration = Duration::from_secs(3_600);
     let rule = RuleText {
         // The last slot is now, so that no other slot follows during the benchmark.
@@ -397,22 +392,19 @@ async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result<(), Failure> {
     add_schedules(db, one_more..schedules, &rule, since(each)).await
 }
 
-/// Return policies that launch all due slots at once, and still check each for overlap.
-fn allow_overlap() -> Policies {
-    Policies {
-        overlap: Overlap::Allow,
-        max_concurrent: Some(u32::MAX),
-        ..Policies::default()
-    }
-}
-
 /// Add schedules of the no-op package in one transaction, as if at `since`.
 async fn add_schedules(
     db: &Db,
     numbers: std::ops::Range<u32>,
     rule: &RuleText,
     since: Timestamp,
-) -> Result<(), Failure> {
+) -> Result {
+    // All due slots are launched at once, and each is still checked for overlap.
+    let policies = Policies {
+        overlap: Overlap::Allow,
+        max_concurrent: Some(u32::MAX),
+        ..Policies::default()
+    };
     schedule_admin::change(db, async |tx| {
         for number in numbers.clone() {
             let wanted = ScheduleDefinition {
@@ -420,30 +412,23 @@ async fn add_schedules(
                 package: NAME.to_owned(),
                 task: None,
                 rule: rule.clone(),
-                policies: allow_overlap(),
+                policies: policies.clone(),
                 context: Map::new(),
             };
             schedule_admin::add(tx, &wanted, Origin::Package, since).await?;
         }
         Ok(())
     })
-    .await?;
-    Ok(())
+    .await
+    .map_err(Failure::from)
 }
 
-/// The speed of the bare sandbox.
-struct Bare {
-    cpu_us: f64,
-    per_s: f64,
-}
-
-/// Measure instantiation and call alone, on one guest thread.
-async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
+/// Measure what one call takes in the bare sandbox, on one guest thread.
+async fn bare_sandbox(config: &Config) -> Result<Cost> {
     let clock = Clock::system();
-    let sandbox = sandbox(config, &clock)?;
-    let artifact = sandbox
-        .load(NOOP)
-        .map_err(|refusal| Failure::failed(refusal.to_string()))?;
+    let sandbox = serve::sandbox(config, &clock)?;
+    let artifact = sandbox.load(NOOP);
+    let artifact = artifact.map_err(|refusal| Failure::failed(refusal.to_string()))?;
     let now = clock.now();
     let facts = Facts::by_hand(now);
     let call = Call {
@@ -458,57 +443,52 @@ async fn bare_sandbox(config: &Config) -> Result<Bare, Failure> {
         stop: StopSignal::default(),
     };
     sandbox.run_in_a_row(call.clone(), SANDBOX_CALLS / 10).await;
-    let (before, started) = (cpu_time(), Instant::now());
-    let report = sandbox.run_in_a_row(call, SANDBOX_CALLS).await;
-    let (cpu, wall) = (cpu_time() - before, started.elapsed());
+    let (report, all) = Cost::of(sandbox.run_in_a_row(call, SANDBOX_CALLS)).await;
     if report.outcome != Outcome::Succeeded {
-        return Err(Failure::failed(format!(
-            "the no-op task ended as {}",
-            report.outcome
-        )));
+        return Err(failed!("the no-op task ended as {}", report.outcome));
     }
-    Ok(Bare {
-        cpu_us: micros(cpu) / f64::from(SANDBOX_CALLS),
-        per_s: f64::from(SANDBOX_CALLS) / wall.as_secs_f64(),
+    Ok(Cost {
+        cpu: all.cpu / SANDBOX_CALLS,
+        wall: all.wall / SANDBOX_CALLS,
     })
 }
 
-/// Measure the three transactions of `n` launches without calls; return launches per second.
-async fn bare_database(config: &Config, n: u32) -> Result<f64, Failure> {
-    let (engine, lock, mut folder, dir) = engine(config).await?;
-    let failed = |error: EngineError| Failure::failed(error);
-    engine.scan(&mut folder).await.map_err(failed)?;
+/// Measure how long the three transactions of a launch take without a call, over `n` launches.
+async fn bare_database(config: &Config, n: u32) -> Result<Duration> {
+    let mut scratch = Scratch::new(config).await?;
+    let engine = &scratch.engine;
+    let scan = engine.scan(&mut scratch.plugins);
+    scan.await.map_err(Failure::failed)?;
     let now = engine.clock().now();
     add_backlog(engine.db(), n, now).await?;
-    let started = Instant::now();
-    while engine.decide(now).await.map_err(failed)?.more {}
-    let mut finished = 0;
-    loop {
-        let work = engine.claim(now).await.map_err(failed)?;
-        if work.is_empty() {
-            break;
-        }
-        let ends: Vec<_> = work
-            .iter()
-            .map(|work| {
-                let end = RunEnd::Succeeded {
-                    output: Some("{}".to_owned()),
-                };
-                work.finished(end, vec![noop_call(now)], engine.clock().now())
-            })
-            .collect();
-        finished += engine.finish(&ends).await.map_err(failed)?;
-    }
-    let wall = started.elapsed();
-    drop(lock);
-    drop(dir);
+    let (finished, cost) = Cost::of(finish_without_calls(engine, now)).await;
+    let finished = finished.map_err(Failure::failed)?;
+    drop(scratch.lock);
     engine.db().clone().discard().await?;
     if finished != n as usize {
-        return Err(Failure::failed(format!(
+        return Err(failed!(
             "{finished} of {n} launches ended in the bare database loop"
-        )));
+        ));
     }
-    Ok(f64::from(n) / wall.as_secs_f64())
+    Ok(cost.wall / n)
+}
+
+/// Decide, claim and finish all launches that are due, and return their number.
+async fn finish_without_calls(engine: &Engine, now: Timestamp) -> Result<usize, EngineError> {
+    while engine.decide(now).await?.more {}
+    let mut finished = 0;
+    loop {
+        let work = engine.claim(now).await?;
+        if work.is_empty() {
+            return Ok(finished);
+        }
+        let ends = work.iter().map(|work| {
+            let output = Some("{}".to_owned());
+            let end = RunEnd::Succeeded { output };
+            work.finished(end, vec![noop_call(now)], engine.clock().now())
+        });
+        finished += engine.finish(&ends.collect::<Vec<_>>()).await?;
+    }
 }
 
 fn noop_call(now: Timestamp) -> TaskRun {
@@ -519,15 +499,6 @@ fn noop_call(now: Timestamp) -> TaskRun {
         memory_peak_bytes: 1 << 20,
         ..TaskRun::succeeded(NAME, 1, now, now)
     }
-}
-
-/// Return the CPU time of all threads of this process.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
 }
 
 fn micros(duration: Duration) -> f64 {

@@ -6,7 +6,7 @@ use chrono::{Datelike as _, Months as Later, NaiveDate, NaiveDateTime};
 use clap::Args;
 use serde::Serialize;
 
-use crate::output::{self, Failure};
+use crate::output::{self, Result, refused};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::Rule;
 
@@ -53,16 +53,16 @@ impl Months {
         slots: impl Iterator<Item = Timestamp>,
         after: Timestamp,
         as_json: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result {
         let calendar = Calendar::of(rule, slots, after, self.number)?;
         if as_json {
             return output::print_json(&calendar.days());
         }
-        output::print_line(&format!(
+        output::print_line!(
             "Slots in {} after {}",
             rule.timezone(),
             rule.local(after).format("%Y-%m-%d %H:%M:%S")
-        ))?;
+        )?;
         for line in calendar.lines() {
             output::print_line(&line)?;
         }
@@ -77,7 +77,7 @@ impl Calendar {
         slots: impl Iterator<Item = Timestamp>,
         after: Timestamp,
         months: u32,
-    ) -> Result<Calendar, Failure> {
+    ) -> Result<Calendar> {
         let begin = first_of_month(rule.local(after));
         let mut calendar = Calendar {
             begin,
@@ -88,10 +88,10 @@ impl Calendar {
         let dates = slots.map(|slot| rule.local(slot).date());
         for (number, date) in dates.take_while(|&date| date < end).enumerate() {
             if number == SLOTS_MAX {
-                return Err(Failure::refused(format!(
-                    "the rule has more than {SLOTS_MAX} slots in these months"
-                ))
-                .hint("ask for fewer with --months"));
+                return Err(
+                    refused!("the rule has more than {SLOTS_MAX} slots in these months")
+                        .hint("ask for fewer with --months"),
+                );
             }
             *calendar.counts.entry(date).or_default() += 1;
         }

@@ -1,7 +1,6 @@
 //! `campanile config`: the configuration.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure};
+use crate::output::{Result, failed};
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -29,7 +28,7 @@ pub(crate) struct ConfigReport {
 }
 
 impl ConfigCommand {
-    pub fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub fn run(self, common: &Common) -> Result {
         let (file, text) = match self {
             ConfigCommand::Default => (None, Config::default_text()),
             ConfigCommand::Check => {
@@ -38,11 +37,9 @@ impl ConfigCommand {
                 (config.file, text)
             }
         };
-        let config = toml::from_str(&text).map_err(|error| {
-            Failure::failed(format!("the printed configuration is not TOML: {error}"))
-        })?;
+        let config = toml::from_str(&text)
+            .map_err(|error| failed!("the printed configuration is not TOML: {error}"))?;
         let report = ConfigReport { file, config };
-        output::print_report(&report, text.trim_end(), common.json)?;
-        Ok(ExitCode::SUCCESS)
+        common.print_report(&report, text.trim_end())
     }
 }

@@ -1,7 +1,6 @@
 //! `campanile cron`: try a rule before there is a schedule. Needs no database.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 
 use clap::Subcommand;
 
@@ -10,7 +9,7 @@ use super::explain;
 use super::rule::{ParsedRule, StandaloneRule, standalone_rule_usage};
 use super::slots::{self, SlotCount};
 use crate::Common;
-use crate::output::{self, Failure};
+use crate::output::{self, Result};
 
 #[derive(Subcommand)]
 pub(crate) enum Cron {
@@ -41,10 +40,10 @@ pub(crate) enum Cron {
 }
 
 impl Cron {
-    pub fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub fn run(self, common: &Common) -> Result {
         match self {
             Cron::Next { rule, count } => next(common, &rule.parse()?, &count)?,
-            Cron::Explain { rule, count } => explain::print(&rule.parse()?, &count, common.json)?,
+            Cron::Explain { rule, count } => explain::print(common, rule.parse()?, &count)?,
             Cron::Calendar { rule, months } => {
                 let ParsedRule { rule, from, .. } = rule.parse()?;
                 if let Some(when) = slots::without_slots(&rule) {
@@ -53,19 +52,19 @@ impl Cron {
                 months.print(&rule, slots::all(&rule, from), from, common.json)?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
-fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result<(), Failure> {
+fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result {
     let ParsedRule { rule, from, .. } = parsed;
     let next = count.take(slots::all(rule, *from));
     for note in rule.notes() {
-        output::print_message(&format!("note: {note}"));
+        output::print_message!("note: {note}");
     }
     match slots::without_slots(rule) {
         Some(when) => output::print_message(&when),
-        None if next.is_empty() => output::print_message(&format!("there is no slot after {from}")),
+        None if next.is_empty() => output::print_message!("there is no slot after {from}"),
         None => {}
     }
     match common.json {

@@ -1,12 +1,10 @@
 //! `campanile db`: the database's tables.
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Failure, Record};
+use crate::output::{self, Record, Result};
 use campanile_store::{Db, MigrationState};
 
 #[derive(Subcommand)]
@@ -30,7 +28,8 @@ pub(crate) struct DbStatus {
 impl Record for DbStatus {
     const DETAIL: &'static str = "database current";
 
-    fn print_details(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
         output::print_table(&self.migrations)
     }
 }
@@ -40,7 +39,7 @@ impl Record for MigrationState {
 }
 
 impl DbCommand {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let url = common.config()?.files.database;
         let db = match self {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
@@ -53,7 +52,7 @@ impl DbCommand {
             current: migrations.iter().all(|migration| migration.applied),
             migrations,
         };
-        output::print_record(&status, common.json)?;
-        Ok(output::exit_code(status.current))
+        common.print(&status)?;
+        output::check(status.current)
     }
 }

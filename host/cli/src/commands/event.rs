@@ -1,10 +1,8 @@
 //! `campanile event`: what happened to hosts, packages and schedules.
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 
-use crate::output::{self, Failure, Record};
+use crate::output::{Record, Result};
 use crate::{Common, Limit};
 use campanile_store::events;
 
@@ -22,11 +20,9 @@ impl Record for events::Event {
 }
 
 impl Event {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let Event::List { limit } = self;
-        let db = common.open().await?;
-        let mut tx = db.read().await?;
-        output::print_list(&events::list(&mut tx, limit.limit).await?, common.json)?;
-        Ok(ExitCode::SUCCESS)
+        let mut tx = common.read().await?;
+        common.print_list(&events::list(&mut tx, limit.limit).await?)
     }
 }

@@ -1,20 +1,19 @@
 //! `campanile cron explain`: a rule in plain English.
 
-use std::collections::BTreeSet;
-
-use chrono::NaiveDateTime;
+use chrono::{NaiveDate, NaiveDateTime};
 use serde::Serialize;
 
-use super::rule::{ParsedRule, is_hashed};
+use super::rule::ParsedRule;
 use super::slots::{self, SlotCount};
-use crate::output::{self, Failure};
+use crate::Common;
+use crate::output::{self, Record, Result};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::{
     DstAction, DstEffect, Rule, RuleKind, WARNED_AHEAD, Warning, tzdata_version,
 };
 
 /// The most slots affected by clock changes that are shown to a person.
-const TOUCHED_SHOWN: usize = 20;
+const EFFECTS_SHOWN: usize = 20;
 
 /// A rule, explained.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -32,8 +31,16 @@ pub(crate) struct Explanation {
     /// The next slots.
     next: Vec<Instant>,
     /// The local times that clock changes affect.
-    touched: Vec<TouchedTime>,
+    dst_effects: Vec<EffectReport>,
     warnings: Vec<Warning>,
+    /// The slots and the effects are after this instant.
+    #[serde(skip)]
+    from: Timestamp,
+    /// The effects are until this day in the rule's zone.
+    #[serde(skip)]
+    until: NaiveDate,
+    #[serde(skip)]
+    without_slots: Option<String>,
 }
 
 /// An instant in UTC and in the rule's zone.
@@ -45,125 +52,111 @@ struct Instant {
 
 /// A local time, or a range of them, that a clock change affects.
 #[derive(Serialize, schemars::JsonSchema)]
-struct TouchedTime {
+#[schemars(rename = "DstEffect")]
+struct EffectReport {
     /// When the clock changes.
     change: Timestamp,
     local: String,
     local_last: String,
-    /// `moved`, `skipped`, `not_shown`, `once` or `twice`.
-    fate: &'static str,
-    fires_at: Vec<Timestamp>,
+    /// `shifted`, `skipped`, `not_shown`, `once` or `twice`.
+    action: &'static str,
+    fire_times: Vec<Timestamp>,
     message: String,
 }
 
 /// Print the explanation of a rule.
-pub(crate) fn print(parsed: &ParsedRule, count: &SlotCount, as_json: bool) -> Result<(), Failure> {
+pub(crate) fn print(common: &Common, parsed: ParsedRule, count: &SlotCount) -> Result {
     let ParsedRule { text, rule, from } = parsed;
-    let next = count.take(slots::all(rule, *from));
-    let until = from.plus(WARNED_AHEAD);
-    let explanation = Explanation {
+    let next = count.take(slots::all(&rule, from)).into_iter();
+    let next = next.map(|utc| Instant {
+        utc,
+        local: rule.local_text(utc),
+    });
+    let effects = rule.dst_effects(from, from.plus(WARNED_AHEAD));
+    common.print(&Explanation {
         kind: text.kind,
-        expression: text.expression.clone(),
+        expression: text.expression,
         normal_form: rule.normal_form(),
         resolved: rule.resolved_form(),
         timezone: rule.timezone().to_string(),
         tzdata_version: tzdata_version(),
         explanation: rule.explanation(),
         notes: rule.notes().to_vec(),
-        next: next
-            .iter()
-            .map(|&utc| Instant {
-                utc,
-                local: rule.local_text(utc),
-            })
-            .collect(),
-        touched: rule
-            .dst_effects(*from, until)
-            .map(|touched| touched_time(rule, &touched))
-            .collect(),
-        warnings: rule.warnings(*from),
-    };
-    match as_json {
-        true => output::print_json(&explanation),
-        false => print_text(&explanation, parsed, &next, until),
-    }
+        next: next.collect(),
+        dst_effects: effects.map(|effect| report(&rule, &effect)).collect(),
+        warnings: rule.warnings(from),
+        from,
+        until: rule.local(from.plus(WARNED_AHEAD)).date(),
+        without_slots: slots::without_slots(&rule),
+    })
 }
 
-fn print_text(
-    explained: &Explanation,
-    parsed: &ParsedRule,
-    next: &[Timestamp],
-    until: Timestamp,
-) -> Result<(), Failure> {
-    let ParsedRule { rule, from, .. } = parsed;
-    output::print_line(&explained.explanation)?;
-    output::print_line("")?;
-    output::print_line(&format!("normal form  {}", explained.normal_form))?;
-    if is_hashed(rule) {
-        output::print_line(&format!("resolved     {}", explained.resolved))?;
-    }
-    output::print_line(&format!(
-        "zone         {} (tzdata {})",
-        explained.timezone, explained.tzdata_version
-    ))?;
-    for note in &explained.notes {
-        output::print_line(&format!("note         {note}"))?;
-    }
-    output::print_line("")?;
-    print_next(rule, *from, next)?;
-    if !next.is_empty() {
-        print_touched(rule, until, &explained.touched)?;
-    }
-    for warning in &explained.warnings {
+impl Record for Explanation {
+    fn print(&self) -> Result {
+        output::print_line!("{}\n", self.explanation)?;
+        output::print_line!("normal form  {}", self.normal_form)?;
+        if self.normal_form != self.resolved {
+            output::print_line!("resolved     {}", self.resolved)?;
+        }
+        output::print_line!(
+            "zone         {} (tzdata {})",
+            self.timezone,
+            self.tzdata_version
+        )?;
+        for note in &self.notes {
+            output::print_line!("note         {note}")?;
+        }
         output::print_line("")?;
-        output::print_line(&format!("warning: {}", warning.message))?;
-        output::print_line(&format!("   hint: {}", warning.hint))?;
-    }
-    Ok(())
-}
-
-fn print_next(rule: &Rule, from: Timestamp, next: &[Timestamp]) -> Result<(), Failure> {
-    if let Some(when) = slots::without_slots(rule) {
-        return output::print_line(&when);
-    }
-    if next.is_empty() {
-        return output::print_line(&format!("no slot after {from}"));
-    }
-    output::print_line(&format!("slots after {from}:"))?;
-    slots::print(rule, next, &BTreeSet::new())
-}
-
-fn print_touched(rule: &Rule, until: Timestamp, touched: &[TouchedTime]) -> Result<(), Failure> {
-    output::print_line("")?;
-    let until = rule.local(until).date();
-    if touched.is_empty() {
-        return output::print_line(&format!("no clock change affects a slot until {until}"));
-    }
-    output::print_line(&format!("slots affected by clock changes until {until}:"))?;
-    for touched in touched.iter().take(TOUCHED_SHOWN) {
-        output::print_line(&touched.message)?;
-    }
-    match touched.len().saturating_sub(TOUCHED_SHOWN) {
-        0 => Ok(()),
-        more => output::print_line(&format!("and {more} more; --json shows all")),
+        match &self.without_slots {
+            Some(when) => output::print_line(when)?,
+            None if self.next.is_empty() => output::print_line!("no slot after {}", self.from)?,
+            None => output::print_line!("slots after {}:", self.from)?,
+        }
+        for Instant { utc, local } in &self.next {
+            output::print_line!("{utc}  {local}")?;
+        }
+        if !self.next.is_empty() {
+            self.print_effects()?;
+        }
+        for Warning { message, hint, .. } in &self.warnings {
+            output::print_line!("\nwarning: {message}\n   hint: {hint}")?;
+        }
+        Ok(())
     }
 }
 
-fn touched_time(rule: &Rule, touched: &DstEffect) -> TouchedTime {
-    let (fate, fires_at) = match touched.action {
-        DstAction::Shifted { to } => ("moved", vec![to]),
+impl Explanation {
+    fn print_effects(&self) -> Result {
+        let (effects, until) = (&self.dst_effects, self.until);
+        if effects.is_empty() {
+            return output::print_line!("\nno clock change affects a slot until {until}");
+        }
+        output::print_line!("\nslots affected by clock changes until {until}:")?;
+        for effect in effects.iter().take(EFFECTS_SHOWN) {
+            output::print_line(&effect.message)?;
+        }
+        match effects.len().saturating_sub(EFFECTS_SHOWN) {
+            0 => Ok(()),
+            more => output::print_line!("and {more} more; --json shows all"),
+        }
+    }
+}
+
+fn report(rule: &Rule, effect: &DstEffect) -> EffectReport {
+    let (action, fire_times) = match effect.action {
+        DstAction::Shifted { to } => ("shifted", vec![to]),
         DstAction::Skipped => ("skipped", vec![]),
         DstAction::NotShown => ("not_shown", vec![]),
         DstAction::Once { at, .. } => ("once", vec![at]),
         DstAction::Twice { first, second } => ("twice", vec![first, second]),
     };
-    TouchedTime {
-        change: touched.change,
-        local: iso(touched.local),
-        local_last: iso(touched.local_last),
-        fate,
-        fires_at,
-        message: rule.dst_effect_text(touched),
+    EffectReport {
+        change: effect.change,
+        local: iso(effect.local),
+        local_last: iso(effect.local_last),
+        action,
+        fire_times,
+        message: rule.dst_effect_text(effect),
     }
 }
 

@@ -1,29 +1,21 @@
 //! `campanile launch`: the decisions about slots.
 
-use std::process::ExitCode;
-
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::output::{self, Failure, Record, optional};
+use crate::output::{self, Record, Result, optional, refused};
 use crate::{Common, Limit};
 use campanile_engine::schedule_admin;
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
+use campanile_store::Tx;
+use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunRow;
-use campanile_store::{Tx, history};
 
 #[derive(Subcommand)]
 pub(crate) enum Launch {
     /// List the newest launches, newest first
-    List {
-        /// List only the launches of this schedule
-        #[arg(long, value_name = "NAME")]
-        schedule: Option<String>,
-        #[command(flatten)]
-        limit: Limit,
-    },
+    List(ListOptions),
     /// Show one launch: its decision, the versions that made it, and all its runs
     Show {
         /// The launch's id, as `launch list` and `schedule trigger` print it
@@ -31,16 +23,21 @@ pub(crate) enum Launch {
     },
 }
 
+/// The options of a list of launches or runs.
+#[derive(Args)]
+pub(crate) struct ListOptions {
+    /// List only those of this schedule
+    #[arg(long, value_name = "NAME")]
+    pub schedule: Option<String>,
+    #[command(flatten)]
+    pub limit: Limit,
+}
+
 /// One launch with its runs.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct LaunchDetail {
     #[serde(flatten)]
-    launch: LaunchRow,
-    schedule_revision: i64,
-    /// The host that decided the launch, or opened it last. Null when a person asked for it.
-    decided_by: Option<String>,
-    /// When a queued launch was opened.
-    opened_at: Option<Timestamp>,
+    decided: DecidedLaunch,
     runs: Vec<RunRow>,
 }
 
@@ -62,10 +59,11 @@ impl Record for LaunchDetail {
         finished_at attempts recoveries run_id message";
 
     fn text(&self, key: &str) -> Option<String> {
-        self.launch.text(key)
+        self.decided.launch.text(key)
     }
 
-    fn print_details(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
         for run in &self.runs {
             output::print_line("")?;
             output::print_detail(run)?;
@@ -74,44 +72,41 @@ impl Record for LaunchDetail {
     }
 }
 
-/// Refuse the name of a schedule that never existed: an empty list would hide the mistake.
-pub(crate) async fn refuse_unknown(tx: &mut Tx, schedule: Option<&str>) -> Result<(), Failure> {
-    let Some(name) = schedule else { return Ok(()) };
-    // A removed schedule is still known by its launches.
-    if launches::list(tx, schedule, 1).await?.is_empty() {
-        schedule_admin::find(tx, name).await?;
+impl ListOptions {
+    /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake.
+    pub(crate) async fn print<R: Record>(
+        &self,
+        common: &Common,
+        tx: &mut Tx,
+        rows: &[R],
+    ) -> Result {
+        if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
+            // A removed schedule is still known by its launches.
+            if launches::list(tx, Some(name), 1).await?.is_empty() {
+                schedule_admin::find(tx, name).await?;
+            }
+        }
+        common.print_list(rows)
     }
-    Ok(())
 }
 
 impl Launch {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let db = common.open().await?;
-        let mut tx = db.read().await?;
+    pub async fn run(self, common: &Common) -> Result {
+        let mut tx = common.read().await?;
         match self {
-            Launch::List { schedule, limit } => {
-                let rows = launches::list(&mut tx, schedule.as_deref(), limit.limit).await?;
-                if rows.is_empty() {
-                    refuse_unknown(&mut tx, schedule.as_deref()).await?;
-                }
-                output::print_list(&rows, common.json)?;
+            Launch::List(options) => {
+                let schedule = options.schedule.as_deref();
+                let rows = launches::list(&mut tx, schedule, options.limit.limit).await?;
+                options.print(common, &mut tx, &rows).await
             }
-            Launch::Show { id } => output::print_record(&detail(&mut tx, id).await?, common.json)?,
+            Launch::Show { id } => {
+                let Some(decided) = history::launch(&mut tx, id).await? else {
+                    return Err(refused!("there is no launch {id}")
+                        .hint("`campanile launch list` shows the ids"));
+                };
+                let runs = history::runs(&mut tx, id).await?;
+                common.print(&LaunchDetail { decided, runs })
+            }
         }
-        Ok(ExitCode::SUCCESS)
     }
-}
-
-async fn detail(tx: &mut Tx, id: LaunchId) -> Result<LaunchDetail, Failure> {
-    let Some(decided) = history::launch(tx, id).await? else {
-        return Err(Failure::refused(format!("there is no launch {id}"))
-            .hint("`campanile launch list` shows the ids"));
-    };
-    Ok(LaunchDetail {
-        launch: decided.launch,
-        schedule_revision: decided.schedule_revision,
-        decided_by: decided.host,
-        opened_at: decided.opened_at,
-        runs: history::runs(tx, id).await?,
-    })
 }

@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Failure};
+use crate::output::{self, Result, failed, refused};
 use campanile_package::package_name_fault;
 
 mod language;
@@ -44,7 +43,7 @@ pub(crate) struct NewReport {
 }
 
 impl New {
-    pub fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub fn run(self, common: &Common) -> Result {
         check_name(&self.name)?;
         let folder = self.into.unwrap_or_else(|| PathBuf::from(&self.name));
         check_folder(&folder)?;
@@ -52,7 +51,7 @@ impl New {
         for file in &files {
             write(&folder, file).map_err(|error| {
                 let path = folder.join(&file.path);
-                Failure::failed(format!("{} cannot be written: {error}", path.display()))
+                failed!("{} cannot be written: {error}", path.display())
             })?;
         }
         let next = next_steps(&folder, self.lang, &self.name);
@@ -67,31 +66,31 @@ impl New {
             output::print_json(&report)?;
         } else {
             let count = report.files.len();
-            output::print_line(&format!("{}: {count} files", report.folder.display()))?;
+            output::print_line!("{}: {count} files", report.folder.display())?;
             if self.lang == Language::Go {
                 output::print_line("for Go there is only a README.md with the steps")?;
             }
             output::print_line("\nnext:")?;
             for step in &report.next {
-                output::print_line(&format!("  {step}"))?;
+                output::print_line!("  {step}")?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
 /// Refuse a name that is not valid for a package and a crate.
-fn check_name(name: &str) -> Result<(), Failure> {
+fn check_name(name: &str) -> Result {
     // The name of a crate must start with a letter. For simplicity, all languages have that rule.
     if package_name_fault(name).is_none() && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(());
     }
     let hint = "choose 1 to 64 letters, digits, `_` or `-`, a letter first";
-    Err(Failure::refused(format!("{name:?} is not a valid project name")).hint(hint))
+    Err(refused!("{name:?} is not a valid project name").hint(hint))
 }
 
 /// Refuse a folder that is not empty: its files would be overwritten or mixed with new ones.
-fn check_folder(folder: &Path) -> Result<(), Failure> {
+fn check_folder(folder: &Path) -> Result {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries,
@@ -99,12 +98,10 @@ fn check_folder(folder: &Path) -> Result<(), Failure> {
     let path = folder.display();
     match entries.map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Failure::refused(format!("{path} is not empty"))
+        Ok(false) => Err(refused!("{path} is not empty")
             .hint("choose another folder with --into, or empty this one")),
-        Err(error) => Err(
-            Failure::refused(format!("{path} cannot hold a project: {error}"))
-                .hint("choose another folder with --into"),
-        ),
+        Err(error) => Err(refused!("{path} cannot hold a project: {error}")
+            .hint("choose another folder with --into")),
     }
 }
 

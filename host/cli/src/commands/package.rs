@@ -5,16 +5,13 @@
 pub(crate) mod compare;
 pub(crate) mod record;
 
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::schedule::By;
 use crate::Common;
-use crate::output::{self, Failure};
-use campanile_engine::approval::{self, Attribution, PackageError, VersionChange};
-use campanile_model::clock::Timestamp;
+use crate::output::{self, Record, Result};
+use campanile_engine::approval::{self, Attribution};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::{Request, list_requests};
 use campanile_store::Tx;
@@ -68,15 +65,6 @@ pub(crate) struct Note {
     by: By,
 }
 
-impl Note {
-    fn order(&self) -> Attribution<'_> {
-        Attribution {
-            by: &self.by.by,
-            note: self.note.as_deref(),
-        }
-    }
-}
-
 /// The result of a decision about a version.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct DecisionReport {
@@ -95,81 +83,70 @@ pub(crate) struct DecisionReport {
 }
 
 impl Package {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         match self {
             Package::List => {
-                let db = common.open().await?;
-                let rows = packages::list(&mut db.read().await?, None).await?;
-                record::list(common, rows)?;
+                let rows = packages::list(&mut common.read().await?, None).await?;
+                record::list(common, rows)
             }
             Package::Show { name } => {
-                let db = common.open().await?;
-                let mut tx = db.read().await?;
+                let mut tx = common.read().await?;
                 let row = find(&mut tx, &name).await?;
-                record::show(common, &mut tx, row).await?;
+                record::show(common, &mut tx, row).await
             }
-            Package::Diff(compare) => compare.run(common).await?,
-            Package::Approve(OfPending { name, digest, note }) => {
-                let decide = async |tx: &mut Tx, now| {
-                    approval::approve(tx, &name, digest.as_deref(), note.order(), now).await
-                };
-                decide_version(common, &name, "approved", decide).await?;
-            }
-            Package::Reject(OfPending { name, digest, note }) => {
-                let decide = async |tx: &mut Tx, now| {
-                    approval::reject(tx, &name, digest.as_deref(), note.order(), now).await
-                };
-                decide_version(common, &name, "rejected", decide).await?;
-            }
+            Package::Diff(compare) => compare.run(common).await,
+            Package::Approve(pending) => pending.decide(common, "approved").await,
+            Package::Reject(pending) => pending.decide(common, "rejected").await,
             Package::Rollback { name, to, note } => {
-                let decide = async |tx: &mut Tx, now| {
-                    approval::roll_back(tx, &name, to.as_deref(), note.order(), now).await
-                };
-                decide_version(common, &name, "rolled_back", decide).await?;
+                let digest = to;
+                let former = OfPending { name, digest, note };
+                former.decide(common, "rolled_back").await
             }
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Return the package of that name; the error names the nearest one.
-async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, Failure> {
+async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow> {
     match packages::find(tx, name).await? {
         Some(row) => Ok(row),
         None => Err(approval::unknown(tx, name).await?.into()),
     }
 }
 
-async fn decide_version(
-    common: &Common,
-    name: &str,
-    done: &'static str,
-    decide: impl AsyncFn(&mut Tx, Timestamp) -> Result<VersionChange, PackageError>,
-) -> Result<(), Failure> {
-    let (db, clock) = common.open_with_clock().await?;
-    let mut tx = db.write().await?;
-    let decided = decide(&mut tx, clock.now()).await?;
-    tx.commit().await?;
-    let warnings = decided.tasks_missing.iter().map(|(schedule, task)| {
-        format!("the schedule `{schedule}` launches the task `{task}`, which the active version does not have")
-    });
-    let report = DecisionReport {
-        package: name.to_owned(),
-        done,
-        warnings: warnings.collect(),
-        digest: decided.digest,
-        before: decided.before,
-        missing: decided.is_missing,
-        denied: decided.denied,
-    };
-    match common.json {
-        true => output::print_json(&report),
-        false => report.print(),
+impl OfPending {
+    /// Decide about the version; `done` is what the report says about it.
+    async fn decide(self, common: &Common, done: &'static str) -> Result {
+        let (name, digest) = (self.name.as_str(), self.digest.as_deref());
+        let by = Attribution {
+            by: &self.note.by.by,
+            note: self.note.note.as_deref(),
+        };
+        let (db, clock) = common.open_with_clock().await?;
+        let (mut tx, now) = (db.write().await?, clock.now());
+        let decided = match done {
+            "approved" => approval::approve(&mut tx, name, digest, by, now).await?,
+            "rejected" => approval::reject(&mut tx, name, digest, by, now).await?,
+            _ => approval::roll_back(&mut tx, name, digest, by, now).await?,
+        };
+        tx.commit().await?;
+        let warnings = decided.tasks_missing.iter().map(|(schedule, task)| {
+            format!("the schedule `{schedule}` launches the task `{task}`, which the active version does not have")
+        });
+        common.print(&DecisionReport {
+            package: name.to_owned(),
+            done,
+            warnings: warnings.collect(),
+            digest: decided.digest,
+            before: decided.before,
+            missing: decided.is_missing,
+            denied: decided.denied,
+        })
     }
 }
 
-impl DecisionReport {
-    fn print(&self) -> Result<(), Failure> {
+impl Record for DecisionReport {
+    fn print(&self) -> Result {
         let name = &self.package;
         let (digest, before) = (self.digest.short(), self.before.short());
         output::print_line(&match self.done {
@@ -178,16 +155,16 @@ impl DecisionReport {
             _ => format!("rolled {name} back to {digest}, {before} is not active any more"),
         })?;
         if !self.denied.is_empty() {
-            output::print_line(&format!("not granted: {}", list_requests(&self.denied)))?;
+            output::print_line!("not granted: {}", list_requests(&self.denied))?;
             output::print_sidecar_lines(name, &self.denied)?;
         }
         for warning in &self.warnings {
-            output::print_message(&format!("warning: {warning}"));
+            output::print_message!("warning: {warning}");
         }
         if self.missing {
-            output::print_message(&format!(
+            output::print_message!(
                 "note: no live host has `{name}`; the decision applies when its file is back"
-            ));
+            );
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ mod chart;
 pub(crate) mod report;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,7 +11,7 @@ use clap::Args;
 use super::schedule::check::{self, RefusedSchedule};
 use super::serve;
 use crate::Common;
-use crate::output::{self, Failure};
+use crate::output::{self, Result, refused};
 use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
 use campanile_engine::forecast::{Forecast, ForecastRequest, Outage, SystemSnapshot};
 use campanile_engine::schedule_admin;
@@ -52,12 +51,14 @@ pub(crate) struct Plan {
 /// A question and its answer.
 struct Answer {
     snapshot: SystemSnapshot,
-    left_out: Vec<OmittedSchedule>,
+    omitted: Vec<OmittedSchedule>,
     question: ForecastRequest,
     forecast: Forecast,
     /// The one schedule to show.
     name: Option<String>,
     before: Option<Before>,
+    /// Whether people see every decision.
+    with_rows: bool,
 }
 
 /// The forecast with the present schedules, to compare with that of a schedules file.
@@ -95,7 +96,7 @@ fn removed(schedule: Schedule) -> OmittedSchedule {
 }
 
 impl Plan {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let settings = serve::settings(&common.config()?);
         let (db, clock) = common.open_with_clock().await?;
         let now = clock.now();
@@ -109,19 +110,18 @@ impl Plan {
             tx = db.write().await?;
             schedules::lock(&mut tx, None, None).await?;
         }
-        let (mut snapshot, mut left_out) =
-            snapshot::read(&mut tx, &settings, &learned, now).await?;
+        let (mut snapshot, mut omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
         let mut before = None;
         if let Some(wanted) = &wanted {
             let (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
             let changed = snapshot::read(&mut tx, &settings, &learned, now).await?;
             let present = std::mem::replace(&mut snapshot, changed.0);
-            left_out = changed.1;
-            left_out.extend(diff.removed.into_iter().map(removed));
+            omitted = changed.1;
+            omitted.extend(diff.removed.into_iter().map(removed));
             before = Some((present, refusals));
         }
         if let Some(name) = &self.schedule
-            && left_out.iter().all(|left_out| left_out.name != *name)
+            && omitted.iter().all(|omitted| omitted.name != *name)
         {
             schedule_admin::find(&mut tx, name).await?;
         }
@@ -134,22 +134,20 @@ impl Plan {
         let report = PlanReport::new(Answer {
             forecast: snapshot.forecast(&question),
             snapshot,
-            left_out,
+            omitted,
             question,
             name: self.schedule,
             before,
+            with_rows: self.rows,
         });
-        match common.json {
-            true => output::print_json(&report)?,
-            false => report.print(self.rows)?,
-        }
-        Ok(output::exit_code(report.refused.is_empty()))
+        common.print(&report)?;
+        output::check(report.refused.is_empty())
     }
 
-    fn question(&self, now: Timestamp) -> Result<ForecastRequest, Failure> {
+    fn question(&self, now: Timestamp) -> Result<ForecastRequest> {
         let from = self.from.unwrap_or(now);
         if from < now {
-            return Err(Failure::refused(format!("{from} is in the past")).hint(
+            return Err(refused!("{from} is in the past").hint(
                 "leave --from out to start now; `campanile launch list` shows past decisions",
             ));
         }
@@ -158,28 +156,26 @@ impl Plan {
             .to
             .unwrap_or_else(|| from.max(back_at.unwrap_or(from)).plus(DAY));
         if to <= from {
-            return Err(
-                Failure::refused(format!("--to {to} is not after --from {from}"))
-                    .hint("give a later --to, or leave it out for a day"),
-            );
+            return Err(refused!("--to {to} is not after --from {from}")
+                .hint("give a later --to, or leave it out for a day"));
         }
         if to > now.plus(AHEAD_MAX) {
-            return Err(Failure::refused(format!("{to} is more than a year ahead"))
+            return Err(refused!("{to} is more than a year ahead")
                 .hint(format!("give a --to before {}", now.plus(AHEAD_MAX))));
         }
         for outage in &self.outage {
             if outage.to <= now {
-                return Err(Failure::refused(format!(
-                    "the outage that ends at {} is in the past",
-                    outage.to
-                ))
-                .hint("give one that ends later; `campanile launch list` shows past decisions"));
+                return Err(
+                    refused!("the outage that ends at {} is in the past", outage.to).hint(
+                        "give one that ends later; `campanile launch list` shows past decisions",
+                    ),
+                );
             }
             if outage.to < from || outage.to >= to {
-                return Err(Failure::refused(format!(
+                return Err(refused!(
                     "the outage ends at {}, but the forecast is from {from} to {to}",
                     outage.to
-                ))
+                )
                 .hint("give a --from before its end and a --to after it, or leave both out"));
             }
         }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::output::Failure;
+use crate::output::{Result, refused};
 use campanile_schedule::policy::{Policies, Policy, ValueKind};
 
 /// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
@@ -61,19 +61,15 @@ pub(crate) struct GivenPolicies {
 
 impl PolicyOptions {
     /// Parse the options. One option can set two policies, so the result may have more of them.
-    pub(crate) fn parse(&self) -> Result<GivenPolicies, Failure> {
+    pub(crate) fn parse(&self) -> Result<GivenPolicies> {
         let mut policies = Policies::default();
         let mut given = Vec::new();
         for (policy, text) in &self.0 {
             let set = policies.set(*policy, text);
-            set.map_err(|fault| Failure::refused(format!("--{} {fault}", policy.flag())))?;
+            set.map_err(|fault| refused!("--{} {fault}", policy.flag()))?;
             given.push(*policy);
         }
-        for (policy, _) in policies.entries() {
-            if !given.contains(&policy) {
-                given.push(policy);
-            }
-        }
+        given.extend(policies.entries().map(|(policy, _)| policy));
         Ok(GivenPolicies { policies, given })
     }
 }

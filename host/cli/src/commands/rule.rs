@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args};
 
-use crate::output::{self, Failure};
+use crate::output::{self, Result};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -23,7 +23,7 @@ pub(crate) struct RuleOptions {
     after_completion: Option<String>,
     /// The instant from which periods are counted
     #[arg(long, value_name = "TIME")]
-    anchor: Option<Timestamp>,
+    pub anchor: Option<Timestamp>,
     /// The rule's time zone, such as Europe/Paris [default: UTC]
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
@@ -38,57 +38,43 @@ pub(crate) struct RuleOptions {
     dst_fold: Option<DstFold>,
     /// Local times to leave out, such as 2026-12-25, 12-25, 2026-12-24..2027-01-01 or "* 12 * * *"; can be repeated
     #[arg(long, value_name = "TIMES")]
-    exclude: Vec<String>,
+    pub exclude: Vec<String>,
 }
 
 impl RuleOptions {
     /// Return the rule; it is `cron` if that is given.
-    pub(crate) fn rule(self, cron: Option<String>) -> Result<RuleText, Failure> {
-        let Some((kind, expression)) = self.expression(cron)? else {
-            return Err(Failure::refused("exactly one rule is needed"));
-        };
+    pub(crate) fn rule(self, cron: Option<String>) -> RuleText {
+        let (kind, expression) = self
+            .expression(cron)
+            .unwrap_or((RuleKind::Cron, String::new()));
         let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
         self.apply_to(&mut text);
-        Ok(text)
+        text
     }
 
     /// Return the kind and the text of the rule, if one is given.
-    pub(crate) fn expression(
-        &self,
-        cron: Option<String>,
-    ) -> Result<Option<(RuleKind, String)>, Failure> {
+    pub(crate) fn expression(&self, cron: Option<String>) -> Option<(RuleKind, String)> {
         let rules = [
             (RuleKind::Cron, cron),
             (RuleKind::Every, self.every.clone()),
             (RuleKind::At, self.at.clone()),
             (RuleKind::AfterCompletion, self.after_completion.clone()),
         ];
-        let mut rules = rules
-            .into_iter()
-            .filter_map(|(kind, text)| Some((kind, text?)));
-        match (rules.next(), rules.next()) {
-            (_, Some(_)) => Err(Failure::refused("exactly one rule is needed")),
-            (rule, None) => Ok(rule),
-        }
-    }
-
-    pub(crate) fn has_anchor(&self) -> bool {
-        self.anchor.is_some()
-    }
-
-    pub(crate) fn has_exclusions(&self) -> bool {
-        !self.exclude.is_empty()
+        let mut given = rules.into_iter();
+        given.find_map(|(kind, text)| Some((kind, text?)))
     }
 
     /// Return whether any option besides the expression is given.
     pub(crate) fn has_choices(&self) -> bool {
         let choices = [
+            self.anchor.is_some(),
+            !self.exclude.is_empty(),
             self.tz.is_some(),
             self.day_match.is_some(),
             self.dst_gap.is_some(),
             self.dst_fold.is_some(),
         ];
-        self.has_anchor() || self.has_exclusions() || choices.contains(&true)
+        choices.contains(&true)
     }
 
     /// Copy the given options, except the expression, to `text`. A field without an option keeps its value.
@@ -100,7 +86,7 @@ impl RuleOptions {
         text.day_match = self.day_match.unwrap_or(text.day_match);
         text.dst_gap = self.dst_gap.unwrap_or(text.dst_gap);
         text.dst_fold = self.dst_fold.unwrap_or(text.dst_fold);
-        if self.has_exclusions() {
+        if !self.exclude.is_empty() {
             text.exclude.clone_from(&self.exclude);
         }
     }
@@ -143,8 +129,8 @@ pub(crate) struct ParsedRule {
 
 impl StandaloneRule {
     /// Parse the rule; print a note when it has hashed values, which differ for each schedule.
-    pub(crate) fn parse(self) -> Result<ParsedRule, Failure> {
-        let text = self.options.rule(self.expression)?;
+    pub(crate) fn parse(self) -> Result<ParsedRule> {
+        let text = self.options.rule(self.expression);
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
             output::print_message(

@@ -1,16 +1,15 @@
 //! `campanile run`: the attempts to execute launches, and the logs of their tasks.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::launch::refuse_unknown;
-use crate::output::{self, Failure, Record};
-use crate::{Common, Limit};
+use super::launch::ListOptions;
+use crate::Common;
+use crate::output::{self, Record, Result, refused};
 use campanile_model::ids::RunId;
 use campanile_model::text::{duration_text, printable_line, printable_lines};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
@@ -20,13 +19,7 @@ use campanile_store::task_runs::{self, TaskRun};
 #[derive(Subcommand)]
 pub(crate) enum Run {
     /// List the newest runs, newest first
-    List {
-        /// List only the runs of this schedule
-        #[arg(long, value_name = "NAME")]
-        schedule: Option<String>,
-        #[command(flatten)]
-        limit: Limit,
-    },
+    List(ListOptions),
     /// Show one run with every call of its tasks
     Show {
         /// The run's id, as `launch list` and `run list` print it
@@ -54,6 +47,10 @@ pub(crate) struct TaskCall {
     row: TaskRun,
     usage: Vec<Share>,
 }
+
+/// What the tasks of one run logged and printed.
+#[derive(Serialize)]
+pub(crate) struct RunLogs(Vec<TaskLogs>);
 
 /// What one call of a task logged and printed.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -87,14 +84,15 @@ impl Record for RunRow {
 impl Record for RunDetail {
     const DETAIL: &'static str = RUN_DETAIL;
 
-    fn print_details(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
         for call in &self.tasks {
             output::print_line("")?;
             output::print_detail(call)?;
             for share in call.usage.iter().filter(|share| share.is_close()) {
                 let TaskRun { task, attempt, .. } = &call.row;
                 let advice = close_to_limit(share);
-                output::print_message(&format!("warning: {task} (attempt {attempt}): {advice}"));
+                output::print_message!("warning: {task} (attempt {attempt}): {advice}");
             }
         }
         Ok(())
@@ -122,34 +120,27 @@ impl Record for TaskCall {
 }
 
 impl Run {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let db = common.open().await?;
-        let mut tx = db.read().await?;
+    pub async fn run(self, common: &Common) -> Result {
+        let mut tx = common.read().await?;
         let id = match self {
-            Run::List { schedule, limit } => {
-                let rows = runs::list(&mut tx, schedule.as_deref(), limit.limit).await?;
-                if rows.is_empty() {
-                    refuse_unknown(&mut tx, schedule.as_deref()).await?;
-                }
-                output::print_list(&rows, common.json)?;
-                return Ok(ExitCode::SUCCESS);
+            Run::List(options) => {
+                let schedule = options.schedule.as_deref();
+                let rows = runs::list(&mut tx, schedule, options.limit.limit).await?;
+                return options.print(common, &mut tx, &rows).await;
             }
             Run::Show { id } | Run::Logs { id } => id,
         };
         let Some(run) = runs::find(&mut tx, id).await? else {
-            return Err(Failure::refused(format!("there is no run {id}"))
-                .hint("`campanile run list` shows the ids"));
+            return Err(refused!("there is no run {id}").hint("`campanile run list` shows the ids"));
         };
-        let tasks = task_runs::of_run(&mut tx, id).await?;
-        let tasks = tasks.into_iter().map(TaskCall::from);
+        let tasks = task_runs::of_run(&mut tx, id).await?.into_iter();
         match self {
-            Run::Logs { .. } => print_logs(common, tasks)?,
+            Run::Logs { .. } => common.print(&RunLogs(tasks.map(TaskLogs::from).collect())),
             _ => {
-                let tasks = tasks.collect();
-                output::print_record(&RunDetail { run, tasks }, common.json)?;
+                let tasks = tasks.map(TaskCall::from).collect();
+                common.print(&RunDetail { run, tasks })
             }
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -195,30 +186,40 @@ fn amount(resource: Resource, amount: u64) -> String {
     }
 }
 
-fn print_logs(common: &Common, tasks: impl Iterator<Item = TaskCall>) -> Result<(), Failure> {
-    let tasks: Vec<TaskLogs> = tasks
-        .map(|TaskCall { row, .. }| TaskLogs {
+impl From<TaskRun> for TaskLogs {
+    fn from(row: TaskRun) -> TaskLogs {
+        TaskLogs {
             logs: serde_json::from_str(&row.logs).unwrap_or_default(),
             task: row.task,
             attempt: row.attempt,
             stdout: row.stdout,
             stderr: row.stderr,
-        })
-        .collect();
-    if common.json {
-        return output::print_json(&tasks);
-    }
-    for task in tasks {
-        output::print_line(&format!("== {} (attempt {})", task.task, task.attempt))?;
-        for entry in &task.logs {
-            let message = printable_lines(&entry.message);
-            output::print_line(&format!("{} {:5} {message}", entry.at, entry.level))?;
         }
-        for (stream, text) in [("stdout", &task.stdout), ("stderr", &task.stderr)] {
-            for text in text.lines() {
-                output::print_line(&format!("{stream}: {}", printable_line(text)))?;
+    }
+}
+
+impl Record for RunLogs {
+    fn print(&self) -> Result {
+        for task in &self.0 {
+            output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
+            for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
+                output::print_line(&line)?;
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Return what a task logged and printed as lines.
+pub(crate) fn log_lines(logs: &[LogLine], stdout: &str, stderr: &str) -> Vec<String> {
+    let logged = logs.iter().map(|entry| {
+        let message = printable_lines(&entry.message);
+        format!("{} {:5} {message}", entry.at, entry.level)
+    });
+    let printed = [("stdout", stdout), ("stderr", stderr)].into_iter();
+    let printed = printed.flat_map(|(stream, text)| {
+        let lines = text.lines();
+        lines.map(move |line| format!("{stream}: {}", printable_line(line)))
+    });
+    logged.chain(printed).collect()
 }

@@ -4,34 +4,35 @@
 
 pub(crate) mod backfill;
 pub(crate) mod check;
+mod definition;
 pub(crate) mod edit;
 pub(crate) mod import;
 pub(crate) mod record;
 mod why;
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::calendar::Months;
-use super::policy::PolicyOptions;
-use super::rule::RuleOptions;
 use super::slots::{self, SlotCount};
 use crate::Common;
-use crate::output::{self, Failure};
+use crate::environment;
+use crate::output::{self, Result, refused};
 use campanile_engine::schedule_admin::{
     self, ScheduleDefinition, ScheduleError, Trigger, Triggered,
 };
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_schedule::policy::{Overlap, OverlapDecision};
-use campanile_schedule::rule::{Rule, Warning};
+use campanile_package::spec::TIMEZONE_DEFAULT;
+use campanile_schedule::policy::{Overlap, OverlapDecision, Policies};
+use campanile_schedule::rule::{Rule, RuleKind, RuleText};
 use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Decision, Origin, Tx};
+use definition::DefinitionOptions;
 use record::{NewSchedule, ScheduleDetail, ScheduleRecord};
 
 /// The number of launches that are shown with a schedule.
@@ -117,7 +118,7 @@ pub(crate) struct By {
     /// Your name, for the record
     #[arg(
         long,
-        env = "USER",
+        env = environment::USER,
         default_value = "the operator",
         value_name = "NAME"
     )]
@@ -139,25 +140,12 @@ pub(crate) struct Next {
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").required(true).args(["cron", "every", "at", "after_completion"]))]
+#[command(mut_arg("package", |package| package.required(true)))]
 pub(crate) struct Add {
     /// The name of the new schedule
     name: String,
-    /// The package to launch: its file name without .wasm
-    #[arg(long)]
-    package: String,
-    /// Run only this task and the tasks it depends on
-    #[arg(long)]
-    task: Option<String>,
-    /// Five fields (minute hour day-of-month month day-of-week), six with seconds first, or @daily etc.
-    #[arg(long, value_name = "EXPRESSION")]
-    cron: Option<String>,
     #[command(flatten)]
-    rule: RuleOptions,
-    /// The context of the tasks: a JSON object, or @FILE
-    #[arg(long, value_name = "JSON|@FILE")]
-    context: Option<String>,
-    #[command(flatten)]
-    policies: PolicyOptions,
+    definition: DefinitionOptions,
 }
 
 /// The result of a command that changes a schedule.
@@ -180,51 +168,35 @@ pub(crate) struct TriggerReport<'a> {
 }
 
 /// Read a context given as JSON or as `@FILE`.
-pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>, Failure> {
+pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>> {
     let Some(text) = text else { return Ok(None) };
     let (text, place) = match text.strip_prefix('@') {
         Some(path) => {
             let read = std::fs::read_to_string(Path::new(path))
-                .map_err(|error| Failure::refused(format!("--context {path}: {error}")))?;
+                .map_err(|error| refused!("--context {path}: {error}"))?;
             (read, path.to_owned())
         }
         None => (text.to_owned(), "--context".to_owned()),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(context)) => Ok(Some(context)),
-        Ok(_) => Err(
-            Failure::refused(format!("{place}: the context must be a JSON object"))
-                .hint(r#"write it as {"key": "value"}"#),
-        ),
-        Err(error) => Err(Failure::refused(format!("{place}: not JSON: {error}"))
+        Ok(_) => Err(refused!("{place}: the context must be a JSON object")
+            .hint(r#"write it as {"key": "value"}"#)),
+        Err(error) => Err(refused!("{place}: not JSON: {error}")
             .hint(r#"write it as {"key": "value"}, or @FILE to read a file"#)),
     }
 }
 
-impl Add {
-    fn wanted(self) -> Result<ScheduleDefinition, Failure> {
-        let policies = self.policies.parse()?.policies;
-        Ok(ScheduleDefinition {
-            name: self.name,
-            package: self.package,
-            task: self.task,
-            rule: self.rule.rule(self.cron)?,
-            policies,
-            context: read_context(self.context.as_deref())?.unwrap_or_default(),
-        })
-    }
-}
-
 impl Schedule {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         match self {
-            Schedule::Add(add) => self::add(common, *add).await?,
-            Schedule::Edit(edit) => self::edit::edit(common, *edit).await?,
-            Schedule::Rename(rename) => self::edit::rename(common, &rename).await?,
-            Schedule::Skip(skip) => self::edit::skip(common, &skip).await?,
-            Schedule::List => list(common).await?,
-            Schedule::Show { name } => show(common, &name).await?,
-            Schedule::Next(command) => next(common, &command).await?,
+            Schedule::Add(add) => self::add(common, *add).await,
+            Schedule::Edit(edit) => self::edit::edit(common, *edit).await,
+            Schedule::Rename(rename) => self::edit::rename(common, &rename).await,
+            Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
+            Schedule::List => list(common).await,
+            Schedule::Show { name } => show(common, &name).await,
+            Schedule::Next(command) => next(common, &command).await,
             Schedule::Pause {
                 name,
                 note,
@@ -236,94 +208,71 @@ impl Schedule {
                     note: note.as_deref(),
                     until,
                 };
-                change(common, &name, "paused", async |tx, now| {
-                    schedule_admin::pause(tx, &name, pause, now).await
-                })
-                .await?;
+                let pause =
+                    async |tx: &mut Tx, now| schedule_admin::pause(tx, &name, pause, now).await;
+                change(common, &name, "paused", pause).await
             }
             Schedule::Resume {
                 name,
                 catch_up,
                 by: By { by },
             } => {
-                change(common, &name, "resumed", async |tx, now| {
+                let resume = async |tx: &mut Tx, now| {
                     schedule_admin::resume(tx, &name, &by, catch_up, now).await
-                })
-                .await?;
+                };
+                change(common, &name, "resumed", resume).await
             }
             Schedule::Remove { name } => {
-                change(common, &name, "removed", async |tx, now| {
-                    schedule_admin::remove(tx, &name, now).await
-                })
-                .await?;
+                let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
+                change(common, &name, "removed", remove).await
             }
             Schedule::Trigger {
                 name,
                 context,
                 overlap,
-            } => return trigger(common, &name, context, overlap).await,
-            Schedule::Backfill(request) => return request.run(common).await,
-            Schedule::Why(command) => command.run(common).await?,
-            Schedule::Check(command) => return command.run(common).await,
-            Schedule::Import(command) => return command.run(common).await,
+            } => trigger(common, &name, context, overlap).await,
+            Schedule::Backfill(request) => request.run(common).await,
+            Schedule::Why(command) => command.run(common).await,
+            Schedule::Check(command) => command.run(common).await,
+            Schedule::Import(command) => command.run(common).await,
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn add(common: &Common, add: Add) -> Result<(), Failure> {
-    let wanted = add.wanted()?;
-    let (db, clock) = common.open_with_clock().await?;
-    let now = clock.now();
-    schedule_admin::change(&db, async |tx| {
-        schedule_admin::add(tx, &wanted, Origin::Operator, now).await
-    })
-    .await?;
-    let mut tx = db.read().await?;
-    let row = schedule_admin::find(&mut tx, &wanted.name).await?;
-    let rule = record::rule(&row)?;
-    let mut warnings = rule.warnings(now);
-    warnings.extend(record::herd_warning(&mut tx, &row).await?);
-    let added = NewSchedule {
-        schedule: ScheduleRecord::new(row),
-        notes: rule.notes().to_vec(),
-        warnings,
+async fn add(common: &Common, add: Add) -> Result {
+    let changes = add.definition.parse()?;
+    let mut wanted = ScheduleDefinition {
+        name: add.name,
+        package: String::new(),
+        task: None,
+        rule: RuleText::new(RuleKind::Cron, "", TIMEZONE_DEFAULT),
+        policies: Policies::default(),
+        context: Map::new(),
     };
-    if common.json {
-        return output::print_json(&added);
-    }
-    output::print_line(&format!(
-        "added {}: {}, {}",
-        wanted.name,
-        added.schedule.rule_text,
-        added.schedule.next_text()
-    ))?;
-    if let Some(when) = slots::without_slots(&rule) {
-        output::print_message(&when);
-    }
-    for note in added.notes {
-        output::print_message(&format!("note: {note}"));
-    }
-    for Warning { message, hint, .. } in added.warnings {
-        output::print_message(&format!("warning: {message}; {hint}"));
-    }
-    Ok(())
+    changes.apply_to(&mut wanted);
+    let added = common
+        .change(async |tx, now| {
+            schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
+            let row = schedule_admin::find(tx, &wanted.name).await?;
+            let rule = record::rule(&row)?;
+            let herd = record::herd_warning(tx, &row).await?;
+            let mut added = NewSchedule::new(row, Some(&rule), now);
+            added.warnings.extend(herd);
+            Ok(added)
+        })
+        .await?;
+    common.print(&added)
 }
 
 async fn change(
     common: &Common,
-    name: &str,
+    schedule: &str,
     done: &'static str,
-    order: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
-) -> Result<(), Failure> {
-    let (db, clock) = common.open_with_clock().await?;
-    let now = clock.now();
-    schedule_admin::change(&db, async |tx| order(tx, now).await).await?;
-    let report = ChangeReport {
-        schedule: name,
-        done,
-    };
-    output::print_report(&report, &format!("{done} {name}"), common.json)
+    change: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
+) -> Result {
+    common.change(change).await?;
+    let report = ChangeReport { schedule, done };
+    common.print_report(&report, &format!("{done} {schedule}"))
 }
 
 async fn trigger(
@@ -331,18 +280,18 @@ async fn trigger(
     name: &str,
     context: Option<String>,
     overlap: Option<Overlap>,
-) -> Result<ExitCode, Failure> {
+) -> Result {
     let own = read_context(context.as_deref())?;
-    let (db, clock) = common.open_with_clock().await?;
-    let now = clock.now();
     let trigger = Trigger {
         context: own.as_ref(),
         overlap,
     };
-    let Triggered { launch, turn } = schedule_admin::change(&db, async |tx| {
-        schedule_admin::trigger(tx, name, trigger, now).await
-    })
-    .await?;
+    let (Triggered { launch, turn }, now) = common
+        .change(async |tx, now| {
+            let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
+            Ok((triggered, now))
+        })
+        .await?;
     let (decision, overlaps, text) = match turn {
         OverlapDecision::Start => (
             Decision::Launched,
@@ -367,26 +316,24 @@ async fn trigger(
         decision,
         overlaps,
     };
-    output::print_report(&report, &text, common.json)?;
+    common.print_report(&report, &text)?;
     if overlaps.is_some() {
         output::print_message(
             "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
         );
     }
-    Ok(output::exit_code(overlaps.is_none()))
+    output::check(overlaps.is_none())
 }
 
-async fn list(common: &Common) -> Result<(), Failure> {
-    let db = common.open().await?;
-    let mut tx = db.read().await?;
+async fn list(common: &Common) -> Result {
+    let mut tx = common.read().await?;
     let rows = schedules::list(&mut tx, None, None).await?;
     let records: Vec<ScheduleRecord> = rows.into_iter().map(ScheduleRecord::new).collect();
-    output::print_list(&records, common.json)
+    common.print_list(&records)
 }
 
-async fn show(common: &Common, name: &str) -> Result<(), Failure> {
-    let (db, clock) = common.open_with_clock().await?;
-    let mut tx = db.read().await?;
+async fn show(common: &Common, name: &str) -> Result {
+    let (mut tx, now) = common.read_with_time().await?;
     let row = schedule_admin::find(&mut tx, name).await?;
     // A rule that this version cannot read is shown as it is stored.
     let rule = record::rule(&row).ok();
@@ -394,26 +341,22 @@ async fn show(common: &Common, name: &str) -> Result<(), Failure> {
     let defaults = common.config()?.late.defaults();
     let detail = ScheduleDetail {
         explanation: rule.as_ref().map(Rule::explanation),
-        notes: rule
-            .as_ref()
-            .map_or_else(Vec::new, |rule| rule.notes().to_vec()),
-        warnings: rule.map_or_else(Vec::new, |rule| rule.warnings(clock.now())),
         effective_policies: policies
             .map(|policies| record::effective_policies(&policies, &defaults)),
         launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
-        schedule: ScheduleRecord::new(row),
+        schedule: NewSchedule::new(row, rule.as_ref(), now),
     };
-    output::print_record(&detail, common.json)
+    common.print(&detail)
 }
 
-async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
+async fn next(common: &Common, command: &Next) -> Result {
     let Next { name, count, .. } = command;
-    let (db, clock) = common.open_with_clock().await?;
-    let row = schedule_admin::find(&mut db.read().await?, name).await?;
+    let (mut tx, now) = common.read_with_time().await?;
+    let row = schedule_admin::find(&mut tx, name).await?;
     let rule = record::rule(&row)?;
     let policies = record::policies(&row).unwrap_or_default();
     let skips = record::skips(&row);
-    let after = row.state.cursor_at.max(clock.now());
+    let after = row.state.cursor_at.max(now);
     let slots = record::slots(&row, &rule, &policies, after);
     let is_kept = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
@@ -434,9 +377,7 @@ async fn next(common: &Common, command: &Next) -> Result<(), Failure> {
         });
     }
     if !row.state.enabled {
-        output::print_message(&format!(
-            "`{name}` is paused: it does not launch until it is resumed"
-        ));
+        output::print_message!("`{name}` is paused: it does not launch until it is resumed");
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! `campanile serve`: start a host, and serve until a signal stops it.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::Common;
 use crate::config::{Config, Flags};
-use crate::output::Failure;
+use crate::output::{Failure, Result, failed};
 use crate::telemetry::{self, LogFormat};
 use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
@@ -42,20 +41,18 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         telemetry::init(self.log_format).map_err(Failure::refused)?;
-        let config = crate::load(&Flags {
+        let config = common.config_with(Flags {
             plugins: self.plugins,
             name: self.name,
             wait: self.wait,
-            ..common.flags()
+            ..Flags::default()
         })?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
-        let sandbox =
-            Sandbox::new(config.sandbox_settings(), clock.clone()).map_err(Failure::failed)?;
-        let sandbox = Arc::new(sandbox);
+        let sandbox = sandbox(&config, &clock)?;
         let folder =
             PluginsFolder::open(&config.files.plugins, Arc::clone(&sandbox), rules(&config))
                 .map_err(Failure::refused)?;
@@ -78,7 +75,7 @@ impl Serve {
             db = open_database(&config, &clock) => db?,
             _ = stopping.wait_for(|now| *now) => {
                 tracing::info!("stopped before the database answered");
-                return Ok(ExitCode::SUCCESS);
+                return Ok(());
             }
         };
         let (engine, lock) = Engine::start(
@@ -92,9 +89,15 @@ impl Serve {
         .await?;
         let served = engine.serve(lock, followed, stopping).await;
         crate::close(&db).await;
-        served.map_err(Failure::failed)?;
-        Ok(ExitCode::SUCCESS)
+        served.map_err(Failure::failed)
     }
+}
+
+/// Create the sandbox of this host.
+pub(crate) fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>> {
+    Sandbox::new(config.sandbox_settings(), clock.clone())
+        .map(Arc::new)
+        .map_err(Failure::failed)
 }
 
 /// Return the rules of this host for packages.
@@ -128,7 +131,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
 }
 
 /// Open the database; wait for it as long as the configuration allows.
-async fn open_database(config: &Config, clock: &Clock) -> Result<Db, Failure> {
+async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
     let give_up_at = clock.now().plus(config.host.wait);
     let mut pause = RETRY_PAUSE_MIN;
     loop {
@@ -150,11 +153,9 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db, Failure> {
 }
 
 /// Return a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
-fn stop_signal() -> Result<watch::Receiver<bool>, Failure> {
-    let listen = |kind| {
-        signal(kind)
-            .map_err(|error| Failure::failed(format!("signals cannot be received: {error}")))
-    };
+fn stop_signal() -> Result<watch::Receiver<bool>> {
+    let listen =
+        |kind| signal(kind).map_err(|error| failed!("signals cannot be received: {error}"));
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let (stop, stopping) = watch::channel(false);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 
-use crate::output::{self, Failure};
+use crate::output::{self, Result};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::Rule;
 
@@ -31,17 +31,13 @@ pub(crate) fn all(rule: &Rule, after: Timestamp) -> impl Iterator<Item = Timesta
 }
 
 /// Print slots in UTC and in the rule's zone. Those in `skips` are marked.
-pub(crate) fn print(
-    rule: &Rule,
-    slots: &[Timestamp],
-    skips: &BTreeSet<Timestamp>,
-) -> Result<(), Failure> {
+pub(crate) fn print(rule: &Rule, slots: &[Timestamp], skips: &BTreeSet<Timestamp>) -> Result {
     for slot in slots {
         let mark = match skips.contains(slot) {
             true => "  skipped",
             false => "",
         };
-        output::print_line(&format!("{slot}  {}{mark}", rule.local_text(*slot)))?;
+        output::print_line!("{slot}  {}{mark}", rule.local_text(*slot))?;
     }
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! `campanile stats` and `campanile health`.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Failure, Record};
-use campanile_engine::audit::{self, Health, Lag, Statistics};
+use crate::output::{self, Record, Result};
+use campanile_engine::audit::{self, Health, Statistics};
 use campanile_model::text;
 
 #[derive(Args)]
@@ -18,55 +17,39 @@ pub(crate) struct Stats {
 }
 
 impl Record for Statistics {
-    const DETAIL: &'static str = "since launches succeeded failed cancelled unknown abandoned unfinished skipped \
-        recovered recovery_attempts recovery_successes recovery_failures success_rate lag_ms";
-
     fn text(&self, key: &str) -> Option<String> {
-        match key {
-            "success_rate" => Some(match self.success_rate {
-                Some(rate) => format!("{:.2} %", rate * 100.0),
-                None => String::new(),
-            }),
-            "lag_ms" => Some(lag_text(&self.lag_ms)),
-            _ => None,
-        }
+        let rate = self.success_rate.filter(|_| key == "success_rate")?;
+        Some(format!("{:.2} %", rate * 100.0))
     }
-}
-
-/// Return the percentiles of a lag in milliseconds.
-pub(crate) fn lag_text(lag: &Lag) -> String {
-    format!("p50 {:.1}, p99 {:.1}, max {:.1}", lag.p50, lag.p99, lag.max)
 }
 
 impl Stats {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let (db, clock) = common.open_with_clock().await?;
-        let mut tx = db.read().await?;
-        let statistics = audit::statistics(&mut tx, clock.now().minus(self.since)).await?;
-        output::print_record(&statistics, common.json)?;
-        Ok(ExitCode::SUCCESS)
+    pub async fn run(self, common: &Common) -> Result {
+        let (mut tx, now) = common.read_with_time().await?;
+        common.print(&audit::statistics(&mut tx, now.minus(self.since)).await?)
     }
 }
 
-#[derive(Args)]
-pub(crate) struct HealthCommand {}
-
-impl HealthCommand {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        let (db, clock) = common.open_with_clock().await?;
-        let mut tx = db.read().await?;
-        let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
-        output::print_report(&health, &text(&health), common.json)?;
-        Ok(output::exit_code(health.healthy))
+impl Record for Health {
+    fn print(&self) -> Result {
+        if self.healthy {
+            output::print_line("healthy")?;
+        }
+        for issue in &self.issues {
+            output::print_line(issue)?;
+        }
+        for note in &self.notes {
+            output::print_line!("note: {note}")?;
+        }
+        Ok(())
     }
 }
 
-fn text(health: &Health) -> String {
-    let verdict = health.healthy.then(|| "healthy".to_owned());
-    let notes = health.notes.iter().map(|note| format!("note: {note}"));
-    let lines = verdict
-        .into_iter()
-        .chain(health.issues.clone())
-        .chain(notes);
-    lines.collect::<Vec<_>>().join("\n")
+/// Print the health of the installation; fail when it is not healthy.
+pub(crate) async fn health(common: &Common) -> Result {
+    let (db, clock) = common.open_with_clock().await?;
+    let mut tx = db.read().await?;
+    let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
+    common.print(&health)?;
+    output::check(health.healthy)
 }

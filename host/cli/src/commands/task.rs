@@ -1,7 +1,6 @@
 //! `campanile task`: run or check a task in the sandbox, without a database.
 
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +8,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::run::close_to_limit;
+use super::run::{close_to_limit, log_lines};
 use super::schedule::read_context;
 use super::serve;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Record, Result, failed, refused};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
@@ -23,7 +22,7 @@ use campanile_model::text::{printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{self, Manifest, OpenError, Package};
 use campanile_sandbox::{
-    Form, Grants, Limits, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Time,
+    Form, Grants, Limits, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Secrets, Time,
 };
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 
@@ -83,7 +82,7 @@ pub(crate) struct Run {
 }
 
 impl Task {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
         match self {
             Task::Run(run) => run.run(common, &config).await,
@@ -93,23 +92,19 @@ impl Task {
 }
 
 impl Run {
-    async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
+    async fn run(self, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let opened = match self.task.open(config).await? {
-            Ok(opened) => opened,
-            Err(refused) => return print_refused(common, &self.task.file, refused),
-        };
+        let opened = self.task.open(common, config).await?;
+        let mut stage = self.task.stage(&opened.package, config)?;
+        stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
         let mut unanswered = Vec::new();
-        let stage = self.task.stage(&opened.package, config).await;
-        let report = match stage? {
-            Ok(stage) => {
-                let stage = Stage {
-                    replies: script.clone().map(|script| script as Arc<dyn Replies>),
-                    ..stage
-                };
+        let report = match secrets(&opened.package, config).await {
+            Ok(secrets) => {
+                stage.secrets = secrets;
+                let Opened { sandbox, clock, .. } = &opened;
                 let subject = opened.subject();
-                let call = campanile_trial::call(&opened.sandbox, &subject, &stage, &opened.clock);
+                let call = campanile_trial::call(sandbox, &subject, &stage, clock);
                 let report = call.await.map_err(io_failure)?;
                 if let Some(script) = script {
                     unanswered = script.unanswered(&stage.secrets);
@@ -118,14 +113,13 @@ impl Run {
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
         };
-        let is_success = report.outcome == Outcome::Succeeded;
         let report = TaskReport {
             report,
             package: PackageInfo::from(&opened.package),
             unanswered,
         };
-        report.print(common.json)?;
-        Ok(output::exit_code(is_success))
+        common.print(&report)?;
+        output::check(report.report.outcome == Outcome::Succeeded)
     }
 }
 
@@ -146,47 +140,57 @@ impl Opened {
 }
 
 fn io_failure(error: std::io::Error) -> Failure {
-    Failure::failed(format!("a granted directory cannot be used: {error}"))
+    failed!("a granted directory cannot be used: {error}")
+}
+
+/// Return the secrets that the sidecar of a package grants.
+async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretError> {
+    let vault = Vault::new(config.secrets.clone());
+    vault.values(package.sidecar.grants.secret_names()).await
 }
 
 impl TaskArgs {
-    /// Open the package as a host does.
-    async fn open(&self, config: &Config) -> Result<Result<Opened, OpenError>, Failure> {
-        std::fs::metadata(&self.file)
-            .map_err(|error| Failure::refused(format!("{}: {error}", self.file.display())))?;
+    /// Open the package as a host does. Print the report of a file that is not a valid package.
+    async fn open(&self, common: &Common, config: &Config) -> Result<Opened> {
+        let path = self.file.display();
+        std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
         let clock = Clock::system();
-        let mut settings = config.sandbox_settings();
-        settings.calls_max = 1;
-        let sandbox = Sandbox::new(settings, clock.clone()).map_err(Failure::failed)?;
-        let sandbox = Arc::new(sandbox);
-        let package = campanile_package::open(&sandbox, &self.file, &serve::rules(config)).await;
-        Ok(package.map(|package| Opened {
-            sandbox,
-            clock,
-            package,
-        }))
+        let mut config = config.clone();
+        config.host.runs_max = 1;
+        let sandbox = serve::sandbox(&config, &clock)?;
+        match campanile_package::open(&sandbox, &self.file, &serve::rules(&config)).await {
+            Ok(package) => Ok(Opened {
+                sandbox,
+                clock,
+                package,
+            }),
+            Err(OpenError { digest, message }) => {
+                common.print(&TaskReport {
+                    report: Report::without_call(Outcome::Refused, message),
+                    package: PackageInfo {
+                        name: campanile_package::name_of(&self.file),
+                        digest,
+                        form: None,
+                        manifest: None,
+                    },
+                    unanswered: Vec::new(),
+                })?;
+                // The report has the message.
+                Err(Failure::refused(""))
+            }
+        }
     }
 
-    /// Return the environment of the call: the grants of the sidecar, and empty buckets in memory.
-    async fn stage(
-        &self,
-        package: &Package,
-        config: &Config,
-    ) -> Result<Result<Stage, SecretError>, Failure> {
+    /// Return the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
+    fn stage(&self, package: &Package, config: &Config) -> Result<Stage> {
         let own = read_context(self.context.as_deref())?.unwrap_or_default();
-        campanile_package::context::check(&own)
-            .map_err(|error| Failure::refused(format!("--context: {error}")))?;
+        campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
         let task = self.task(&package.manifest)?;
         let limits = self.limits(package, &task, config)?;
         let sidecar = &package.sidecar;
-        let vault = Vault::new(config.secrets.clone());
-        let secrets = match vault.values(sidecar.grants.secret_names()).await {
-            Ok(secrets) => secrets,
-            Err(error) => return Ok(Err(error)),
-        };
         let mut grants = Grants::clone(&sidecar.grants);
-        let directories = std::mem::take(&mut grants.directories);
-        let directories = directories.into_iter().map(|granted| Directory {
+        let directories = std::mem::take(&mut grants.directories).into_iter();
+        let directories = directories.map(|granted| Directory {
             guest: granted.guest,
             host: granted.host,
             access: match granted.writable {
@@ -194,69 +198,54 @@ impl TaskArgs {
                 false => Access::Read,
             },
         });
-        Ok(Ok(Stage {
+        Ok(Stage {
             task,
             context: campanile_package::context::merge(&sidecar.context, &own),
             grants,
             directories: directories.collect(),
-            secrets,
             limits,
             time: self.now.map_or(Time::Real, Time::StartingAt),
             slot: self.slot,
             attempt: self.attempt,
             is_recovery: self.recovery,
             ..Stage::default()
-        }))
+        })
     }
 
     /// Return the named task, or the only one.
-    fn task(&self, manifest: &Manifest) -> Result<String, Failure> {
-        let known = || {
-            let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
-            ids.join(", ")
-        };
-        match (&self.task, manifest.tasks.as_slice()) {
+    fn task(&self, manifest: &Manifest) -> Result<String> {
+        let file = self.file.display();
+        let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
+        let known = ids.join(", ");
+        match (&self.task, ids.as_slice()) {
             (Some(task), _) if manifest.task(task).is_some() => Ok(task.clone()),
             (Some(task), _) => {
-                let failure = Failure::refused(format!(
-                    "{} has no task `{task}`; it has {}",
-                    self.file.display(),
-                    known()
-                ));
-                Err(match manifest.nearest_task(task) {
-                    Some(nearest) => failure.hint(format!("did you mean `{nearest}`?")),
-                    None => failure,
-                })
+                let nearest = manifest.nearest_task(task);
+                let hint = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
+                Err(refused!("{file} has no task `{task}`; it has {known}")
+                    .hint(hint.unwrap_or_default()))
             }
-            (None, [only]) => Ok(only.id.clone()),
-            (None, _) => Err(Failure::refused(format!(
-                "{} has several tasks: {}",
-                self.file.display(),
-                known()
-            ))
-            .hint("choose one with --task")),
+            (None, [only]) => Ok((*only).to_owned()),
+            (None, _) => {
+                Err(refused!("{file} has several tasks: {known}").hint("choose one with --task"))
+            }
         }
     }
 
-    fn limits(&self, package: &Package, task: &str, config: &Config) -> Result<Limits, Failure> {
+    fn limits(&self, package: &Package, task: &str, config: &Config) -> Result<Limits> {
         let mut limits = package.limits_of(task);
         limits.timeout = self.timeout.unwrap_or(limits.timeout);
         if let Some(memory) = self.memory {
             let most = config.sandbox.memory_bytes_max;
+            let [given, least, allowed] = [memory, MEMORY_BYTES_LEAST, most].map(text::size_text);
             if memory > most {
-                return Err(Failure::refused(format!(
-                    "--memory {} is more than this host allows, {}",
-                    text::size_text(memory),
-                    text::size_text(most)
-                ))
-                .hint("raise `sandbox.memory_max` in the configuration"));
+                return Err(
+                    refused!("--memory {given} is more than this host allows, {allowed}")
+                        .hint("raise `sandbox.memory_max` in the configuration"),
+                );
             }
             if memory < MEMORY_BYTES_LEAST {
-                return Err(Failure::refused(format!(
-                    "--memory must be at least {}, not {}",
-                    text::size_text(MEMORY_BYTES_LEAST),
-                    text::size_text(memory)
-                )));
+                return Err(refused!("--memory must be at least {least}, not {given}"));
             }
             limits.memory_bytes_max = memory;
         }
@@ -285,12 +274,6 @@ impl From<&Package> for PackageInfo {
     }
 }
 
-impl PackageInfo {
-    fn short_digest(&self) -> &str {
-        self.digest.as_ref().map_or("", ArtifactDigest::short)
-    }
-}
-
 /// The report of one call of a task.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskReport {
@@ -301,68 +284,40 @@ pub(crate) struct TaskReport {
     unanswered: Vec<String>,
 }
 
-/// Print the report of a file that is not a valid package, and return exit code 2.
-fn print_refused(common: &Common, file: &Path, refused: OpenError) -> Result<ExitCode, Failure> {
-    let OpenError { digest, message } = refused;
-    let report = TaskReport {
-        report: Report::without_call(Outcome::Refused, message),
-        package: PackageInfo {
-            name: campanile_package::name_of(file),
-            digest,
-            form: None,
-            manifest: None,
-        },
-        unanswered: Vec::new(),
-    };
-    report.print(common.json)?;
-    Ok(ExitCode::from(2))
-}
-
 /// Print the requests without a reply.
 fn print_unanswered(unanswered: &[String]) {
     for request in unanswered {
         let request = printable_line(request);
-        output::print_message(&format!(
-            "no reply is given for `{request}`: the connection was refused"
-        ));
+        output::print_message!("no reply is given for `{request}`: the connection was refused");
     }
 }
 
-impl TaskReport {
-    fn print(&self, as_json: bool) -> Result<(), Failure> {
-        if as_json {
-            return output::print_json(self);
-        }
+impl Record for TaskReport {
+    fn print(&self) -> Result {
         let TaskReport {
             report, unanswered, ..
         } = self;
-        for entry in &report.logs {
-            let message = printable_lines(&entry.message);
-            output::print_message(&format!("{} {:5} {message}", entry.at, entry.level));
-        }
-        for (stream, text) in [("stdout", &report.stdout), ("stderr", &report.stderr)] {
-            for text in text.lines() {
-                output::print_message(&format!("{stream}: {}", printable_line(text)));
-            }
+        for line in log_lines(&report.logs, &report.stdout, &report.stderr) {
+            output::print_message(&line);
         }
         print_unanswered(unanswered);
         if let Some(failure) = &report.failure {
             let message = printable_lines(&failure.text());
-            output::print_message(&format!("{}: {message}", failure.kind));
+            output::print_message!("{}: {message}", failure.kind);
         }
         let usage = &report.usage;
         for share in usage.shares.iter().filter(|share| share.is_close()) {
-            output::print_message(&format!("warning: {}", close_to_limit(share)));
+            output::print_message!("warning: {}", close_to_limit(share));
         }
-        output::print_message(&format!(
+        output::print_message!(
             "{} in {:.1} ms ({:.1} ms of CPU time), {} of memory",
             report.outcome,
             usage.wall_ms,
             usage.cpu_ms,
             bytesize::ByteSize::b(usage.memory_peak_bytes)
-        ));
+        );
         match &report.output {
-            Some(value) => output::print_line(&format!("{value:#}")),
+            Some(value) => output::print_line!("{value:#}"),
             None => Ok(()),
         }
     }

@@ -95,8 +95,8 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
         ..Flags::default()
     };
     let env = |name: &str| match name {
-        ENV_DATABASE => Some("sqlite:env.db".into()),
-        ENV_PLUGINS => Some("env".into()),
+        environment::DATABASE => Some("sqlite:env.db".into()),
+        environment::PLUGINS => Some("env".into()),
         _ => None,
     };
     let text = "database = 'sqlite:file.db'\nplugins = 'file'\n[host]\nname = 'file'\nruns_max = 4\n[watch]\nmode = 'poll'";

@@ -32,13 +32,14 @@ pub struct BackfillRequest<'a> {
 }
 
 /// What a backfill would do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct BackfillPreview {
+    #[serde(skip)]
     pub schedule: Schedule,
     pub slots: u64,
     pub first: Timestamp,
     pub last: Timestamp,
-    /// Slots that are not launched: they succeeded, are not over, or were skipped by a person.
+    /// Slots that are not launched again.
     pub slots_skipped: u64,
 }
 

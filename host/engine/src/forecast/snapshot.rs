@@ -20,11 +20,13 @@ const CANDIDATES_MAX: i64 = 500;
 
 pub type DurationEstimates = HashMap<ScheduleId, DurationEstimate>;
 
-/// A schedule without a forecast.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A schedule without a forecast, and why.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct OmittedSchedule {
+    #[serde(rename = "schedule")]
     pub name: String,
     /// A clause: `it is paused by ada`.
+    #[serde(rename = "reason")]
     pub why: String,
 }
 

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::find;
 use crate::Common;
-use crate::output::{self, Failure};
-use campanile_engine::approval::diff::{Changes, Diff, Side, diff};
+use crate::output::{self, Record, Result};
+use campanile_engine::approval::diff::{Changes, Diff, RequestChange, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
-use campanile_engine::schedule_admin::difference_lines;
+use campanile_engine::schedule_admin::{Difference, difference_lines};
 use campanile_model::text::printable_line;
 use campanile_package::{Manifest, grant_record};
 use campanile_store::Tx;
@@ -33,12 +33,14 @@ pub(crate) struct DiffReport {
     package: String,
     #[serde(flatten)]
     diff: Diff,
+    /// Whether the newer version waits for approval.
+    #[serde(skip)]
+    is_pending: bool,
 }
 
 impl Compare {
-    pub(crate) async fn run(self, common: &Common) -> Result<(), Failure> {
-        let db = common.open().await?;
-        let mut tx = db.read().await?;
+    pub(crate) async fn run(self, common: &Common) -> Result {
+        let mut tx = common.read().await?;
         let row = find(&mut tx, &self.name).await?;
         let versions = package_versions::of_package(&mut tx, &row.name).await?;
         let (from, to) = self.versions(&row, &versions)?;
@@ -52,12 +54,10 @@ impl Compare {
         let grants = grant_record::read(&row.grants);
         let report = DiffReport {
             diff: diff(&row.name, &side(from, 0), &side(to, 1), &grants),
+            is_pending: row.pending_digest.as_ref() == Some(&to.digest),
             package: row.name.clone(),
         };
-        match common.json {
-            true => output::print_json(&report),
-            false => print(&row, &report.diff),
-        }
+        common.print(&report)
     }
 
     fn versions<'v>(
@@ -84,63 +84,69 @@ impl Compare {
     }
 }
 
-async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>, Failure> {
+async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>> {
     let bytes = packages::artifact(tx, &version.digest).await?;
     // The file could be read when it was accepted. If this version cannot, it shows no imports.
     let read = bytes.and_then(|bytes| campanile_sandbox::imports_of(&bytes).ok());
     Ok(read.unwrap_or_default())
 }
 
-fn print(row: &PackageRow, diff: &Diff) -> Result<(), Failure> {
-    let mut lines = vec![format!(
-        "{}: from {} to {}",
-        row.name,
-        diff.from.short(),
-        diff.to.short()
-    )];
-    let indented = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}"));
-    lines.extend(indented(difference_lines(&diff.about)));
-    for (what, changes) in [
-        ("task", &diff.tasks),
-        ("proposed schedule", &diff.schedules),
-        ("import", &diff.imports),
-    ] {
-        lines.extend(lines_of(what, changes));
-    }
-    let mut missing = Vec::new();
-    for asked in &diff.requests {
-        let request = &asked.request;
-        let granted = match request.is_granted {
-            true => "granted",
-            false => "not granted",
-        };
-        let reason = match &request.reason {
-            Some(reason) => format!(" ({reason})"),
-            None => String::new(),
-        };
-        let (change, kind, what) = (asked.change, request.kind, &request.what);
-        lines.push(format!(
-            "request {change}: {kind} {what}{reason}, {granted}"
-        ));
-        if !request.is_granted && change != "removed" {
-            missing.push(request);
+impl Record for DiffReport {
+    fn print(&self) -> Result {
+        let DiffReport { package, diff, .. } = self;
+        let (from, to) = (diff.from.short(), diff.to.short());
+        output::print_line!("{package}: from {from} to {to}")?;
+        let lines = self.lines();
+        if lines.is_empty() {
+            output::print_line("  only the bytes differ")?;
         }
+        for line in &lines {
+            // Text of an author must not look like a line of Campanile.
+            output::print_line(&printable_line(line))?;
+        }
+        let missing = diff.requests.iter();
+        let missing =
+            missing.filter(|asked| !asked.request.is_granted && asked.change != "removed");
+        output::print_sidecar_lines(package, missing.map(|asked| &asked.request))?;
+        if self.is_pending {
+            let approve = approve_command(package, &diff.to);
+            output::print_message!("hint: `{approve}` activates it with the grants that it has");
+        }
+        Ok(())
     }
-    if lines.len() == 1 {
-        lines.push("  only the bytes differ".to_owned());
+}
+
+impl DiffReport {
+    /// Return a line for each difference, and indented ones below it.
+    fn lines(&self) -> Vec<String> {
+        let diff = &self.diff;
+        let mut lines = indented(&diff.about);
+        for (what, changes) in [
+            ("task", &diff.tasks),
+            ("proposed schedule", &diff.schedules),
+            ("import", &diff.imports),
+        ] {
+            lines.extend(lines_of(what, changes));
+        }
+        for RequestChange { request, change } in &diff.requests {
+            let granted = match request.is_granted {
+                true => "granted",
+                false => "not granted",
+            };
+            let reason = request.reason.as_ref();
+            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            let (kind, what) = (request.kind, &request.what);
+            lines.push(format!(
+                "request {change}: {kind} {what}{reason}, {granted}"
+            ));
+        }
+        lines
     }
-    for line in &lines {
-        // Text of an author must not look like a line of Campanile.
-        output::print_line(&printable_line(line))?;
-    }
-    output::print_sidecar_lines(&row.name, missing)?;
-    if row.pending_digest.as_ref() == Some(&diff.to) {
-        output::print_message(&format!(
-            "hint: `{}` activates it with the grants that it has",
-            approve_command(&row.name, &diff.to)
-        ));
-    }
-    Ok(())
+}
+
+fn indented(differences: &[Difference]) -> Vec<String> {
+    let lines = difference_lines(differences).into_iter();
+    lines.map(|line| format!("  {line}")).collect()
 }
 
 fn lines_of(what: &str, changes: &Changes) -> Vec<String> {
@@ -150,8 +156,7 @@ fn lines_of(what: &str, changes: &Changes) -> Vec<String> {
     }
     for changed in &changes.changed {
         lines.push(format!("{what} changed: {}", changed.name));
-        let differences = difference_lines(&changed.differences);
-        lines.extend(differences.iter().map(|line| format!("  {line}")));
+        lines.extend(indented(&changed.differences));
     }
     lines
 }

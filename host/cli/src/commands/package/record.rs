@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Common;
-use crate::output::{self, Failure, Record, optional};
+use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Manifest, grant_record};
@@ -94,11 +94,12 @@ impl Record for PackageDetail {
         }
     }
 
-    fn print_details(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
         output::print_line("")?;
         output::print_table(&self.versions)?;
         output::print_line("\nmanifest")?;
-        output::print_line(&format!("{:#}", self.manifest))
+        output::print_line!("{:#}", self.manifest)
     }
 }
 
@@ -146,9 +147,9 @@ fn state(row: &PackageRow, version: &Version) -> &'static str {
     }
 }
 
-pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure> {
+pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
     let records: Vec<PackageRecord> = rows.into_iter().map(PackageRecord::from).collect();
-    output::print_list(&records, common.json)?;
+    common.print_list(&records)?;
     if common.json {
         return Ok(());
     }
@@ -156,18 +157,18 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result<(), Failure
         if let (PackageState::PendingApproval, Some(digest)) =
             (package.state, &package.row.pending_digest)
         {
-            output::print_message(&format!(
+            output::print_message!(
                 "hint: `campanile package diff {0}` shows the pending version; `{1}` approves it, \
                  `campanile package reject {0}` rejects it",
                 package.row.name,
                 approve_command(&package.row.name, digest)
-            ));
+            );
         }
     }
     Ok(())
 }
 
-pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result<(), Failure> {
+pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result {
     let schedules = schedules::list(tx, None, Some(&row.name)).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
     let bytes = versions
@@ -188,5 +189,5 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Resul
             .collect(),
         package: PackageRecord::from(row),
     };
-    output::print_record(&detail, common.json)
+    common.print(&detail)
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::{Answer, Before, ROWS_MAX, chart};
 use crate::commands::schedule::check::RefusedSchedule;
-use crate::output::{self, Failure, Record, optional};
+use crate::output::{self, Record, Result, optional};
+use campanile_engine::forecast::snapshot::OmittedSchedule;
 use campanile_engine::forecast::{Changes, Outage, Row, ScheduleSnapshot, Totals, compare};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
@@ -24,7 +25,7 @@ pub(crate) struct PlanReport {
     to: Timestamp,
     outages: Vec<Outage>,
     /// The most runs at one time, on all hosts.
-    places: usize,
+    capacity: usize,
     launches: u64,
     /// The number of slots that are not launched, by reason.
     skipped: BTreeMap<&'static str, u64>,
@@ -39,10 +40,12 @@ pub(crate) struct PlanReport {
     cut_at: Option<Timestamp>,
     schedules: Vec<ScheduleForecast>,
     /// Schedules without a forecast.
-    left_out: Vec<LeftOutSchedule>,
+    omitted: Vec<OmittedSchedule>,
     /// The number of launches that start in each minute.
     starts: Vec<Starts>,
     rows: Vec<PlannedLaunch>,
+    #[serde(skip)]
+    with_rows: bool,
 }
 
 /// The most runs at one time, and when.
@@ -57,13 +60,6 @@ struct Peak {
 struct Starts {
     at: Timestamp,
     count: u64,
-}
-
-/// A schedule without a forecast, and why.
-#[derive(Serialize, schemars::JsonSchema)]
-struct LeftOutSchedule {
-    schedule: String,
-    reason: String,
 }
 
 /// The forecast of one schedule.
@@ -198,13 +194,15 @@ impl PlanReport {
     pub(super) fn new(answer: Answer) -> PlanReport {
         let Answer {
             snapshot,
-            left_out,
+            mut omitted,
             question,
             forecast,
             name,
             before,
+            with_rows,
         } = answer;
         let is_requested = |schedule: &str| name.as_deref().is_none_or(|name| name == schedule);
+        omitted.retain(|omitted| is_requested(&omitted.name));
         let changes = before.as_ref().map(
             |Before {
                  snapshot: present,
@@ -240,7 +238,7 @@ impl PlanReport {
             from: question.from,
             to: question.to,
             outages: question.outages,
-            places: snapshot.capacity,
+            capacity: snapshot.capacity,
             launches: totals.launches,
             skipped: totals.skipped.clone(),
             peak: Peak {
@@ -252,39 +250,34 @@ impl PlanReport {
             recovered: forecast.recovered,
             cut_at: forecast.cut_at,
             schedules: schedules.iter().map(ScheduleForecast::from).collect(),
-            left_out: left_out
-                .into_iter()
-                .filter(|left_out| is_requested(&left_out.name))
-                .map(|left_out| LeftOutSchedule {
-                    schedule: left_out.name,
-                    reason: left_out.why,
-                })
-                .collect(),
+            omitted,
             starts: totals
                 .starts
                 .iter()
                 .map(|(&at, &count)| Starts { at, count })
                 .collect(),
             rows: rows.filter(|row| is_requested(&row.schedule)).collect(),
+            with_rows,
         }
     }
+}
 
-    /// Print the report for people, with all decisions if `with_rows`.
-    pub fn print(&self, with_rows: bool) -> Result<(), Failure> {
+impl Record for PlanReport {
+    fn print(&self) -> Result {
         if let Some(changes) = &self.changes {
             output::print_table(changes)?;
             output::print_line("")?;
-            if with_rows {
+            if self.with_rows {
                 output::print_table(changes.iter().flat_map(|changes| &changes.launches))?;
                 output::print_line("")?;
             }
         }
         for back_at in self.outages.iter().map(|outage| outage.to) {
-            output::print_line(&format!("decisions when a host starts at {back_at}:"))?;
+            output::print_line!("decisions when a host starts at {back_at}:")?;
             output::print_table(self.rows.iter().filter(|row| row.row.decided_at == back_at))?;
             output::print_line("")?;
         }
-        if with_rows && self.outages.is_empty() && self.changes.is_none() {
+        if self.with_rows && self.outages.is_empty() && self.changes.is_none() {
             output::print_table(&self.rows)?;
             output::print_line("")?;
         }
@@ -294,9 +287,11 @@ impl PlanReport {
         self.print_notes();
         Ok(())
     }
+}
 
+impl PlanReport {
     /// Print the skipped slots by schedule and reason.
-    fn print_skips(&self) -> Result<(), Failure> {
+    fn print_skips(&self) -> Result {
         let mut skips: BTreeMap<(&str, &'static str), SkippedSlots> = BTreeMap::new();
         for PlannedLaunch { schedule, row, .. } in &self.rows {
             let Some(reason) = row.reason.filter(|_| row.status.as_str() == "skipped") else {
@@ -320,7 +315,7 @@ impl PlanReport {
     }
 
     /// Print the chart of starts, the peak and the longest wait.
-    fn print_starts(&self) -> Result<(), Failure> {
+    fn print_starts(&self) -> Result {
         let to = self.cut_at.unwrap_or(self.to);
         output::print_line("")?;
         let starts = self.starts.iter().map(|starts| (starts.at, starts.count));
@@ -329,24 +324,25 @@ impl PlanReport {
         }
         let first = self.peak.at;
         let first = first.map_or_else(String::new, |at| format!(", first at {at}"));
-        output::print_line(&format!(
+        output::print_line!(
             "\nat most {} of {} possible runs at one time{first}",
-            self.peak.running, self.places
-        ))?;
+            self.peak.running,
+            self.capacity
+        )?;
         let slot = self.lag_of;
         let slot = slot.map_or_else(String::new, |slot| format!(", the slot {slot}"));
-        output::print_line(&format!(
+        output::print_line!(
             "a launch waits at most {}{slot}",
             span_text(self.lag_ms_max)
-        ))
+        )
     }
 
     fn print_notes(&self) {
-        for LeftOutSchedule { schedule, reason } in &self.left_out {
-            output::print_message(&format!("`{schedule}` is left out: {reason}"));
+        for OmittedSchedule { name, why } in &self.omitted {
+            output::print_message!("`{name}` is left out: {why}");
         }
         for RefusedSchedule { schedule, error } in &self.refused {
-            output::print_message(&format!("`{schedule}` would be refused: {error}"));
+            output::print_message!("`{schedule}` would be refused: {error}");
         }
         let is_guess =
             |forecast: &ScheduleForecast| forecast.duration_from == 0 && forecast.launches > 0;
@@ -356,15 +352,15 @@ impl PlanReport {
             );
         }
         if self.recovered > 0 {
-            output::print_message(&format!(
+            output::print_message!(
                 "an outage interrupts {} launches, which run again after it",
                 self.recovered
-            ));
+            );
         }
         if let Some(cut_at) = self.cut_at {
-            output::print_message(&format!(
+            output::print_message!(
                 "the forecast stops at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
-            ));
+            );
         }
     }
 }

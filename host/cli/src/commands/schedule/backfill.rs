@@ -1,6 +1,5 @@
 //! `campanile schedule backfill`: launch the slots of a past time span.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,9 +9,8 @@ use serde_json::{Map, Value};
 use super::{By, read_context};
 use crate::Common;
 use crate::commands::backfill::{follow, print_started};
-use crate::output::{self, Failure};
+use crate::output::{self, Result, refused};
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
-use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text;
@@ -66,67 +64,53 @@ fn spread(text: &str) -> Result<Duration, String> {
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct SurveyReport<'a> {
     schedule: &'a str,
-    slots: u64,
-    /// Slots that are not launched again.
-    slots_skipped: u64,
-    first: Timestamp,
-    last: Timestamp,
+    #[serde(flatten)]
+    survey: &'a BackfillPreview,
 }
 
 impl Request {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
-        let (db, clock) = common.open_with_clock().await?;
-        let now = clock.now();
+        let (mut tx, now) = common.read_with_time().await?;
         let asked = self.asked(own.as_ref(), now);
         let name = self.name.as_str();
-        let mut tx = db.read().await?;
-        let before = match self.dry_run {
-            true => None,
-            false => backfill::find_earlier(&mut tx, name, &asked).await?,
-        };
-        let backfill = match before {
-            Some(before) => {
-                drop(tx);
-                output::print_message(&format!(
-                    "backfill {} was requested before, and is {}",
-                    before.id, before.status
-                ));
-                before
-            }
-            None => {
-                let survey = backfill::preview(&mut tx, name, &asked, now).await?;
-                drop(tx);
-                if self.dry_run {
-                    self.print_survey(&survey, common.json)?;
-                    return Ok(ExitCode::SUCCESS);
-                }
-                self.refuse_too_many(&survey)?;
-                let started =
-                    schedule_admin::change(&db, async |tx| {
-                        match backfill::find_earlier(tx, name, &asked).await? {
-                            Some(before) => Ok(before),
-                            None => backfill::begin(tx, &survey, &asked, now).await,
-                        }
-                    })
-                    .await?;
-                if !common.json {
-                    let id = started.id;
-                    output::print_line(&format!("backfill {id}: {}", summary(&survey)))?;
-                }
-                started
-            }
-        };
+        if !self.dry_run
+            && let Some(before) = backfill::find_earlier(&mut tx, name, &asked).await?
+        {
+            let (id, status) = (before.id, before.status);
+            output::print_message!("backfill {id} was requested before, and is {status}");
+            return self.follow(common, id, now).await;
+        }
+        let survey = backfill::preview(&mut tx, name, &asked, now).await?;
+        drop(tx);
+        if self.dry_run {
+            return self.print_survey(common, &survey);
+        }
+        self.refuse_too_many(&survey)?;
+        let backfill = common
+            .change(
+                async |tx, now| match backfill::find_earlier(tx, name, &asked).await? {
+                    Some(before) => Ok(before),
+                    None => backfill::begin(tx, &survey, &asked, now).await,
+                },
+            )
+            .await?;
+        if !common.json {
+            output::print_line!("backfill {}: {}", backfill.id, summary(&survey))?;
+        }
+        self.follow(common, backfill.id, now).await
+    }
+
+    async fn follow(&self, common: &Common, id: BackfillId, now: Timestamp) -> Result {
         if self.to > now {
             output::print_message(
                 "the backfill has no slots after now: the schedule launches those",
             );
         }
-        if self.detach {
-            print_started(&db, backfill.id, common.json).await?;
-            return Ok(ExitCode::SUCCESS);
+        match self.detach {
+            true => print_started(common, id).await,
+            false => follow(common, id).await,
         }
-        follow(&db, &clock, backfill.id, common.json).await
     }
 
     fn asked<'a>(
@@ -145,28 +129,28 @@ impl Request {
         }
     }
 
-    fn refuse_too_many(&self, survey: &BackfillPreview) -> Result<(), Failure> {
+    fn refuse_too_many(&self, survey: &BackfillPreview) -> Result {
         if survey.slots <= SLOTS_UNCONFIRMED_MAX || self.yes {
             return Ok(());
         }
-        Err(Failure::refused(format!(
+        Err(refused!(
             "`{}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
-            self.name, survey.slots, survey.first, survey.last
-        ))
+            self.name,
+            survey.slots,
+            survey.first,
+            survey.last
+        )
         .hint("choose a shorter span, or confirm with `--yes`"))
     }
 
-    fn print_survey(&self, survey: &BackfillPreview, as_json: bool) -> Result<(), Failure> {
+    fn print_survey(&self, common: &Common, survey: &BackfillPreview) -> Result {
         let report = SurveyReport {
             schedule: &self.name,
-            slots: survey.slots,
-            slots_skipped: survey.slots_skipped,
-            first: survey.first,
-            last: survey.last,
+            survey,
         };
-        output::print_report(&report, &summary(survey), as_json)?;
-        if !as_json && survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes {
-            output::print_message(&format!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`"));
+        common.print_report(&report, &summary(survey))?;
+        if !common.json && survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes {
+            output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
         }
         Ok(())
     }
@@ -179,14 +163,12 @@ fn summary(survey: &BackfillPreview) -> String {
         n => format!("{n} slots"),
     };
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
-    match survey.slots_skipped {
-        0 => {}
-        1 => text += "; 1 is left alone: it succeeded, is unfinished, or was skipped by a person",
-        n => {
-            text += &format!(
-                "; {n} are left alone: they succeeded, are unfinished, or were skipped by a person"
-            )
-        }
-    }
+    let (is, it) = match survey.slots_skipped {
+        0 => return text,
+        1 => ("is", "it succeeded, is unfinished, or was"),
+        _ => ("are", "they succeeded, are unfinished, or were"),
+    };
+    let skipped = survey.slots_skipped;
+    text += &format!("; {skipped} {is} left alone: {it} skipped by a person");
     text
 }

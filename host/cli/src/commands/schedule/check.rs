@@ -1,13 +1,12 @@
 //! `campanile schedule check`: what a schedules file would change, without changing it.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, Record, Result, refused};
 use campanile_engine::schedule_admin::{
     Diff, Difference, Refusal, ScheduleDefinition, difference_lines,
 };
@@ -29,6 +28,8 @@ pub(crate) struct FileReport<'a> {
     /// Names of schedules.
     removed: Vec<&'a str>,
     refused: Vec<RefusedSchedule>,
+    #[serde(skip)]
+    diff: &'a Diff,
 }
 
 #[derive(Serialize, schemars::JsonSchema)]
@@ -51,7 +52,7 @@ impl From<Refusal> for RefusedSchedule {
 }
 
 impl Check {
-    pub(crate) async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(self, common: &Common) -> Result {
         let file = match self.file {
             Some(file) => file,
             None => common.config()?.files.schedules,
@@ -62,77 +63,75 @@ impl Check {
         let mut tx = db.write().await?;
         let (diff, refusals) = rehearse(&mut tx, &wanted, clock.now()).await?;
         drop(tx);
-        match common.json {
-            true => output::print_json(&report(&diff, &refusals))?,
-            false => print(&diff, &refusals)?,
-        }
-        Ok(output::exit_code(refusals.is_empty()))
+        let report = FileReport::new(&diff, refusals);
+        common.print(&report)?;
+        output::check(report.refused.is_empty())
     }
 }
 
 /// Read the schedules that a file defines.
-pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>, Failure> {
+pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
-        Ok(None) => return Err(Failure::refused(format!("{path}: the file does not exist"))),
-        Err(why) => return Err(Failure::refused(format!("{path}: {why}"))),
+        Ok(None) => return Err(refused!("{path}: the file does not exist")),
+        Err(why) => return Err(refused!("{path}: {why}")),
     };
     let read = schedule_reader::read_file(&path, &text);
     read.map_err(Failure::refused)
 }
 
-fn report<'a>(diff: &'a Diff, refusals: &'a [Refusal]) -> FileReport<'a> {
-    let added = diff.added.iter().map(|wanted| wanted.name.as_str());
-    let changed = diff.changed.iter().map(|changed| ChangedSchedule {
-        schedule: &changed.wanted.name,
-        differences: &changed.differences,
-    });
-    let removed = diff.removed.iter();
-    FileReport {
-        added: added.collect(),
-        changed: changed.collect(),
-        removed: removed
-            .map(|schedule| schedule.definition.name.as_str())
-            .collect(),
-        refused: refusals
-            .iter()
-            .cloned()
-            .map(RefusedSchedule::from)
-            .collect(),
+impl<'a> FileReport<'a> {
+    fn new(diff: &'a Diff, refusals: Vec<Refusal>) -> FileReport<'a> {
+        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
+        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
+            schedule: &changed.wanted.name,
+            differences: &changed.differences,
+        });
+        let removed = diff.removed.iter();
+        let removed = removed.map(|schedule| schedule.definition.name.as_str());
+        FileReport {
+            added: added.collect(),
+            changed: changed.collect(),
+            removed: removed.collect(),
+            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
+            diff,
+        }
     }
 }
 
-fn print(diff: &Diff, refusals: &[Refusal]) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    for wanted in &diff.added {
-        let (rule, package) = (&wanted.rule, &wanted.package);
-        lines.push(format!(
-            "added {}: {} {} {}, of {package}",
-            wanted.name, rule.kind, rule.expression, rule.timezone
-        ));
+impl Record for FileReport<'_> {
+    fn print(&self) -> Result {
+        let Diff { added, .. } = self.diff;
+        for ScheduleDefinition {
+            name,
+            rule,
+            package,
+            ..
+        } in added
+        {
+            let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
+            output::print_line!("added {name}: {kind} {expression} {timezone}, of {package}")?;
+        }
+        for changed in &self.changed {
+            output::print_line!("changed {}:", changed.schedule)?;
+            for line in difference_lines(changed.differences) {
+                output::print_line!("  {line}")?;
+            }
+        }
+        for name in &self.removed {
+            output::print_line!("removed {name}")?;
+        }
+        for RefusedSchedule { schedule, error } in &self.refused {
+            output::print_line!("refused {schedule}: {error}")?;
+        }
+        if !self.refused.is_empty() {
+            output::print_message(
+                "while one schedule is refused, the others are added and changed, and none is removed",
+            );
+        } else if added.is_empty() && self.changed.is_empty() && self.removed.is_empty() {
+            output::print_message("the file would change nothing");
+        }
+        Ok(())
     }
-    for changed in &diff.changed {
-        lines.push(format!("changed {}:", changed.wanted.name));
-        let differences = difference_lines(&changed.differences);
-        lines.extend(differences.iter().map(|line| format!("  {line}")));
-    }
-    for schedule in &diff.removed {
-        lines.push(format!("removed {}", schedule.definition.name));
-    }
-    for (name, why) in refusals {
-        lines.push(format!("refused {name}: {why}"));
-    }
-    for line in &lines {
-        output::print_line(line)?;
-    }
-    if lines.is_empty() {
-        output::print_message("the file would change nothing");
-    }
-    if !refusals.is_empty() {
-        output::print_message(
-            "while one schedule is refused, the others are added and changed, and none is removed",
-        );
-    }
-    Ok(())
 }

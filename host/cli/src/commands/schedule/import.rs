@@ -5,23 +5,23 @@ pub(crate) mod report;
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::Common;
 use crate::crontab::{self, Entry, Line, LineKind};
-use crate::output::{self, Failure};
+use crate::output::{self, Result, refused};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable_line;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Db, Origin, Tx};
+use campanile_store::{Origin, Tx};
 use report::{ImportReport, LineReport, LineResult};
 
+/// The key of the entry's command in the context of its schedule.
+const COMMAND: &str = "command";
 /// The size limit of a crontab: it is imported in one transaction.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -50,36 +50,50 @@ pub(crate) struct Crontab {
 }
 
 impl Import {
-    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    pub async fn run(self, common: &Common) -> Result {
         let Import::Crontab(crontab) = self;
         crontab.run(common).await
     }
 }
 
 impl Crontab {
-    async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+    async fn run(self, common: &Common) -> Result {
         let file = self.file.display();
-        let text = self
-            .read()
-            .map_err(|error| Failure::refused(format!("{file}: {error}")))?;
+        let text = self.read().map_err(|error| refused!("{file}: {error}"))?;
         let lines = crontab::read(&text, self.system);
         let is_entry =
-            |line: &&Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
-        if lines.iter().find(is_entry).is_none() {
-            return Err(Failure::refused(format!("{file}: the file has no entry"))
+            |line: &Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
+        if !lines.iter().any(is_entry) {
+            return Err(refused!("{file}: the file has no entry")
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
         }
         if let Some(zone) = &self.tz {
             // Faults in the crontab are reported line by line. This one is not in the crontab.
             check_zone(zone)?;
         }
-        let (db, clock) = common.open_with_clock().await?;
-        let report = self.import(&db, &lines, clock.now()).await?;
-        match common.json {
-            true => output::print_json(&report)?,
-            false => self.print(&report)?,
-        }
-        Ok(output::exit_code(report.refused == 0))
+        let lines = match self.dry_run {
+            true => {
+                let (db, clock) = common.open_with_clock().await?;
+                // The transaction is not committed, so nothing changes.
+                self.lines(&mut db.write().await?, &lines, clock.now())
+                    .await?
+            }
+            false => {
+                let import = async |tx: &mut Tx, now| self.lines(tx, &lines, now).await;
+                common.change(import).await?
+            }
+        };
+        let count = |result| lines.iter().filter(|line| line.result == result).count();
+        let report = ImportReport {
+            dry_run: self.dry_run,
+            added: count(LineResult::Added),
+            exist: count(LineResult::Exists),
+            refused: count(LineResult::Refused),
+            lines,
+            has_zone: self.tz.is_some(),
+        };
+        common.print(&report)?;
+        output::check(report.refused == 0)
     }
 
     fn read(&self) -> io::Result<String> {
@@ -103,29 +117,7 @@ impl Crontab {
         })
     }
 
-    /// Import the lines in one transaction, which a dry run does not commit.
-    async fn import(
-        &self,
-        db: &Db,
-        lines: &[Line],
-        now: Timestamp,
-    ) -> Result<ImportReport, ScheduleError> {
-        let lines = match self.dry_run {
-            true => self.lines(&mut db.write().await?, lines, now).await?,
-            false => {
-                schedule_admin::change(db, async |tx| self.lines(tx, lines, now).await).await?
-            }
-        };
-        let count = |result| lines.iter().filter(|line| line.result == result).count();
-        Ok(ImportReport {
-            dry_run: self.dry_run,
-            added: count(LineResult::Added),
-            exist: count(LineResult::Exists),
-            refused: count(LineResult::Refused),
-            lines,
-        })
-    }
-
+    /// Import the lines in one transaction.
     async fn lines(
         &self,
         tx: &mut Tx,
@@ -137,95 +129,60 @@ impl Crontab {
         }
         let rows = schedules::list(tx, None, None).await?;
         let mut target = Target {
-            taken: rows.iter().map(|row| row.definition.name.clone()).collect(),
+            names: rows.iter().map(|row| row.definition.name.clone()).collect(),
             rows,
             now,
         };
         let mut reports = Vec::with_capacity(lines.len());
-        for line in lines {
-            let report = match &line.kind {
-                LineKind::Entry(entry) => self.entry(tx, &mut target, entry).await?,
-                LineKind::Zone(zone) => self.zone(zone.as_deref()),
-                LineKind::Variable(name) => LineReport::variable(name),
-                LineKind::Fault { message, hint } => LineReport {
-                    error: Some((*message).to_owned()),
-                    hint: Some((*hint).to_owned()),
-                    ..LineReport::default()
-                },
+        for Line { number, kind } in lines {
+            let mut report = LineReport {
+                line: *number,
+                ..LineReport::default()
             };
-            reports.push(LineReport {
-                line: line.number,
-                ..report
-            });
+            match kind {
+                LineKind::Entry(entry) => {
+                    report.notes = self.notes(entry);
+                    let imported = target.import(tx, self.wanted(entry), &mut report).await;
+                    match imported {
+                        Ok(result) => report.result = result,
+                        Err(ScheduleError::Db(error)) => return Err(error.into()),
+                        Err(error) => report.refuse(&error, hint(&error)),
+                    }
+                }
+                LineKind::Zone(zone) => {
+                    let zone = self.zone_or_default(zone.as_deref());
+                    report.timezone = Some(zone.to_owned());
+                    match check_zone(zone) {
+                        Ok(()) => report.result = LineResult::Zone,
+                        Err(error) => report.refuse(&error, error.hint()),
+                    }
+                }
+                LineKind::Variable(name) => {
+                    report.result = LineResult::Variable;
+                    report.variable = Some(name.clone());
+                    report.notes = vec![variable_note(name).to_owned()];
+                }
+                LineKind::Fault { message, hint } => report.refuse(message, *hint),
+            }
+            reports.push(report);
         }
         Ok(reports)
-    }
-
-    fn zone<'a>(&'a self, zone: Option<&'a str>) -> LineReport {
-        let zone = self.zone_or_default(zone);
-        let report = LineReport {
-            result: LineResult::Zone,
-            timezone: Some(zone.to_owned()),
-            ..LineReport::default()
-        };
-        match check_zone(zone) {
-            Ok(()) => report,
-            Err(error) => LineReport {
-                result: LineResult::Refused,
-                error: Some(error.to_string()),
-                hint: Some(error.hint().to_owned()),
-                ..report
-            },
-        }
     }
 
     fn zone_or_default<'a>(&'a self, zone: Option<&'a str>) -> &'a str {
         zone.or(self.tz.as_deref()).unwrap_or("UTC")
     }
 
-    async fn entry(
-        &self,
-        tx: &mut Tx,
-        target: &mut Target,
-        entry: &Entry,
-    ) -> Result<LineReport, ScheduleError> {
+    /// Return the schedule that an entry describes.
+    fn wanted(&self, entry: &Entry) -> ScheduleDefinition {
         let zone = self.zone_or_default(entry.zone.as_deref());
-        let rule = RuleText::new(RuleKind::Cron, &entry.expression, zone);
-        let report = LineReport {
-            expression: Some(entry.expression.clone()),
-            timezone: Some(zone.to_owned()),
-            command: Some(entry.command.clone()),
-            notes: self.notes(entry),
-            ..LineReport::default()
-        };
-        let package = match &self.package {
-            Some(package) => package.clone(),
-            None => entry.name(),
-        };
-        let context = Map::from_iter([("command".to_owned(), json!(entry.command))]);
-        let wanted = ScheduleDefinition {
+        ScheduleDefinition {
             name: entry.name(),
-            package,
+            package: self.package.clone().unwrap_or_else(|| entry.name()),
             task: None,
-            rule,
+            rule: RuleText::new(RuleKind::Cron, &entry.expression, zone),
             policies: Policies::default(),
-            context,
-        };
-        match target.put(tx, wanted).await {
-            Ok(put) => Ok(LineReport {
-                result: put.result,
-                schedule: Some(put.name),
-                package: Some(put.package),
-                next_slot: put.next_slot,
-                notes: report.notes.into_iter().chain(put.notes).collect(),
-                ..report
-            }),
-            Err(ScheduleError::Db(error)) => Err(error.into()),
-            Err(error) => Ok(LineReport {
-                hint: hint(&error),
-                error: Some(error.to_string()),
-                ..report
-            }),
+            context: Map::from_iter([(COMMAND.to_owned(), json!(entry.command))]),
         }
     }
 
@@ -246,33 +203,15 @@ impl Crontab {
         }
         notes
     }
+}
 
-    fn print(&self, report: &ImportReport) -> Result<(), Failure> {
-        for line in &report.lines {
-            let text = printable_line(&line.text(self.dry_run));
-            output::print_line(&format!("line {}: {text}", line.line))?;
+/// Return the reason why a variable is not imported.
+fn variable_note(name: &str) -> &'static str {
+    match name {
+        "TZ" => {
+            "TZ is for the commands, not the time zone of the schedule; write CRON_TZ, or give --tz"
         }
-        let ImportReport {
-            added,
-            exist,
-            refused,
-            ..
-        } = report;
-        let would = if self.dry_run { "would be " } else { "" };
-        output::print_message(&format!(
-            "{added} {would}added, {exist} exist already, {refused} not imported"
-        ));
-        let has_default_zone = report
-            .lines
-            .iter()
-            .take_while(|line| line.result != LineResult::Zone)
-            .any(|line| matches!(line.result, LineResult::Added | LineResult::Exists));
-        if self.tz.is_none() && has_default_zone {
-            output::print_message(
-                "times without a CRON_TZ line are read in UTC; cron reads them in its machine's zone; choose with --tz",
-            );
-        }
-        Ok(())
+        _ => "a task gets variables only from `grants.env` of its package's sidecar",
     }
 }
 
@@ -282,72 +221,61 @@ fn check_zone(zone: &str) -> Result<(), RuleError> {
     Rule::parse(&daily, HashKey::NONE).map(drop)
 }
 
-/// Return what the operator can do about an entry that could not be imported.
-fn hint(error: &ScheduleError) -> Option<String> {
+/// Return what the operator can do about an entry that could not be imported; empty when there is nothing.
+fn hint(error: &ScheduleError) -> String {
     match error {
-        ScheduleError::Rule(error) => Some(error.hint().to_owned()),
-        ScheduleError::Policy(error) => Some(error.hint().to_owned()),
-        ScheduleError::UnknownPackage { name, .. } => Some(format!(
-            "put {name}.wasm into the plugin folder, or name a package with --package"
-        )),
-        _ => None,
+        ScheduleError::Rule(error) => error.hint().to_owned(),
+        ScheduleError::Policy(error) => error.hint().to_owned(),
+        ScheduleError::UnknownPackage { name, .. } => {
+            format!("put {name}.wasm into the plugin folder, or name a package with --package")
+        }
+        _ => String::new(),
     }
-    .filter(|hint| !hint.is_empty())
 }
 
 /// The existing schedules.
 struct Target {
     /// The schedules that no entry has matched yet.
     rows: Vec<Schedule>,
-    taken: BTreeSet<String>,
+    names: BTreeSet<String>,
     now: Timestamp,
 }
 
-/// The schedule of an entry.
-struct Put {
-    result: LineResult,
-    name: String,
-    package: String,
-    next_slot: Option<Timestamp>,
-    notes: Vec<String>,
-}
-
 impl Target {
-    /// Add the schedule unless it exists; add a number to its name when the name is taken.
-    async fn put(&mut self, tx: &mut Tx, wanted: ScheduleDefinition) -> Result<Put, ScheduleError> {
+    /// Add the schedule unless it exists; add a number to its name when another schedule has the name.
+    async fn import(
+        &mut self,
+        tx: &mut Tx,
+        mut wanted: ScheduleDefinition,
+        report: &mut LineReport,
+    ) -> Result<LineResult, ScheduleError> {
+        report.expression = Some(wanted.rule.expression.clone());
+        report.timezone = Some(wanted.rule.timezone.clone());
+        report.command = wanted.context[COMMAND].as_str().map(str::to_owned);
         let rule = Rule::parse(&wanted.rule, HashKey::NONE)?;
-        let notes = rule.notes().to_vec();
-        if let Some(place) = self.rows.iter().position(|row| is_same(row, &wanted)) {
-            let row = self.rows.swap_remove(place);
-            return Ok(Put {
-                result: LineResult::Exists,
-                name: row.definition.name,
-                package: row.definition.package,
-                next_slot: row.state.next_slot,
-                notes,
-            });
-        }
-        let wanted = ScheduleDefinition {
-            name: self.free_name(&wanted.name),
-            ..wanted
+        let same = self.rows.iter().position(|row| is_same(row, &wanted));
+        let (result, row) = match same {
+            Some(place) => (LineResult::Exists, self.rows.swap_remove(place)),
+            None => {
+                wanted.name = self.free_name(&wanted.name);
+                schedule_admin::add(tx, &wanted, Origin::Operator, self.now).await?;
+                self.names.insert(wanted.name.clone());
+                let row = schedule_admin::find(tx, &wanted.name).await?;
+                (LineResult::Added, row)
+            }
         };
-        schedule_admin::add(tx, &wanted, Origin::Operator, self.now).await?;
-        self.taken.insert(wanted.name.clone());
-        let row = schedule_admin::find(tx, &wanted.name).await?;
-        Ok(Put {
-            result: LineResult::Added,
-            name: wanted.name,
-            package: wanted.package,
-            next_slot: row.state.next_slot,
-            notes,
-        })
+        report.schedule = Some(row.definition.name);
+        report.package = Some(row.definition.package);
+        report.next_slot = row.state.next_slot;
+        report.notes.extend_from_slice(rule.notes());
+        Ok(result)
     }
 
     fn free_name(&self, name: &str) -> String {
         let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
         std::iter::once(name.to_owned())
             .chain(numbered)
-            .find(|name| !self.taken.contains(name))
+            .find(|name| !self.names.contains(name))
             .unwrap_or_default()
     }
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::commands::rule::is_hashed;
-use crate::output::{self, Failure, Record};
+use crate::commands::slots::without_slots;
+use crate::output::{self, Record, Result};
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
@@ -45,21 +46,50 @@ pub(crate) struct NewSchedule {
     /// How the rule is read where that may surprise.
     pub notes: Vec<String>,
     pub warnings: Vec<Warning>,
+    /// When a rule without slots launches.
+    #[serde(skip)]
+    without_slots: Option<String>,
 }
 
 /// A schedule with its explanation and its newest launches.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ScheduleDetail {
     #[serde(flatten)]
-    pub schedule: ScheduleRecord,
+    pub schedule: NewSchedule,
     /// The rule in plain English. Null when this version cannot read the rule.
     pub explanation: Option<String>,
-    /// How the rule is read where that may surprise.
-    pub notes: Vec<String>,
-    pub warnings: Vec<Warning>,
     /// Every policy with its value, set or default. Null where it has no effect or no bound.
     pub effective_policies: Option<Map<String, Value>>,
     pub launches: Vec<LaunchRow>,
+}
+
+impl NewSchedule {
+    pub fn new(row: Schedule, rule: Option<&Rule>, now: Timestamp) -> NewSchedule {
+        NewSchedule {
+            schedule: ScheduleRecord::new(row),
+            notes: rule.map_or_else(Vec::new, |rule| rule.notes().to_vec()),
+            warnings: rule.map_or_else(Vec::new, |rule| rule.warnings(now)),
+            without_slots: rule.and_then(without_slots),
+        }
+    }
+}
+
+impl Record for NewSchedule {
+    fn print(&self) -> Result {
+        let schedule = &self.schedule;
+        let (name, rule) = (&schedule.row.definition.name, &schedule.rule_text);
+        output::print_line!("added {name}: {rule}, {}", schedule.next_text())?;
+        if let Some(when) = &self.without_slots {
+            output::print_message(when);
+        }
+        for note in &self.notes {
+            output::print_message!("note: {note}");
+        }
+        for Warning { message, hint, .. } in &self.warnings {
+            output::print_message!("warning: {message}; {hint}");
+        }
+        Ok(())
+    }
 }
 
 impl Record for ScheduleRecord {
@@ -92,12 +122,13 @@ impl Record for ScheduleDetail {
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
-            "notes" => Some(self.notes.join("\n")),
-            _ => self.schedule.text(key),
+            "notes" => Some(self.schedule.notes.join("\n")),
+            _ => self.schedule.schedule.text(key),
         }
     }
 
-    fn print_details(&self) -> Result<(), Failure> {
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
         output::print_line("")?;
         output::print_table(&self.launches)
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Failure, optional};
+use crate::output::{self, Result, optional, refused};
 use campanile_engine::why::{self, Answer, Finding, When};
 use campanile_model::text::printable;
 
@@ -18,10 +18,9 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    pub(crate) async fn run(&self, common: &Common) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: &Common) -> Result {
         let when = self.at.as_deref().map(str::parse::<When>).transpose();
-        let when =
-            when.map_err(|error| Failure::refused(format!("--at: {error}")).hint(error.hint()))?;
+        let when = when.map_err(|error| refused!("--at: {error}").hint(error.hint()))?;
         let (db, clock) = common.open_with_clock().await?;
         let mut tx = db.read().await?;
         let answer = why::why(&mut tx, &self.name, when, clock.now()).await?;
@@ -33,12 +32,12 @@ impl Why {
 }
 
 /// Print one line for each finding, with its time in UTC and in the schedule's zone.
-fn print(answer: &Answer) -> Result<(), Failure> {
-    output::print_line(&format!("{} ({})", answer.schedule, answer.timezone))?;
+fn print(answer: &Answer) -> Result {
+    output::print_line!("{} ({})", answer.schedule, answer.timezone)?;
     let cells: Vec<Vec<String>> = answer.findings.iter().map(cells).collect();
     for (finding, cells) in answer.findings.iter().zip(output::columns(&cells)) {
         let text = printable(&finding.text).replace(['\n', '\t'], " ");
-        output::print_line(&format!("  {cells}  {text}"))?;
+        output::print_line!("  {cells}  {text}")?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! `campanile task check`: what a package imports, requests and is granted, and whether its task is idempotent.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::slice;
 use std::sync::Arc;
 
@@ -9,14 +8,15 @@ use clap::Args;
 use serde::Serialize;
 
 use super::replies::Script;
-use super::{Opened, PackageInfo, TaskArgs, io_failure, print_refused, print_unanswered};
+use super::{Opened, PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, optional};
+use crate::output::{self, Failure, Record, Result, failed, optional};
+use campanile_model::ids::ArtifactDigest;
 use campanile_package::grant_record::{self, GrantRecord};
 use campanile_package::requests::{Request, denial};
 use campanile_sandbox::{self, Outcome};
-use campanile_trial::{self, Difference, EFFECTS_CRASHED, Idempotence, Moment, Stage, Unreached};
+use campanile_trial::{self, Difference, EFFECTS_CRASHED, Idempotence, Moment, Unreached};
 
 #[derive(Args)]
 pub(crate) struct Check {
@@ -57,6 +57,8 @@ pub(crate) struct CheckReport {
     /// Whether the task should be called.
     #[serde(skip)]
     is_called: bool,
+    #[serde(skip)]
+    shows_grants: bool,
 }
 
 /// The result of crashing a task at its effects and running it again.
@@ -120,23 +122,14 @@ impl From<Idempotence> for IdempotenceReport {
 }
 
 impl Check {
-    pub(crate) async fn run(self, common: &Common, config: &Config) -> Result<ExitCode, Failure> {
-        let replies = match &self.replies {
-            Some(path) => Script::read(path)?,
-            None => Script::default(),
-        };
-        let replies = Arc::new(replies);
-        let opened = match self.task.open(config).await? {
-            Ok(opened) => opened,
-            Err(refused) => return print_refused(common, &self.task.file, refused),
-        };
-        let stage = match self.task.stage(&opened.package, config).await? {
-            Ok(stage) => Stage {
-                replies: Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>),
-                ..stage
-            },
-            Err(error) => return Err(Failure::failed(error)),
-        };
+    pub(crate) async fn run(self, common: &Common, config: &Config) -> Result {
+        let replies = self.replies.as_deref().map(Script::read).transpose()?;
+        let replies = Arc::new(replies.unwrap_or_default());
+        let opened = self.task.open(common, config).await?;
+        let mut stage = self.task.stage(&opened.package, config)?;
+        stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
+        let secrets = secrets(&opened.package, config).await;
+        stage.secrets = secrets.map_err(Failure::failed)?;
         let subject = opened.subject();
         let missing = subject.missing(&stage);
         let imports = imports(&self.task.file)?;
@@ -161,19 +154,11 @@ impl Check {
             unanswered: replies.unanswered(&stage.secrets),
             idempotence: found.map(IdempotenceReport::from),
             is_called: !self.no_call,
+            shows_grants: !self.idempotent,
         };
-        match (common.json, self.idempotent) {
-            (true, _) => output::print_json(&report)?,
-            (false, true) => report.print_idempotence()?,
-            (false, false) => {
-                report.print_grants()?;
-                report.print_idempotence()?;
-            }
-        }
+        common.print(&report)?;
         let holds = report.idempotence.as_ref().is_none_or(|found| found.holds);
-        Ok(output::exit_code(
-            holds && (report.missing.is_empty() || self.no_call),
-        ))
+        output::check(holds && (report.missing.is_empty() || self.no_call))
     }
 }
 
@@ -185,58 +170,56 @@ fn effects(text: &str) -> Result<usize, String> {
 }
 
 /// Return the interfaces that the file imports.
-fn imports(file: &Path) -> Result<Vec<String>, Failure> {
-    let failed = |error: String| Failure::failed(format!("{}: {error}", file.display()));
+fn imports(file: &Path) -> Result<Vec<String>> {
+    let failed = |error: String| failed!("{}: {error}", file.display());
     let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
     let imports =
         campanile_sandbox::imports_of(&bytes).map_err(|refusal| failed(refusal.to_string()))?;
     Ok(imports.into_iter().collect())
 }
 
-impl CheckReport {
-    fn print_grants(&self) -> Result<(), Failure> {
-        let PackageInfo { name, form, .. } = &self.package;
-        let digest = self.package.short_digest();
-        output::print_line(&format!("package   {name} {digest} ({})", optional(form)))?;
-        print_section("imports", &self.imports)?;
-        print_section("granted", &self.granted)?;
-        let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
-        print_section("missing", &needs)?;
-        output::print_sidecar_lines(name, &self.missing)
-    }
-
-    fn print_idempotence(&self) -> Result<(), Failure> {
+impl Record for CheckReport {
+    fn print(&self) -> Result {
+        if self.shows_grants {
+            let PackageInfo {
+                name, form, digest, ..
+            } = &self.package;
+            let digest = digest.as_ref().map_or("", ArtifactDigest::short);
+            output::print_line!("package   {name} {digest} ({})", optional(form))?;
+            print_section("imports", &self.imports)?;
+            print_section("granted", &self.granted)?;
+            let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
+            print_section("missing", &needs)?;
+            output::print_sidecar_lines(name, &self.missing)?;
+        }
         print_unanswered(&self.unanswered);
-        match &self.idempotence {
-            Some(found) => {
-                let all = found.effects.len();
-                if (1..all).contains(&found.tried) {
-                    output::print_message(&format!(
-                        "the task was not crashed at {} effects; `--effects {all}` crashes it at all of them",
-                        all - found.tried
-                    ));
-                }
-                output::print_line(&found.text)
-            }
-            None if !self.is_called => Ok(()),
-            None => {
+        let Some(found) = &self.idempotence else {
+            if self.is_called {
                 output::print_message(
                     "the task was not called: it would be denied what is missing",
                 );
-                Ok(())
             }
+            return Ok(());
+        };
+        let all = found.effects.len();
+        if (1..all).contains(&found.tried) {
+            output::print_message!(
+                "the task was not crashed at {} effects; `--effects {all}` crashes it at all of them",
+                all - found.tried
+            );
         }
+        output::print_line(&found.text)
     }
 }
 
-fn print_section(name: &str, lines: &[String]) -> Result<(), Failure> {
+fn print_section(name: &str, lines: &[String]) -> Result {
     if lines.is_empty() {
-        return output::print_line(&format!("{name:9} nothing"));
+        return output::print_line!("{name:9} nothing");
     }
     for (place, line) in lines.iter().enumerate() {
         let name = if place == 0 { name } else { "" };
         let line = line.replace('\n', "\n          ");
-        output::print_line(&format!("{name:9} {line}"))?;
+        output::print_line!("{name:9} {line}")?;
     }
     Ok(())
 }

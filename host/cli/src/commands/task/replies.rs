@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::output::Failure;
+use crate::output::{Result, refused};
 use campanile_package::toml_reader::{Document, Error, Section};
 use campanile_sandbox::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
 
@@ -40,8 +40,8 @@ struct Route {
 
 impl Script {
     /// Read a file of replies.
-    pub(crate) fn read(path: &Path) -> Result<Script, Failure> {
-        let wrong = |why: String| Failure::refused(format!("--replies {}: {why}", path.display()));
+    pub(crate) fn read(path: &Path) -> Result<Script> {
+        let wrong = |why: String| refused!("--replies {}: {why}", path.display());
         let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
         if size.len() > FILE_BYTES_MAX {
             return Err(wrong(format!(

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
+use crate::output::{self, Record, Result};
 use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
 
 /// The result of a line.
 #[derive(Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
@@ -32,13 +34,15 @@ pub(crate) struct ImportReport {
     /// The number of lines that could not be imported.
     pub refused: usize,
     pub lines: Vec<LineReport>,
+    /// Whether `--tz` chooses the zone of entries without one.
+    #[serde(skip)]
+    pub has_zone: bool,
 }
 
 /// One line of the crontab and its result.
 #[derive(Default, Serialize, schemars::JsonSchema)]
 pub(crate) struct LineReport {
     pub line: usize,
-    #[serde(rename = "became")]
     pub result: LineResult,
     pub schedule: Option<String>,
     pub package: Option<String>,
@@ -53,51 +57,65 @@ pub(crate) struct LineReport {
     pub hint: Option<String>,
 }
 
-impl LineReport {
-    /// Return the report of a variable, with the reason why it is not imported.
-    pub fn variable(name: &str) -> LineReport {
-        let note = match name {
-            "TZ" => {
-                "TZ is for the commands, not the time zone of the schedule; write CRON_TZ, or give --tz"
-            }
-            _ => "a task gets variables only from `grants.env` of its package's sidecar",
-        };
-        LineReport {
-            result: LineResult::Variable,
-            variable: Some(name.to_owned()),
-            notes: vec![note.to_owned()],
-            ..LineReport::default()
+impl Record for ImportReport {
+    fn print(&self) -> Result {
+        for line in &self.lines {
+            let text = printable_line(&line.text(self.dry_run));
+            output::print_line!("line {}: {text}", line.line)?;
         }
+        let would = if self.dry_run { "would be " } else { "" };
+        output::print_message!(
+            "{} {would}added, {} exist already, {} not imported",
+            self.added,
+            self.exist,
+            self.refused
+        );
+        let mut before_zone = self
+            .lines
+            .iter()
+            .take_while(|line| line.result != LineResult::Zone);
+        let is_imported =
+            |line: &LineReport| matches!(line.result, LineResult::Added | LineResult::Exists);
+        if !self.has_zone && before_zone.any(is_imported) {
+            output::print_message(
+                "times without a CRON_TZ line are read in UTC; cron reads them in its machine's zone; choose with --tz",
+            );
+        }
+        Ok(())
+    }
+}
+
+impl LineReport {
+    /// Record why the line is not imported, and what the operator can do unless `hint` is empty.
+    pub fn refuse(&mut self, error: impl ToString, hint: impl Into<String>) {
+        self.error = Some(error.to_string());
+        self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
     }
 
     /// Return the report as one line of text.
-    pub fn text(&self, dry_run: bool) -> String {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let schedule = || {
-            let next = self.next_slot.map(|slot| format!(", next slot {slot}"));
-            format!(
-                "{}: cron {}, {}, package {}{}",
-                text(&self.schedule),
-                text(&self.expression),
-                text(&self.timezone),
-                text(&self.package),
-                next.unwrap_or_default()
-            )
-        };
+    fn text(&self, dry_run: bool) -> String {
+        let [schedule, package, expression, timezone, variable, error] = [
+            &self.schedule,
+            &self.package,
+            &self.expression,
+            &self.timezone,
+            &self.variable,
+            &self.error,
+        ]
+        .map(|value| value.as_deref().unwrap_or_default());
+        let next = self.next_slot.map(|slot| format!(", next slot {slot}"));
+        let next = next.unwrap_or_default();
+        let schedule =
+            format!("{schedule}: cron {expression}, {timezone}, package {package}{next}");
         let result = match self.result {
-            LineResult::Added if dry_run => format!("would add {}", schedule()),
-            LineResult::Added => format!("added {}", schedule()),
-            LineResult::Exists => format!("exists as {}", schedule()),
-            LineResult::Refused => format!("not imported: {}", text(&self.error)),
-            LineResult::Zone => format!("the lines below are in {}", text(&self.timezone)),
-            LineResult::Variable => {
-                format!("not imported: the variable {}", text(&self.variable))
-            }
+            LineResult::Added if dry_run => format!("would add {schedule}"),
+            LineResult::Added => format!("added {schedule}"),
+            LineResult::Exists => format!("exists as {schedule}"),
+            LineResult::Refused => format!("not imported: {error}"),
+            LineResult::Zone => format!("the lines below are in {timezone}"),
+            LineResult::Variable => format!("not imported: the variable {variable}"),
         };
-        let parts = [result]
-            .into_iter()
-            .chain(self.hint.clone())
-            .chain(self.notes.clone());
-        parts.collect::<Vec<_>>().join("; ")
+        let parts = [&result].into_iter().chain(&self.hint).chain(&self.notes);
+        parts.cloned().collect::<Vec<_>>().join("; ")
     }
 }
