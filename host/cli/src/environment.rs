@@ -10,33 +10,35 @@ pub const USER: &str = "USER";
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub const ALL: [(&str, &str); 8] = [
-    (
-        DATABASE,
-        "the database; weaker than `--database`, stronger than the configuration file",
-    ),
-    (
-        PLUGINS,
-        "the plugins folder; weaker than `--plugins`, stronger than the configuration file",
-    ),
-    (LOG, "the log filter: `debug`, or `info,campanile=trace`"),
-    (NO_COLOR, "no colours, also on a terminal"),
-    (
-        CACHE_HOME,
-        "the user's caches: the cache of compiled code is the folder `campanile` in them, unless `cache_dir` under \
+pub fn all() -> [(&'static str, &'static str); 8] {
+    [
+        (
+            DATABASE,
+            "the database; weaker than `--database`, stronger than the configuration file",
+        ),
+        (
+            PLUGINS,
+            "the plugins folder; weaker than `--plugins`, stronger than the configuration file",
+        ),
+        (LOG, "the log filter: `debug`, or `info,campanile=trace`"),
+        (NO_COLOR, "no colours, also on a terminal"),
+        (
+            CACHE_HOME,
+            "the user's caches: the cache of compiled code is the folder `campanile` in them, unless `cache_dir` under \
          `[sandbox]` names another",
-    ),
-    (
-        HOME,
-        "the user's home: `.cache` in it has the user's caches without `XDG_CACHE_HOME`",
-    ),
-    (
-        USER,
-        "the actor that is recorded for pauses, skips, backfills and decisions about versions, unless `--by` names \
+        ),
+        (
+            HOME,
+            "the user's home: `.cache` in it has the user's caches without `XDG_CACHE_HOME`",
+        ),
+        (
+            USER,
+            "the actor that is recorded for pauses, skips, backfills and decisions about versions, unless `--by` names \
          another",
-    ),
-    (
-        "TEST_POSTGRES_URL",
-        "for the tests of this repository: a superuser's address of a Postgres to use",
-    ),
-];
+        ),
+        (
+            "TEST_POSTGRES_URL",
+            "for the tests of this repository: a superuser's address of a Postgres to use",
+        ),
+    ]
+}

@@ -170,7 +170,7 @@ fn exit_codes_text() -> String {
 
 fn environment_text() -> String {
     let mut text = "\n| variable | meaning |\n|---|---|\n".to_owned();
-    for (name, meaning) in environment::ALL {
+    for (name, meaning) in environment::all() {
         let _ = writeln!(text, "| `{name}` | {} |", cell(meaning));
     }
     text + "\n"
@@ -180,7 +180,7 @@ fn environment_text() -> String {
 fn every_variable_of_an_option_is_in_the_reference() {
     fn check(command: &Command) {
         for variable in command.get_arguments().filter_map(Arg::get_env) {
-            let is_listed = environment::ALL.iter().any(|(name, _)| variable == *name);
+            let is_listed = environment::all().iter().any(|(name, _)| variable == *name);
             assert!(is_listed, "{variable:?} of {}", command.get_name());
         }
         command.get_subcommands().for_each(check);

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Result, failed, refused};
+use crate::output::{self, Record, Result, failed, refused};
 use campanile_package::package_name_fault;
 
 mod language;
@@ -55,25 +55,25 @@ impl New {
             })?;
         }
         let next = next_steps(&folder, self.lang, &self.name);
-        let report = NewReport {
+        common.print(&NewReport {
             name: self.name,
             language: self.lang,
             files: files.into_iter().map(|file| file.path).collect(),
             folder,
             next,
-        };
-        if common.json {
-            output::print_json(&report)?;
-        } else {
-            let count = report.files.len();
-            output::print_line!("{}: {count} files", report.folder.display())?;
-            if self.lang == Language::Go {
-                output::print_line("for Go there is only a README.md with the steps")?;
-            }
-            output::print_line("\nnext:")?;
-            for step in &report.next {
-                output::print_line!("  {step}")?;
-            }
+        })
+    }
+}
+
+impl Record for NewReport {
+    fn print(&self) -> Result {
+        output::print_line!("{}: {} files", self.folder.display(), self.files.len())?;
+        if self.language == Language::Go {
+            output::print_line("for Go there is only a README.md with the steps")?;
+        }
+        output::print_line("\nnext:")?;
+        for step in &self.next {
+            output::print_line!("  {step}")?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::Common;
-use crate::output::{self, Result, optional, refused};
+use crate::output::{self, Record, Result, optional, refused};
 use campanile_engine::why::{self, Answer, Finding, When};
 use campanile_model::text::printable;
 
@@ -21,25 +21,22 @@ impl Why {
     pub(crate) async fn run(&self, common: &Common) -> Result {
         let when = self.at.as_deref().map(str::parse::<When>).transpose();
         let when = when.map_err(|error| refused!("--at: {error}").hint(error.hint()))?;
-        let (db, clock) = common.open_with_clock().await?;
-        let mut tx = db.read().await?;
-        let answer = why::why(&mut tx, &self.name, when, clock.now()).await?;
-        if common.json {
-            return output::print_json(&answer);
-        }
-        print(&answer)
+        let (mut tx, now) = common.read_with_time().await?;
+        common.print(&why::why(&mut tx, &self.name, when, now).await?)
     }
 }
 
-/// Print one line for each finding, with its time in UTC and in the schedule's zone.
-fn print(answer: &Answer) -> Result {
-    output::print_line!("{} ({})", answer.schedule, answer.timezone)?;
-    let cells: Vec<Vec<String>> = answer.findings.iter().map(cells).collect();
-    for (finding, cells) in answer.findings.iter().zip(output::columns(&cells)) {
-        let text = printable(&finding.text).replace(['\n', '\t'], " ");
-        output::print_line!("  {cells}  {text}")?;
+impl Record for Answer {
+    /// Print one line for each finding, with its time in UTC and in the schedule's zone.
+    fn print(&self) -> Result {
+        output::print_line!("{} ({})", self.schedule, self.timezone)?;
+        let cells: Vec<Vec<String>> = self.findings.iter().map(cells).collect();
+        for (finding, cells) in self.findings.iter().zip(output::columns(&cells)) {
+            let text = printable(&finding.text).replace(['\n', '\t'], " ");
+            output::print_line!("  {cells}  {text}")?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Return the kind of a finding, its time in UTC, and its time in the schedule's zone.
