@@ -181,11 +181,6 @@ impl ArtifactDigest {
         ArtifactDigest(sha256(bytes))
     }
 
-    /// Return a digest that the database stored; it came from [`ArtifactDigest::of`].
-    pub fn from_stored(text: String) -> ArtifactDigest {
-        ArtifactDigest(text)
-    }
-
     /// Return the first twelve digits, for messages.
     pub fn short(&self) -> &str {
         &self.0[..self.0.len().min(12)]

@@ -7,18 +7,18 @@ words! {
     /// What was decided about a slot.
     Decision {
         Launched => "launched",
-        /// To be launched when it is its turn; then it is one of the others.
+        /// Waits for other launches of its schedule, or for its fire time; then it is launched or skipped.
         Queued => "queued",
         Skipped => "skipped",
     }
 }
 
 words! {
-    /// Where a launch stands. ARCHITECTURE.md has the picture.
+    /// The status of a launch. ARCHITECTURE.md has a diagram.
     LaunchStatus {
         /// Decided, and waiting for a host with free capacity.
         Open => "open",
-        /// Waiting for its turn behind other launches of its schedule, or for its fire time.
+        /// Waits for other launches of its schedule, or for its fire time.
         Queued => "queued",
         /// A host runs it.
         Running => "running",
@@ -26,26 +26,26 @@ words! {
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
-        /// Ended before its time, for another launch; one that had not begun is skipped.
+        /// Ended early for another launch. A launch that had not started is skipped instead.
         Cancelled => "cancelled",
-        /// It was to be run at most once, and its run was lost: nobody knows what it did.
+        /// Its delivery is at most once, and its run was lost: its tasks may or may not have run.
         Unknown => "unknown",
-        /// Given up by recovery; the reason says why.
+        /// Recovery gave it up, for the recorded reason.
         Abandoned => "abandoned",
-        /// Decided not to launch; the reason says why.
+        /// It was decided not to launch it, for the recorded reason.
         Skipped => "skipped",
     }
 }
 
 words! {
-    /// Where a run stands.
+    /// The status of a run.
     RunStatus {
         Running => "running",
         /// Holds no capacity until a task's retry is due.
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
-        /// Ended before its time.
+        /// Ended early, because it was asked to end.
         Cancelled => "cancelled",
         /// Its host died, or gave it back when it stopped.
         Lost => "lost",
@@ -53,18 +53,18 @@ words! {
 }
 
 words! {
-    /// Where a backfill stands.
+    /// The status of a backfill.
     BackfillStatus {
         Running => "running",
-        /// Every slot was launched or left alone, and every launch has ended.
+        /// Every slot was launched or skipped, and every launch has ended.
         Done => "done",
-        /// A person ended it; launches that had not begun are skipped.
+        /// An operator cancelled it. Launches that had not started are skipped.
         Cancelled => "cancelled",
     }
 }
 
 words! {
-    /// Who says what a schedule is.
+    /// The source of a schedule's definition.
     Origin {
         /// The command line.
         Operator => "operator",
@@ -94,11 +94,11 @@ words! {
 }
 
 words! {
-    /// What kind of thing happened.
+    /// What an event reports.
     EventKind {
         /// A host started.
         HostStarted => "host_started",
-        /// A host stopped in order.
+        /// A host shut down in order.
         HostStopped => "host_stopped",
         /// A host was marked as dead.
         HostDied => "host_died",
@@ -158,29 +158,29 @@ words! {
         BackfillDone => "backfill_done",
         /// A backfill was cancelled.
         BackfillCancelled => "backfill_cancelled",
-        /// The verdict of the health check changed.
+        /// The result of the health check changed.
         HealthChanged => "health_changed",
     }
 }
 
 words! {
-    /// How a host's life ended.
+    /// Why a host ended.
     EndReason {
         /// It shut down in order.
         Stopped => "stopped",
-        /// It was found gone.
+        /// It was marked as dead.
         Died => "died",
     }
 }
 
 words! {
-    /// What a person decided about one version of a package. It holds for every host.
+    /// An operator's decision about one version of a package. It applies to every host.
     VersionDecision {
-        /// It may be in force, whatever it asks for.
+        /// It may become active, whatever it requests.
         Approved => "approved",
-        /// It never is in force.
+        /// It never becomes active.
         Rejected => "rejected",
-        /// It was in force, or waited, when another version was put in its place: it is kept out until it is approved.
+        /// It was active or pending when an operator activated another version. It stays inactive until it is approved.
         RolledBack => "rolled_back",
     }
 }

@@ -41,12 +41,10 @@ pub fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
 
 /// Read a number of bytes such as `64MiB`; the error reads as that of [`duration`] does.
 pub fn size(text: &str) -> Result<u64, String> {
-    match text.trim().parse::<ByteSize>() {
-        Ok(size) => Ok(size.0),
-        Err(_) => Err(format!(
-            "is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\""
-        )),
-    }
+    let size = text.trim().parse().map(|ByteSize(bytes)| bytes);
+    size.map_err(|_| {
+        format!("is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\"")
+    })
 }
 
 /// A duration as [`duration`] reads it, such as `5m`.

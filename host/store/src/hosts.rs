@@ -34,7 +34,7 @@ statements! {
     const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
         VALUES ($1, $2, $3, $4, $5, $6, $6)";
 
-    /// Record a sign of life. False when another process has marked the host as dead.
+    /// Record a heartbeat. False when another process has marked the host as dead.
     pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
         "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
 

@@ -83,9 +83,6 @@ impl Exclude {
     }
 
     fn cron_sets_of(&self, hours: u64, minutes: u64) -> Vec<u128> {
-        if self.crons.is_empty() {
-            return Vec::new();
-        }
         let mut sets = Vec::new();
         for hour in ones(hours) {
             for minute in ones(minutes) {
@@ -155,7 +152,8 @@ impl Exclude {
             let free = wanted & !self.minutes_of(&month, number, later);
             if free != 0 {
                 let free = (later, i64::from(free.trailing_zeros()));
-                return (free != (hour, minute)).then(|| at(day, free.0, free.1));
+                return (free != (hour, minute))
+                    .then(|| day * DAY + free.0 * HOUR + free.1 * MINUTE);
             }
             wanted = MINUTES;
         }
@@ -209,10 +207,6 @@ impl Exclude {
 fn parts(local: i64) -> (i64, i64, i64) {
     let time = local.rem_euclid(DAY);
     (local.div_euclid(DAY), time / HOUR, time % HOUR / MINUTE)
-}
-
-fn at(day: i64, hour: i64, minute: i64) -> i64 {
-    day * DAY + hour * HOUR + minute * MINUTE
 }
 
 fn item(text: &str) -> Result<Item, RuleError> {

@@ -69,9 +69,12 @@ impl Interval {
 
     pub(super) fn next(&self, zone: &Zone, after: Timestamp) -> Option<Timestamp> {
         let after = after.micros();
+        let anchor = self.local_anchor;
         let slot = match self.period {
             Period::Seconds(seconds) => self.next_elapsed(zone, after, seconds * SECOND),
-            _ if after < self.anchor && self.is_free(self.local_anchor) => Some(self.anchor),
+            _ if after < self.anchor && self.exclude.free_from(anchor) == Some(anchor) => {
+                Some(self.anchor)
+            }
             _ => self.dst.next(self, zone, after.max(self.anchor)),
         };
         slot.map(Timestamp::from_micros)
@@ -107,10 +110,6 @@ impl Interval {
             }
         }
         None
-    }
-
-    fn is_free(&self, local: i64) -> bool {
-        self.exclude.free_from(local) == Some(local)
     }
 
     /// Return the local time `count` periods of days or months after the anchor.

@@ -39,10 +39,6 @@ impl Month {
         (month, date.day() as u8)
     }
 
-    fn next(self) -> Month {
-        Month::of(self.first + i64::from(self.length)).0
-    }
-
     /// Return the weekday of `day`, from Sunday as 0.
     pub(super) fn weekday_of(&self, day: u8) -> u8 {
         (self.weekday + day - 1) % 7
@@ -72,7 +68,7 @@ pub(super) fn first_day(from: i64, days_of: impl Fn(&Month) -> u32) -> Option<i6
             return Some(month.first + i64::from(days.trailing_zeros()) - 1);
         }
         wanted = !0;
-        month = month.next();
+        month = Month::of(month.first + i64::from(month.length)).0;
     }
     None
 }

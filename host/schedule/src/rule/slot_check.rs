@@ -8,8 +8,6 @@ use chrono::{NaiveDateTime, Timelike as _};
 use super::cron::CronRule;
 use super::dst_effects::{DstAction, DstEffect, naive};
 use super::explain::{MONTHS, WEEKDAYS};
-use super::field::Field;
-use super::field_spec::FieldSpec;
 use super::fields::words;
 use super::interval::Interval;
 use super::month_days::Month;
@@ -172,7 +170,10 @@ impl CronRule {
             .filter(|(_, (fits, _))| !fits)
             .map(|(((field, spec), text), (_, shown))| FieldMismatch {
                 field: spec.name,
-                written: with_numbers(field, spec, text),
+                written: match field.is_hashed() {
+                    true => format!("{text} = {}", field.resolved().normal_form(spec)),
+                    false => text,
+                },
                 shown,
             })
             .collect()
@@ -188,14 +189,6 @@ impl CronRule {
             texts.insert(0, "0".to_owned());
         }
         texts
-    }
-}
-
-/// Return the text of a field, with the numbers of hashed values.
-fn with_numbers(field: Field, spec: &FieldSpec, written: String) -> String {
-    match field.is_hashed() {
-        true => format!("{written} = {}", field.resolved().normal_form(spec)),
-        false => written,
     }
 }
 
