@@ -104,6 +104,8 @@ where
     }
 }
 
+type Buffer<DB> = <DB as Database>::ArgumentBuffer;
+
 impl Type<Sqlite> for Timestamp {
     fn type_info() -> <Sqlite as Database>::TypeInfo {
         <str as Type<Sqlite>>::type_info()
@@ -111,10 +113,7 @@ impl Type<Sqlite> for Timestamp {
 }
 
 impl Encode<'_, Sqlite> for Timestamp {
-    fn encode_by_ref(
-        &self,
-        buf: &mut <Sqlite as Database>::ArgumentBuffer,
-    ) -> Result<IsNull, BoxDynError> {
+    fn encode_by_ref(&self, buf: &mut Buffer<Sqlite>) -> Result<IsNull, BoxDynError> {
         <String as Encode<Sqlite>>::encode(self.to_fixed_text(), buf)
     }
 }
@@ -132,10 +131,7 @@ impl Type<Postgres> for Timestamp {
 }
 
 impl Encode<'_, Postgres> for Timestamp {
-    fn encode_by_ref(
-        &self,
-        buf: &mut <Postgres as Database>::ArgumentBuffer,
-    ) -> Result<IsNull, BoxDynError> {
+    fn encode_by_ref(&self, buf: &mut Buffer<Postgres>) -> Result<IsNull, BoxDynError> {
         <DateTime<Utc> as Encode<Postgres>>::encode(self.to_chrono(), buf)
     }
 }

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{InvalidTimestamp, Timestamp};
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
 use campanile_model::words;
@@ -486,86 +486,68 @@ impl<'de> Deserialize<'de> for Policies {
 trait Setting: Sized {
     fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
 
-    /// Return the text; `None` for a policy that is not set.
+    /// Return the text; `None` for a policy that is not set, or has the default of its word.
     fn text(&self) -> Option<String>;
 }
 
-/// A value that has a text.
-trait PolicyValue: Sized {
-    fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
-
-    fn write(&self) -> String;
-}
-
-impl<T: PolicyValue> Setting for Option<T> {
-    fn read(text: &str, kind: ValueKind) -> Result<Option<T>, String> {
-        T::read(text, kind).map(Some)
-    }
-
-    fn text(&self) -> Option<String> {
-        self.as_ref().map(T::write)
-    }
-}
-
-/// A word that is not set has its default.
-impl<T: PolicyValue + Default + PartialEq> Setting for T {
-    fn read(text: &str, kind: ValueKind) -> Result<T, String> {
-        <T as PolicyValue>::read(text, kind)
-    }
-
-    fn text(&self) -> Option<String> {
-        (*self != T::default()).then(|| self.write())
-    }
-}
-
-/// Values that [`fmt::Display`] writes.
-macro_rules! values {
-    ($($value:ty: $read:expr;)*) => {$(
-        impl PolicyValue for $value {
-            fn read(text: &str, kind: ValueKind) -> Result<$value, String> {
-                let read: fn(&str, ValueKind) -> Result<$value, String> = $read;
+/// Implement [`Setting`] for types, each with the functions that read and print it.
+macro_rules! settings {
+    ($($type:ty: $read:expr, $print:expr;)*) => {$(
+        impl Setting for $type {
+            fn read(text: &str, kind: ValueKind) -> Result<$type, String> {
+                let read: fn(&str, ValueKind) -> Result<$type, String> = $read;
                 read(text, kind)
             }
 
-            fn write(&self) -> String {
-                self.to_string()
+            fn text(&self) -> Option<String> {
+                let print: fn(&$type) -> Option<String> = $print;
+                print(self)
             }
         }
     )*};
 }
 
-values! {
-    Catchup: |text, _| Catchup::read(text);
-    Overlap: |text, _| Overlap::read(text);
-    Keep: |text, _| Keep::read(text);
-    Delivery: |text, _| Delivery::read(text);
-    u32: number;
-    u64: number;
-    Timestamp: |text, _| text.parse::<Timestamp>().map_err(|error| format!("is wrong: {error}"));
+settings! {
+    Catchup: |text, _| Catchup::read(text), word_text;
+    Overlap: |text, _| Overlap::read(text), word_text;
+    Delivery: |text, _| Delivery::read(text), word_text;
+    Option<Keep>: |text, _| Keep::read(text).map(Some), value_text;
+    Option<u32>: number, value_text;
+    Option<u64>: number, value_text;
+    Option<Timestamp>: |text, _| instant(text).map(Some), value_text;
+    Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);
 }
 
-fn number<T: TryFrom<u64>>(text: &str, kind: ValueKind) -> Result<T, String> {
+/// Return the text of a word; `None` for the default.
+fn word_text<T: fmt::Display + Default + PartialEq>(word: &T) -> Option<String> {
+    (*word != T::default()).then(|| word.to_string())
+}
+
+fn value_text<T: fmt::Display>(value: &Option<T>) -> Option<String> {
+    value.as_ref().map(T::to_string)
+}
+
+fn number<T: TryFrom<u64>>(text: &str, kind: ValueKind) -> Result<Option<T>, String> {
     let number = text.parse().ok().filter(|&number| number <= NUMBER_MAX);
-    number
-        .and_then(|number| T::try_from(number).ok())
-        .ok_or_else(|| match kind {
-            Number(max) => format!("must be a whole number from 1 to {max}"),
-            _ => "must be a whole number".to_owned(),
-        })
+    let number = number.and_then(|number| T::try_from(number).ok());
+    number.map(Some).ok_or_else(|| match kind {
+        Number(max) => format!("must be a whole number from 1 to {max}"),
+        _ => "must be a whole number".to_owned(),
+    })
 }
 
-impl PolicyValue for Duration {
-    fn read(text: &str, _: ValueKind) -> Result<Duration, String> {
-        match duration(text)? {
-            span if span <= DURATION_MAX => Ok(span),
-            _ => Err(format!(
-                "is \"{text}\", longer than ten years: write a shorter time"
-            )),
-        }
-    }
+fn instant(text: &str) -> Result<Timestamp, String> {
+    text.parse()
+        .map_err(|error: InvalidTimestamp| format!("is wrong: {error}"))
+}
 
-    fn write(&self) -> String {
-        duration_text(*self)
+/// Read a duration of at most ten years.
+fn limited_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        span if span <= DURATION_MAX => Ok(span),
+        _ => Err(format!(
+            "is \"{text}\", longer than ten years: write a shorter time"
+        )),
     }
 }
 
