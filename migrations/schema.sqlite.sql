@@ -1,4 +1,4 @@
--- What migrations/sqlite/ amounts to. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
+-- The schema that migrations/sqlite/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
 CREATE TABLE artifact (
     digest TEXT NOT NULL PRIMARY KEY,

@@ -1,4 +1,4 @@
-//! Buckets of keys and values: the same on both databases, exact in size, fenced, and never half changed.
+//! Buckets of keys and values: exact byte counts, fenced writes, and changes that apply fully or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
 use campanile_store::{buckets as db_buckets, runs};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, run_id, small_setup};
+use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, run_id};
 
 on_both!(
-    what_is_written_is_read_and_listed,
+    written_values_are_read_and_listed,
     a_bucket_counts_its_bytes_exactly,
-    what_does_not_fit_changes_nothing,
-    numbers_are_incremented_and_nothing_else_is,
-    racing_increments_are_all_counted,
-    a_run_that_lost_its_claim_writes_nothing,
-    keys_are_bytes_to_the_database,
-    the_database_does_what_memory_does,
+    a_write_over_the_limit_changes_nothing,
+    only_numbers_can_be_incremented,
+    concurrent_increments_are_all_counted,
+    a_run_that_lost_its_claim_cannot_write,
+    keys_are_compared_as_bytes,
+    database_buckets_and_memory_buckets_agree,
 );
 
-const ROOM: u64 = 1 << 20;
+const BYTES_MAX: u64 = 1 << 20;
 
 fn text(value: &str) -> Option<Vec<u8>> {
     Some(value.as_bytes().to_vec())
@@ -39,67 +39,73 @@ fn keys(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-/// The buckets of a running run.
-async fn running(test: &TestDb) -> RunBuckets {
-    let host = small_setup(test, 1).await;
+/// Return the buckets of a new run that a host has claimed.
+async fn buckets_of_run(test: &TestDb) -> RunBuckets {
+    let host = host_with_schedules(test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let run = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     tx.commit().await.unwrap();
     RunBuckets {
         db: test.db.clone(),
-        run: held.run_id,
-        fence: held.fence,
+        run: run.run_id,
+        fence: run.fence,
         permits: BucketPermits::default(),
     }
 }
 
-async fn what_is_written_is_read_and_listed(test: TestDb) {
-    let buckets = running(&test).await;
+async fn written_values_are_read_and_listed(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
     let changes = [set("b", "2"), set("a", "1"), set("c", ""), set("b", "two")];
-    buckets.write("p/default", &changes, ROOM).await.unwrap();
     buckets
-        .write("p/other", &[set("a", "elsewhere")], ROOM)
+        .write("p/default", &changes, BYTES_MAX)
         .await
         .unwrap();
-    let asked = keys(&["a", "b", "c", "d", "a"]);
-    let found = buckets.get("p/default", &asked).await.unwrap();
+    buckets
+        .write("p/other", &[set("a", "elsewhere")], BYTES_MAX)
+        .await
+        .unwrap();
+    let requested = keys(&["a", "b", "c", "d", "a"]);
+    let found = buckets.get("p/default", &requested).await.unwrap();
     assert_eq!(found, [text("1"), text("two"), text(""), None, text("1")]);
-    // In the order in which they were first set, a page at a time.
+    // Keys are listed in the order in which they were first set, a page at a time.
     let listed = buckets.keys("p/default", 0, 2).await.unwrap();
     assert_eq!(listed, [(1, "b".to_owned()), (2, "a".to_owned())]);
     let listed = buckets.keys("p/default", 2, 2).await.unwrap();
     assert_eq!(listed, [(3, "c".to_owned())]);
     buckets
-        .write("p/default", &[delete("b"), delete("never")], ROOM)
+        .write("p/default", &[delete("b"), delete("never")], BYTES_MAX)
         .await
         .unwrap();
     buckets
-        .write("p/default", &[set("b", "again")], ROOM)
+        .write("p/default", &[set("b", "again")], BYTES_MAX)
         .await
         .unwrap();
-    // A page is not upset by what came and went meanwhile.
+    // Deletions and new keys between two pages do not change the other positions.
     let listed = buckets.keys("p/default", 0, 10).await.unwrap();
-    let places: Vec<u64> = listed.iter().map(|(place, _)| *place).collect();
-    assert_eq!(places, [2, 3, 4]);
+    let positions: Vec<u64> = listed.iter().map(|(position, _)| *position).collect();
+    assert_eq!(positions, [2, 3, 4]);
     assert_eq!(listed[2].1, "b");
     assert_eq!(buckets.keys("p/none", 0, 10).await.unwrap(), []);
 }
 
 async fn a_bucket_counts_its_bytes_exactly(test: TestDb) {
-    let buckets = running(&test).await;
+    let buckets = buckets_of_run(&test).await;
     let one = entry_bytes("a", b"12345");
-    let bytes = buckets.write("n", &[set("a", "12345")], ROOM).await;
+    let bytes = buckets.write("n", &[set("a", "12345")], BYTES_MAX).await;
     assert_eq!(bytes, Ok(one));
-    let bytes = buckets.write("n", &[set("a", "1")], ROOM).await;
+    let bytes = buckets.write("n", &[set("a", "1")], BYTES_MAX).await;
     assert_eq!(bytes, Ok(one - 4));
     let both = one - 4 + entry_bytes("é", "é".as_bytes());
-    assert_eq!(buckets.write("n", &[set("é", "é")], ROOM).await, Ok(both));
+    assert_eq!(
+        buckets.write("n", &[set("é", "é")], BYTES_MAX).await,
+        Ok(both)
+    );
     let none = [delete("a"), delete("é"), delete("x")];
-    assert_eq!(buckets.write("n", &none, ROOM).await, Ok(0));
+    assert_eq!(buckets.write("n", &none, BYTES_MAX).await, Ok(0));
 }
 
-async fn what_does_not_fit_changes_nothing(test: TestDb) {
-    let buckets = running(&test).await;
+async fn a_write_over_the_limit_changes_nothing(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
     let most = 2 * entry_bytes("a", b"1");
     let fits = [set("a", "1"), set("b", "2")];
     assert_eq!(buckets.write("n", &fits, most).await, Ok(most));
@@ -114,17 +120,17 @@ async fn what_does_not_fit_changes_nothing(test: TestDb) {
         }
     );
     let found = buckets.get("n", &keys(&["a", "c"])).await.unwrap();
-    assert_eq!(found, [text("1"), None], "neither of the two");
-    // A limit that was lowered meanwhile still lets it shrink, and stay as large.
+    assert_eq!(found, [text("1"), None], "neither change is applied");
+    // Under a lowered limit a bucket may keep its size or shrink, but not grow.
     assert_eq!(buckets.write("n", &[set("a", "7")], 10).await, Ok(most));
     assert!(buckets.write("n", &[delete("a")], 10).await.is_ok());
     assert!(buckets.increment("n", "b", 100, 10).await.is_err());
 }
 
-async fn numbers_are_incremented_and_nothing_else_is(test: TestDb) {
-    let buckets = running(&test).await;
+async fn only_numbers_can_be_incremented(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
     let increment = async |key: &'static str, delta| {
-        let done = buckets.increment("n", key, delta, ROOM).await;
+        let done = buckets.increment("n", key, delta, BYTES_MAX).await;
         done.map(|(sum, _)| sum)
     };
     assert_eq!(increment("count", 5).await, Ok(5));
@@ -136,7 +142,7 @@ async fn numbers_are_incremented_and_nothing_else_is(test: TestDb) {
         Err(BucketError::NoNumber { .. })
     ));
     buckets
-        .write("n", &[set("word", "ding")], ROOM)
+        .write("n", &[set("word", "text")], BYTES_MAX)
         .await
         .unwrap();
     let refused = increment("word", 1).await.unwrap_err();
@@ -148,10 +154,10 @@ async fn numbers_are_incremented_and_nothing_else_is(test: TestDb) {
     assert_eq!(increment("count", 0).await, Ok(12));
 }
 
-async fn racing_increments_are_all_counted(test: TestDb) {
-    let buckets = running(&test).await;
-    let racing = (0..20).map(|_| buckets.increment("n", "count", 1, ROOM));
-    let sums = futures_util::future::join_all(racing).await;
+async fn concurrent_increments_are_all_counted(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
+    let increments = (0..20).map(|_| buckets.increment("n", "count", 1, BYTES_MAX));
+    let sums = futures_util::future::join_all(increments).await;
     let mut sums: Vec<u64> = sums.into_iter().map(|done| done.unwrap().0).collect();
     sums.sort_unstable();
     assert_eq!(sums, (1..=20).collect::<Vec<u64>>());
@@ -159,59 +165,62 @@ async fn racing_increments_are_all_counted(test: TestDb) {
 
 /// SQLite has one writer. A transaction waits for it in the pool and holds no lock meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_for_a_bucket_on_postgres_holds_neither_run_nor_database() {
+async fn a_wait_for_a_bucket_on_postgres_locks_neither_the_run_nor_the_database() {
     let test = campanile_tests::fresh_db(Backend::Postgres).await;
-    let buckets = running(&test).await;
-    // Another host's guest is in the middle of its change, and stays there.
-    let mut theirs = test.write().await;
-    db_buckets::lock(&mut theirs, "n").await.unwrap();
-    let theirs = std::sync::Mutex::new(Some(theirs));
+    let buckets = buckets_of_run(&test).await;
+    // A transaction of another host holds the bucket's lock.
+    let mut other_tx = test.write().await;
+    db_buckets::lock(&mut other_tx, "n").await.unwrap();
+    let other_tx = std::sync::Mutex::new(Some(other_tx));
     let waiting = (0..10).map(async |_| {
-        let answer = buckets.increment("n", "count", 1, ROOM).await;
-        // The first one has waited too long and continues now.
-        let held = theirs.lock().unwrap().take();
-        if let Some(held) = held {
-            held.commit().await.unwrap();
+        let answer = buckets.increment("n", "count", 1, BYTES_MAX).await;
+        // The first increment timed out. Release the lock for the others.
+        let lock_holder = other_tx.lock().unwrap().take();
+        if let Some(lock_holder) = lock_holder {
+            lock_holder.commit().await.unwrap();
         }
         answer
     });
     let waiting = futures_util::future::join_all(waiting);
-    let meanwhile = async {
+    let other_work = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let began = Instant::now();
+        let started = Instant::now();
         let mut tx = test.write().await;
-        let held = runs::lock_if_current(&mut tx, buckets.run, buckets.fence).await;
-        assert!(held.unwrap());
+        let is_current = runs::lock_if_current(&mut tx, buckets.run, buckets.fence).await;
+        assert!(is_current.unwrap());
         tx.commit().await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(started.elapsed() < Duration::from_secs(1));
     };
-    let (answers, ()) = tokio::join!(waiting, meanwhile);
+    let (answers, ()) = tokio::join!(waiting, other_work);
     let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert!(refused.contains(&Err(BucketError::Unreachable)));
     assert!(
         done.len() >= 7,
-        "those whose turn came later were done: {done:?}"
+        "the increments after the first one succeed: {done:?}"
     );
 }
 
-async fn a_run_that_lost_its_claim_writes_nothing(test: TestDb) {
-    let buckets = running(&test).await;
-    buckets.write("n", &[set("a", "mine")], ROOM).await.unwrap();
-    let another = |run: RunId, fence: i64| RunBuckets {
+async fn a_run_that_lost_its_claim_cannot_write(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
+    buckets
+        .write("n", &[set("a", "mine")], BYTES_MAX)
+        .await
+        .unwrap();
+    let with_claim = |run: RunId, fence: i64| RunBuckets {
         db: test.db.clone(),
         run,
         fence,
         permits: BucketPermits::default(),
     };
     for stale in [
-        another(buckets.run, buckets.fence - 1),
-        another(run_id(999), buckets.fence),
+        with_claim(buckets.run, buckets.fence - 1),
+        with_claim(run_id(999), buckets.fence),
     ] {
-        let written = stale.write("n", &[set("a", "stale")], ROOM).await;
+        let written = stale.write("n", &[set("a", "stale")], BYTES_MAX).await;
         assert_eq!(written, Err(BucketError::ClaimLost));
-        let incremented = stale.increment("n", "count", 1, ROOM).await;
+        let incremented = stale.increment("n", "count", 1, BYTES_MAX).await;
         assert_eq!(incremented, Err(BucketError::ClaimLost));
-        // Reading does no harm.
+        // A stale run may still read.
         let found = stale.get("n", &keys(&["a", "count"])).await.unwrap();
         assert_eq!(found, [text("mine"), None]);
     }
@@ -223,8 +232,8 @@ async fn a_run_that_lost_its_claim_writes_nothing(test: TestDb) {
     );
 }
 
-async fn keys_are_bytes_to_the_database(test: TestDb) {
-    let buckets = running(&test).await;
+async fn keys_are_compared_as_bytes(test: TestDb) {
+    let buckets = buckets_of_run(&test).await;
     let odd = [
         "",
         "\0",
@@ -237,7 +246,7 @@ async fn keys_are_bytes_to_the_database(test: TestDb) {
         "%",
     ];
     let changes: Vec<_> = odd.iter().map(|key| set(key, key)).collect();
-    buckets.write("n", &changes, ROOM).await.unwrap();
+    buckets.write("n", &changes, BYTES_MAX).await.unwrap();
     let found = buckets.get("n", &keys(&odd)).await.unwrap();
     let values: Vec<_> = odd.iter().map(|key| text(key)).collect();
     assert_eq!(found, values);
@@ -246,21 +255,21 @@ async fn keys_are_bytes_to_the_database(test: TestDb) {
     assert_eq!(listed, odd);
 }
 
-/// The same operations, drawn at random, on the database and in memory: tests of tasks trust the latter.
-async fn the_database_does_what_memory_does(test: TestDb) {
+/// Random operations give the same results in the database and in memory. Tests of tasks use buckets in memory.
+async fn database_buckets_and_memory_buckets_agree(test: TestDb) {
     use rand::{Rng as _, SeedableRng as _};
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-    let buckets = running(&test).await;
+    let buckets = buckets_of_run(&test).await;
     let memory = MemoryBuckets::default();
     for _ in 0..200 {
         let key = format!("k{}", random.random_range(0..6));
         let most = random.random_range(0..600);
         if random.random_bool(0.3) {
             let delta = random.random_range(0..1000);
-            let one = buckets.increment("n", &key, delta, most).await;
-            assert_eq!(one, memory.increment("n", &key, delta, most).await);
+            let result = buckets.increment("n", &key, delta, most).await;
+            assert_eq!(result, memory.increment("n", &key, delta, most).await);
         } else {
             let change = |random: &mut rand::rngs::StdRng| {
                 let key = format!("k{}", random.random_range(0..6));
@@ -273,14 +282,14 @@ async fn the_database_does_what_memory_does(test: TestDb) {
             let changes: Vec<_> = (0..random.random_range(0..4))
                 .map(|_| change(&mut random))
                 .collect();
-            let one = buckets.write("n", &changes, most).await;
-            assert_eq!(one, memory.write("n", &changes, most).await);
+            let result = buckets.write("n", &changes, most).await;
+            assert_eq!(result, memory.write("n", &changes, most).await);
         }
         let after = random.random_range(0..20);
         let listed = buckets.keys("n", after, 3).await.unwrap();
         assert_eq!(listed, memory.keys("n", after, 3).await.unwrap());
-        let asked = keys(&["k0", "k1", "k2", "k3", "k4", "k5"]);
-        let found = buckets.get("n", &asked).await.unwrap();
-        assert_eq!(found, memory.get("n", &asked).await.unwrap());
+        let requested = keys(&["k0", "k1", "k2", "k3", "k4", "k5"]);
+        let found = buckets.get("n", &requested).await.unwrap();
+        assert_eq!(found, memory.get("n", &requested).await.unwrap());
     }
 }

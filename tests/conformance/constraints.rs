@@ -3,17 +3,17 @@
 use campanile_store::{DbError, probe};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, skipped, small_setup};
+use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, skipped};
 
-on_both!(impossible_states_are_refused, possible_states_are_not);
+on_both!(impossible_states_are_refused, possible_states_are_accepted);
 
 const T: &str = "'2027-01-15T09:00:00.000000Z'";
 
-/// Rows: a host, two schedules, the launches of the slots 10 (running), 20 (open) and 30 (skipped), and one run.
+/// Insert a host, two schedules, the launches of the slots 10 (running), 20 (open) and 30 (skipped), and one run.
 async fn prepare(test: &TestDb) {
-    let host = small_setup(test, 2).await;
+    let host = host_with_schedules(test, 2).await;
     let mut tx = test.write().await;
-    begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
+    insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
     campanile_store::launches::insert(&mut tx, &[launch(1, 20), skipped(1, 30, "missed")])
         .await
         .unwrap();
@@ -28,7 +28,7 @@ async fn write(test: &TestDb, sql: &str) -> Result<(), DbError> {
 async fn impossible_states_are_refused(test: TestDb) {
     prepare(&test).await;
     for sql in [
-        // Words that are not words of this version.
+        // Values that this version does not know.
         "UPDATE host SET ended_at = $T, end_reason = 'bored'",
         "UPDATE schedule SET origin = 'nowhere'",
         "UPDATE schedule_revision SET kind = 'sometimes'",
@@ -45,13 +45,13 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE schedule SET next_slot = cursor_at",
         "UPDATE schedule SET cursor_at = $T",
         "UPDATE schedule SET revision = 0",
-        // Only what is not enabled is paused, and has a word about that.
+        // A disabled schedule is paused. Only a paused schedule has a pause note.
         "UPDATE schedule SET enabled = (1 = 0), next_slot = NULL",
         "UPDATE schedule SET paused_at = $T",
         "UPDATE schedule SET pause_note = 'why'",
         "UPDATE schedule SET last_catchup_at = $T",
         "UPDATE schedule SET name = 'same'",
-        // A launch that was skipped is over; one that is over has an end, one that is not has none.
+        // A skipped launch is finished. Only a finished launch has an end.
         "UPDATE launch SET status = 'skipped', finished_at = $T WHERE status = 'open'",
         "UPDATE launch SET status = 'open', finished_at = NULL WHERE status = 'skipped'",
         "UPDATE launch SET decision = 'skipped' WHERE status = 'open'",
@@ -64,12 +64,12 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE launch SET status = 'queued' WHERE status = 'open'",
         "UPDATE launch SET decision = 'queued' WHERE status = 'open'",
         "UPDATE launch SET kind = 'backfill'",
-        // Only a manual launch has an overlap policy of its own.
+        // Only a manual launch has its own overlap policy.
         "UPDATE launch SET overlap = 'skip'",
         "UPDATE launch SET kind = 'manual', overlap = 'sometimes'",
         "UPDATE launch SET slot_count = 0",
         "UPDATE launch SET scheduled_time = $T",
-        // A run has a lease while it runs, a retry while it waits, and an end when it is over.
+        // A running run has a lease, a waiting run has a retry time, and a finished run has an end.
         "UPDATE run SET lease_until = NULL",
         "UPDATE run SET status = 'waiting', lease_until = NULL",
         "UPDATE run SET status = 'waiting', retry_at = $T",
@@ -77,14 +77,14 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE run SET finished_at = $T",
         "UPDATE run SET status = 'succeeded', lease_until = NULL",
         "UPDATE run SET status = 'lost', finished_at = $T",
-        // What is referred to stays.
-        "DELETE FROM schedule WHERE name = 'bell-1'",
+        // A row that another row references cannot be deleted.
+        "DELETE FROM schedule WHERE name = 'schedule-1'",
         "DELETE FROM host",
         "DELETE FROM artifact",
-        // One row of the counter.
+        // The change counter has one row.
         "INSERT INTO change (id, counter) VALUES (2, 0)",
         "INSERT INTO change (id, counter) VALUES (1, 0)",
-        // Nothing is nothing.
+        // Required columns are not NULL.
         "UPDATE launch SET scheduled_local = NULL",
         "UPDATE run SET fence = NULL",
     ] {
@@ -96,8 +96,8 @@ async fn impossible_states_are_refused(test: TestDb) {
     }
 }
 
-/// The same statements where they are right: they were refused for the reason that is meant.
-async fn possible_states_are_not(test: TestDb) {
+/// Similar statements that are valid: they show that the refusals above have the intended reason.
+async fn possible_states_are_accepted(test: TestDb) {
     prepare(&test).await;
     for sql in [
         "UPDATE host SET ended_at = $T, end_reason = 'stopped'",

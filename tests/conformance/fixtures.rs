@@ -1,4 +1,4 @@
-//! Hosts, packages, schedules, launches and runs that a case starts with.
+//! Hosts, packages, schedules, launches and runs that tests start with.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use campanile_store::{DbError, Decision, Origin, Tx};
 use campanile_tests::TestDb;
 use uuid::Uuid;
 
-/// The package of all schedules here.
-pub const PACKAGE: &str = "chimes";
+/// The package of all schedules in these fixtures.
+pub const PACKAGE: &str = "demo";
 
 /// The package's bytes.
 pub const BYTES: &[u8] = b"bytes";
 
-/// 2027-01-15T08:00:00Z plus `seconds`.
+/// Return 2027-01-15T08:00:00Z plus `seconds`.
 pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000).plus(Duration::from_secs(seconds))
 }
@@ -38,7 +38,7 @@ pub fn run_id(number: u128) -> RunId {
     RunId(Uuid::from_u128(0xC000 + number))
 }
 
-/// The digest of [`BYTES`].
+/// Return the digest of [`BYTES`].
 pub fn digest() -> ArtifactDigest {
     ArtifactDigest::of(BYTES)
 }
@@ -57,10 +57,10 @@ pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
     }
 }
 
-/// Register a host and let it load [`PACKAGE`].
+/// Register the host `host-{number}` and let it load [`PACKAGE`].
 pub async fn add_host(tx: &mut Tx, number: u128, now: Timestamp) -> HostId {
     let id = host_id(number);
-    let host = host(id, &format!("tower-{number}"), now);
+    let host = host(id, &format!("host-{number}"), now);
     hosts::register(tx, &host).await.unwrap();
     publish(tx, id, PACKAGE, BYTES, now).await;
     id
@@ -78,19 +78,19 @@ pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: T
     packages::publish(tx, host, &loaded, now).await.unwrap();
 }
 
-/// A pause that has nothing to say.
+/// A pause without a note and without an end.
 pub const PAUSE: Pause<'_> = Pause {
     by: "the operator",
     note: None,
     until: None,
 };
 
-/// The first revision of a schedule that was made at `at(0)`.
+/// Return the first revision of a schedule that was created at `at(0)`.
 pub fn revision(number: u128) -> Revision {
     Revision {
         schedule_id: schedule_id(number),
         revision: 1,
-        name: format!("bell-{number}"),
+        name: format!("schedule-{number}"),
         package: PACKAGE.to_owned(),
         task: None,
         rule: RuleText {
@@ -103,7 +103,7 @@ pub fn revision(number: u128) -> Revision {
     }
 }
 
-/// Add the schedule `number`, whose cursor is `at(0)` and whose next slot is `at(next)`.
+/// Add the schedule `schedule-{number}` with the cursor `at(0)` and the next slot `at(next)`.
 pub async fn add_schedule(tx: &mut Tx, number: u128, next: u64) -> ScheduleId {
     schedules::insert(tx, &revision(number), Origin::Operator, Some(at(next)))
         .await
@@ -111,7 +111,7 @@ pub async fn add_schedule(tx: &mut Tx, number: u128, next: u64) -> ScheduleId {
     schedule_id(number)
 }
 
-/// The decision to launch the schedule's slot `at(slot)`, made by `host_id(1)` in that moment.
+/// Return the decision to launch the schedule's slot `at(slot)`, made by `host_id(1)` at that instant.
 pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
     let schedule_id = schedule_id(schedule);
     NewLaunch {
@@ -151,14 +151,14 @@ pub fn manual(schedule: u128, slot: u64) -> NewLaunch {
     NewLaunch {
         id: LaunchId::of(schedule_id(schedule), at(slot), LaunchKind::Manual),
         kind: LaunchKind::Manual,
-        context: Some(r#"{"by":"hand"}"#.to_owned()),
+        context: Some(r#"{"reason":"test"}"#.to_owned()),
         ..launch(schedule, slot)
     }
 }
 
-/// A run as its host knows it.
+/// A run that a host has claimed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held {
+pub struct ClaimedRun {
     pub run_id: RunId,
     pub fence: i64,
     pub launch_id: LaunchId,
@@ -166,7 +166,7 @@ pub struct Held {
     pub scheduled_time: Timestamp,
 }
 
-impl Held {
+impl ClaimedRun {
     pub fn finish(self, end: RunEnd, now: Timestamp) -> Finish {
         Finish {
             run_id: self.run_id,
@@ -194,30 +194,35 @@ impl Held {
     }
 }
 
-/// Insert launches, and claim all of them for the host, with leases of 30 seconds from `now`.
-pub async fn begin(
+/// Insert launches and claim all open launches for the host, with leases of 30 seconds from `now`.
+pub async fn insert_and_claim(
     tx: &mut Tx,
     host: HostId,
     decided: &[NewLaunch],
     first_run: u128,
     now: Timestamp,
-) -> Vec<Held> {
+) -> Vec<ClaimedRun> {
     launches::insert(tx, decided).await.unwrap();
-    take(tx, host, first_run, now).await
+    claim_all(tx, host, first_run, now).await
 }
 
-/// Claim all open launches for the host.
-pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) -> Vec<Held> {
+/// Claim all open launches for the host, with leases of 30 seconds from `now`.
+pub async fn claim_all(
+    tx: &mut Tx,
+    host: HostId,
+    first_run: u128,
+    now: Timestamp,
+) -> Vec<ClaimedRun> {
     let open = runs::claimable(tx, host, now, 1_000).await.unwrap();
     let new: Vec<NewRun> = open
         .iter()
         .zip(first_run..)
-        .map(|(taken, number)| NewRun {
+        .map(|(launch, number)| NewRun {
             id: run_id(number),
-            launch_id: taken.launch_id,
-            schedule_id: taken.schedule_id,
-            is_recovery: taken.recoveries > 0,
-            digest: taken.digest.clone(),
+            launch_id: launch.launch_id,
+            schedule_id: launch.schedule_id,
+            is_recovery: launch.recoveries > 0,
+            digest: launch.digest.clone(),
             hashes: RunHashes::default(),
         })
         .collect();
@@ -225,12 +230,12 @@ pub async fn take(tx: &mut Tx, host: HostId, first_run: u128, now: Timestamp) ->
     runs::start(tx, host, &new, now, lease_until).await.unwrap();
     new.iter()
         .zip(open)
-        .map(|(run, taken)| Held {
+        .map(|(run, launch)| ClaimedRun {
             run_id: run.id,
             fence: runs::FIRST_FENCE,
-            launch_id: taken.launch_id,
-            schedule_id: taken.schedule_id,
-            scheduled_time: taken.scheduled_time,
+            launch_id: launch.launch_id,
+            schedule_id: launch.schedule_id,
+            scheduled_time: launch.scheduled_time,
         })
         .collect()
 }
@@ -239,8 +244,8 @@ pub fn task_run(task: &str, attempt: i64) -> TaskRun {
     TaskRun::succeeded(task, attempt, at(1), at(2))
 }
 
-/// One host with the package, and the schedules 1 to `schedules`, none of them due before `at(10)`.
-pub async fn small_setup(test: &TestDb, schedules: u128) -> HostId {
+/// Add one host with the package and the schedules 1 to `schedules`, of which none is due before `at(10)`.
+pub async fn host_with_schedules(test: &TestDb, schedules: u128) -> HostId {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
     for number in 1..=schedules {
@@ -250,21 +255,21 @@ pub async fn small_setup(test: &TestDb, schedules: u128) -> HostId {
     host
 }
 
-/// The one value of a column of one row of `launch` or `run`.
-pub async fn status_of(test: &TestDb, held: &Held) -> (String, String) {
+/// Return the status of the run's launch and the status of the run.
+pub async fn status_of(test: &TestDb, run: &ClaimedRun) -> (String, String) {
     let mut tx = test.read().await;
-    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
-    let launches = launches::of_schedule(&mut tx, held.schedule_id, 1_000)
+    let row = runs::find(&mut tx, run.run_id).await.unwrap().unwrap();
+    let launches = launches::of_schedule(&mut tx, run.schedule_id, 1_000)
         .await
         .unwrap();
     let launch = launches
         .iter()
-        .find(|launch| launch.id == held.launch_id)
+        .find(|launch| launch.id == run.launch_id)
         .unwrap();
-    (launch.status.to_string(), run.status.to_string())
+    (launch.status.to_string(), row.status.to_string())
 }
 
-/// Set the next slot of one schedule; return whether its cursor had not moved.
+/// Set the next slot of one schedule. Return false if its cursor was not at `cursor_at`.
 pub async fn set_next(
     tx: &mut Tx,
     id: ScheduleId,

@@ -1,5 +1,5 @@
-//! A host does what a forecast says, on a simulated clock: an outage under every way of
-//! catching up and several of overlapping.
+//! A host on a simulated clock behaves as its forecast: an outage under every catch-up policy and
+//! several overlap policies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use campanile_store::schedules::{self, Revision};
 use campanile_store::{LaunchStatus, Origin, stats};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{self, Held, schedule_id};
+use crate::fixtures::{self, ClaimedRun, schedule_id};
 use crate::serving::{self, NOOP};
 
 on_both!(
-    an_outage_ends_as_the_forecast_says,
-    durations_are_those_of_the_newest_successes,
+    a_host_recovers_from_an_outage_as_forecast,
+    durations_are_of_the_newest_successful_launches,
     a_forecast_starts_from_the_unfinished_launches,
 );
 
 /// The duration of every run.
 const RUN_DURATION: Duration = Duration::from_secs(7 * 60);
 const STEP: Duration = Duration::from_secs(30);
-const PLACES: usize = 64;
+const CAPACITY: usize = 64;
 
-fn clock_at(text: &str) -> Timestamp {
+fn clock_time(text: &str) -> Timestamp {
     format!("2026-06-01T{text}:00Z").parse().unwrap()
 }
 
@@ -76,8 +76,8 @@ const OVERLAPS: [&str; 4] = [
     r#""overlap":"allow","max_concurrent":2"#,
 ];
 
-async fn an_outage_ends_as_the_forecast_says(test: TestDb) {
-    let clock = Clock::simulated(clock_at("01:54"));
+async fn a_host_recovers_from_an_outage_as_forecast(test: TestDb) {
+    let clock = Clock::simulated(clock_time("01:54"));
     let (engine, lock) = serving::start(&test, &clock, settings(), NOOP).await;
     let mut ids = Vec::new();
     for overlap in OVERLAPS {
@@ -87,39 +87,39 @@ async fn an_outage_ends_as_the_forecast_says(test: TestDb) {
         }
     }
     let outage = Outage {
-        from: clock_at("02:00"),
-        to: clock_at("05:00"),
+        from: clock_time("02:00"),
+        to: clock_time("05:00"),
     };
-    let question = ForecastRequest {
+    let request = ForecastRequest {
         from: clock.now(),
-        to: clock_at("06:00"),
+        to: clock_time("06:00"),
         outages: vec![outage],
         rows_max: 10_000,
     };
-    let tower = stand(&test, clock.now()).await;
-    let forecast = tower.forecast(&question);
-    let foretold = |id: ScheduleId| -> Vec<&Row> {
+    let system = read_snapshot(&test, clock.now()).await;
+    let forecast = system.forecast(&request);
+    let forecast_rows = |id: ScheduleId| -> Vec<&Row> {
         let rows = forecast.rows.iter();
-        rows.filter(|row| tower.schedules[row.schedule].due.id == id)
+        rows.filter(|row| system.schedules[row.schedule].due.id == id)
             .collect()
     };
     for (&id, (mode, rows)) in ids.iter().zip(MODES) {
-        let back = foretold(id)
+        let at_return = forecast_rows(id)
             .into_iter()
             .filter(|row| row.decided_at == outage.to);
-        let back: Vec<String> = back.map(line).collect();
+        let at_return: Vec<String> = at_return.map(line).collect();
         let rows: Vec<&str> = rows.lines().map(str::trim).collect();
-        assert_eq!(back, rows, "{mode}");
+        assert_eq!(at_return, rows, "{mode}");
     }
 
     let mut host = Host {
         test: &test,
         clock: &clock,
         engine,
-        held: Vec::new(),
+        claimed: Vec::new(),
     };
-    host.live(outage.from).await;
-    drop((lock, host.held.split_off(0)));
+    host.work_until(outage.from).await;
+    drop((lock, host.claimed.split_off(0)));
     clock.advance_to(outage.to);
     let (engine, _lock) = serving::start(&test, &clock, settings(), NOOP).await;
     host.engine = engine;
@@ -131,50 +131,58 @@ async fn an_outage_ends_as_the_forecast_says(test: TestDb) {
         let recorded: Vec<_> = recorded
             .map(|row| (row.scheduled_time, row.decision))
             .collect();
-        let back = foretold(id)
+        let at_return = forecast_rows(id)
             .into_iter()
             .filter(|row| row.decided_at == outage.to);
-        let back: Vec<_> = back.map(|row| (row.scheduled_time, row.decision)).collect();
-        assert_eq!(recorded, back, "{id}");
+        let at_return: Vec<_> = at_return
+            .map(|row| (row.scheduled_time, row.decision))
+            .collect();
+        assert_eq!(recorded, at_return, "{id}");
     }
-    host.live(question.to).await;
+    host.work_until(request.to).await;
 
     for &id in &ids {
         let recorded = recorded(&test, id).await;
-        let recorded: Vec<String> = recorded.iter().map(became).collect();
-        let foretold: Vec<String> = foretold(id).into_iter().map(will_become).collect();
-        assert_eq!(recorded, foretold, "{id}");
+        let recorded: Vec<String> = recorded.iter().map(recorded_text).collect();
+        let expected: Vec<String> = forecast_rows(id).into_iter().map(forecast_text).collect();
+        assert_eq!(recorded, expected, "{id}");
     }
-    assert_eq!(forecast.recovered, 16, "the launch of 01:55 of each");
+    assert_eq!(
+        forecast.recovered, 16,
+        "the launch of 01:55 of each schedule"
+    );
 }
 
-/// How the hosts work: what an outage of hours interrupts is run again.
+/// Return host settings that run launches again after an outage of hours.
 fn settings() -> Settings {
-    let usual = serving::settings(PLACES);
+    let default = serving::settings(CAPACITY);
     let recovery = RecoveryLimits {
         age_max: Duration::from_secs(24 * 3_600),
-        ..usual.recovery
+        ..default.recovery
     };
-    Settings { recovery, ..usual }
+    Settings {
+        recovery,
+        ..default
+    }
 }
 
-/// A snapshot of the system, with the duration of its runs.
-async fn stand(test: &TestDb, now: Timestamp) -> SystemSnapshot {
+/// Return a snapshot of the system in which each run takes [`RUN_DURATION`].
+async fn read_snapshot(test: &TestDb, now: Timestamp) -> SystemSnapshot {
     let mut tx = test.read().await;
-    let learned = snapshot::estimate_durations(&mut tx).await.unwrap();
-    let (mut tower, left_out) = snapshot::read(&mut tx, &settings(), &learned, now)
+    let estimates = snapshot::estimate_durations(&mut tx).await.unwrap();
+    let (mut system, left_out) = snapshot::read(&mut tx, &settings(), &estimates, now)
         .await
         .unwrap();
     assert_eq!(left_out, []);
-    assert_eq!(tower.capacity, PLACES);
-    for schedule in &mut tower.schedules {
+    assert_eq!(system.capacity, CAPACITY);
+    for schedule in &mut system.schedules {
         assert_eq!(
             schedule.duration_estimate,
             DurationEstimate::from_durations(Vec::new())
         );
         schedule.duration_estimate = DurationEstimate::from_durations(vec![RUN_DURATION]);
     }
-    tower
+    system
 }
 
 /// Add a schedule of every five minutes.
@@ -185,7 +193,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     let definition = Revision {
         schedule_id: id,
         revision: 1,
-        name: format!("bell-{number}"),
+        name: format!("schedule-{number}"),
         package: "noop".to_owned(),
         task: None,
         rule: text,
@@ -202,17 +210,17 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     id
 }
 
-/// A host whose runs have the duration [`RUN_DURATION`].
+/// A host whose runs take [`RUN_DURATION`].
 struct Host<'a> {
     test: &'a TestDb,
     clock: &'a Clock,
     engine: Arc<Engine>,
-    held: Vec<(Timestamp, Held)>,
+    claimed: Vec<(Timestamp, ClaimedRun)>,
 }
 
 impl Host<'_> {
-    /// Do all there is to do until `until` comes, step by step.
-    async fn live(&mut self, until: Timestamp) {
+    /// Work in steps of [`STEP`] until `until`.
+    async fn work_until(&mut self, until: Timestamp) {
         while self.clock.now() < until {
             self.step().await;
             self.clock.advance_to(self.clock.now().plus(STEP));
@@ -221,32 +229,31 @@ impl Host<'_> {
 
     async fn step(&mut self) {
         let now = self.clock.now();
-        let is_over = |(began, _): &mut (Timestamp, Held)| began.plus(RUN_DURATION) <= now;
-        let ends = self.held.extract_if(.., is_over);
+        let is_finished =
+            |(started_at, _): &mut (Timestamp, ClaimedRun)| started_at.plus(RUN_DURATION) <= now;
+        let ends = self.claimed.extract_if(.., is_finished);
         let end = RunEnd::Succeeded { output: None };
-        let ends: Vec<_> = ends
-            .map(|(_, held)| held.finish(end.clone(), now))
-            .collect();
+        let ends: Vec<_> = ends.map(|(_, run)| run.finish(end.clone(), now)).collect();
         let mut tx = self.test.write().await;
-        // A displaced run is not this host's any more.
+        // The store ignores the end of a run that was displaced.
         runs::finish(&mut tx, &ends).await.unwrap();
         tx.commit().await.unwrap();
         while self.engine.decide(now).await.unwrap().more {}
         self.engine.release(now).await.unwrap();
         for work in self.engine.claim(now).await.unwrap() {
-            let held = Held {
+            let run = ClaimedRun {
                 run_id: work.run_id,
                 fence: work.fence,
                 launch_id: work.launch.launch_id,
                 schedule_id: work.launch.schedule_id,
                 scheduled_time: work.launch.scheduled_time,
             };
-            self.held.push((now, held));
+            self.claimed.push((now, run));
         }
     }
 }
 
-/// The rows of a schedule, oldest slot first.
+/// Return the launches of a schedule, oldest slot first.
 async fn recorded(test: &TestDb, id: ScheduleId) -> Vec<LaunchRow> {
     let mut tx = test.read().await;
     let mut rows = launches::of_schedule(&mut tx, id, 1_000).await.unwrap();
@@ -254,14 +261,14 @@ async fn recorded(test: &TestDb, id: ScheduleId) -> Vec<LaunchRow> {
     rows
 }
 
-/// `05:01:30` of a time.
+/// Return the time of day, such as `05:01:30` or `05:00`.
 fn clock_text(time: Timestamp) -> String {
     let text = time.to_string();
     let text = &text[11..19];
     text.strip_suffix(":00").unwrap_or(text).to_owned()
 }
 
-/// A decision as it is recorded.
+/// Return a decision of the forecast as text.
 fn line(row: &Row) -> String {
     let mut text = clock_text(row.scheduled_time);
     if row.last_scheduled_time > row.scheduled_time {
@@ -278,9 +285,9 @@ fn line(row: &Row) -> String {
     text
 }
 
-/// All that the forecast says about a launch.
-fn will_become(row: &Row) -> String {
-    // Of a run that was recovered only the last start is on the record.
+/// Return everything that the forecast contains about a launch, as text.
+fn forecast_text(row: &Row) -> String {
+    // For a recovered launch only the last start is recorded.
     let started_at = row.started_at.filter(|_| row.recoveries == 0);
     format!(
         "{} {} {} {} {} {:?} {:?} fires {} at {} {:?} {:?} {}",
@@ -299,8 +306,8 @@ fn will_become(row: &Row) -> String {
     )
 }
 
-/// The same about a recorded launch.
-fn became(row: &LaunchRow) -> String {
+/// Return the same about a recorded launch.
+fn recorded_text(row: &LaunchRow) -> String {
     let started_at = row.started_at.filter(|_| row.recoveries == 0);
     format!(
         "{} {} {} {} {} {:?} {:?} fires {} at {} {:?} {:?} {}",
@@ -319,29 +326,31 @@ fn became(row: &LaunchRow) -> String {
     )
 }
 
-async fn durations_are_those_of_the_newest_successes(test: TestDb) {
-    let host = fixtures::small_setup(&test, 2).await;
+async fn durations_are_of_the_newest_successful_launches(test: TestDb) {
+    let host = fixtures::host_with_schedules(&test, 2).await;
     let at = fixtures::at;
     let mut tx = test.write().await;
     for (slot, takes) in [(10, 5), (20, 7), (30, 1)] {
         let decided = [fixtures::launch(1, slot), fixtures::launch(2, slot)];
-        let held = fixtures::begin(&mut tx, host, &decided, u128::from(slot), at(slot)).await;
-        let ends: Vec<_> = held
+        let claimed =
+            fixtures::insert_and_claim(&mut tx, host, &decided, u128::from(slot), at(slot)).await;
+        let ends: Vec<_> = claimed
             .iter()
-            .map(|held| match held.schedule_id == schedule_id(1) {
-                true => held.succeeded("{}", at(slot + takes)),
-                false => held.failed("no", at(slot + takes)),
+            .map(|run| match run.schedule_id == schedule_id(1) {
+                true => run.succeeded("{}", at(slot + takes)),
+                false => run.failed("no", at(slot + takes)),
             })
             .collect();
         runs::finish(&mut tx, &ends).await.unwrap();
     }
     // A manual launch may have another context.
-    let held = fixtures::begin(&mut tx, host, &[fixtures::manual(1, 40)], 40, at(40)).await;
-    runs::finish(&mut tx, &[held[0].succeeded("{}", at(49))])
+    let claimed =
+        fixtures::insert_and_claim(&mut tx, host, &[fixtures::manual(1, 40)], 40, at(40)).await;
+    runs::finish(&mut tx, &[claimed[0].succeeded("{}", at(49))])
         .await
         .unwrap();
-    let mut durations = async |schedule, limit, looked_at| {
-        let found = stats::durations(&mut tx, schedule_id(schedule), limit, looked_at)
+    let mut durations = async |schedule, limit, launches_max| {
+        let found = stats::durations(&mut tx, schedule_id(schedule), limit, launches_max)
             .await
             .unwrap();
         found.iter().map(Duration::as_secs).collect::<Vec<_>>()
@@ -360,40 +369,48 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     }
     let mut tx = test.write().await;
     let host = fixtures::add_host(&mut tx, 1, at(0)).await;
-    let held = fixtures::begin(&mut tx, host, &[fixtures::launch(1, 10)], 1, at(12)).await;
+    let claimed =
+        fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(1, 10)], 1, at(12)).await;
     runs::finish(
         &mut tx,
-        &[held[0].finish(RunEnd::Waiting { retry_at: at(60) }, at(15))],
+        &[claimed[0].finish(RunEnd::Waiting { retry_at: at(60) }, at(15))],
     )
     .await
     .unwrap();
-    fixtures::begin(&mut tx, host, &[fixtures::launch(2, 20)], 2, at(21)).await;
+    fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(2, 20)], 2, at(21)).await;
     launches::insert(&mut tx, &[fixtures::launch(2, 30)])
         .await
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let settings = serving::settings(3);
-    let learned = snapshot::estimate_durations(&mut tx).await.unwrap();
-    let (tower, _) = snapshot::read(&mut tx, &settings, &learned, at(31))
+    let estimates = snapshot::estimate_durations(&mut tx).await.unwrap();
+    let (system, _) = snapshot::read(&mut tx, &settings, &estimates, at(31))
         .await
         .unwrap();
-    let going_on = tower
+    let unfinished = system
         .schedules
         .iter()
         .flat_map(|schedule| &schedule.unfinished);
-    let going_on: Vec<_> = going_on
-        .map(|on| (on.launch.id, on.launch.status, on.started_at, on.retry_at))
+    let unfinished: Vec<_> = unfinished
+        .map(|found| {
+            (
+                found.launch.id,
+                found.launch.status,
+                found.started_at,
+                found.retry_at,
+            )
+        })
         .collect();
     let id = |schedule, slot| fixtures::launch(schedule, slot).id;
     assert_eq!(
-        going_on,
+        unfinished,
         [
             (id(1, 10), LaunchStatus::Waiting, Some(at(12)), Some(at(60))),
             (id(2, 20), LaunchStatus::Running, Some(at(21)), None),
             (id(2, 30), LaunchStatus::Open, None, None),
         ]
     );
-    // The host's last heartbeat is older than its lease: the forecast still assumes a host.
-    assert_eq!(tower.capacity, 3);
+    // The host's last heartbeat is older than its lease. The forecast still assumes that it serves.
+    assert_eq!(system.capacity, 3);
 }

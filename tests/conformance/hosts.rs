@@ -1,4 +1,4 @@
-//! Hosts, the packages in their folders, and the lock that each host holds.
+//! Hosts, the packages in their folders, and the lock of each host.
 
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::hosts::{self, DeadHost, EndReason};
@@ -9,22 +9,22 @@ use campanile_tests::{Backend, Cluster, TestDb, on_both};
 use crate::fixtures::{BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};
 
 on_both!(
-    a_host_lives_until_it_ends_in_order,
-    earlier_hosts_of_a_name_are_marked_dead,
-    silent_hosts_are_marked_dead_and_may_revive,
-    a_package_is_in_force_in_its_newest_version,
-    a_rejected_file_leaves_the_older_version_in_force,
-    a_package_is_missing_when_no_living_host_has_it,
-    a_version_on_the_record_is_found_again,
-    a_scratch_database_is_apart_and_leaves_nothing,
-    a_host_locks_out_a_second_of_its_name,
-    a_lock_tells_when_its_file_is_gone,
+    a_host_is_live_until_it_ends,
+    earlier_hosts_of_the_same_name_are_marked_dead,
+    silent_hosts_are_marked_dead_and_can_be_revived,
+    the_newest_version_of_a_package_is_active,
+    a_rejected_file_leaves_the_older_version_active,
+    a_package_is_missing_when_no_live_host_has_it,
+    a_missing_package_is_found_again_by_its_digest,
+    a_scratch_database_is_separate_and_leaves_nothing_behind,
+    a_host_lock_excludes_a_second_host_of_the_same_name,
+    a_host_lock_reports_that_its_file_is_gone,
 );
 
-async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
+async fn a_host_is_live_until_it_ends(test: TestDb) {
     let mut tx = test.write().await;
-    let first = host(host_id(1), "tower-1", at(5));
-    let second = host(host_id(2), "tower-2", at(3));
+    let first = host(host_id(1), "host-1", at(5));
+    let second = host(host_id(2), "host-2", at(3));
     hosts::register(&mut tx, &first).await.unwrap();
     hosts::register(&mut tx, &second).await.unwrap();
     assert_eq!(
@@ -34,17 +34,17 @@ async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
     );
     assert!(hosts::heartbeat(&mut tx, first.id, at(9)).await.unwrap());
     hosts::end(&mut tx, second.id, at(10)).await.unwrap();
-    let living = hosts::live(&mut tx).await.unwrap();
-    assert_eq!((living.len(), living[0].heartbeat_at), (1, at(9)));
+    let live = hosts::live(&mut tx).await.unwrap();
+    assert_eq!((live.len(), live[0].heartbeat_at), (1, at(9)));
     assert!(!hosts::heartbeat(&mut tx, second.id, at(11)).await.unwrap());
     assert!(
         !hosts::heartbeat(&mut tx, host_id(3), at(11)).await.unwrap(),
         "never registered"
     );
-    // An end is written once.
+    // A host ends once.
     hosts::end(&mut tx, second.id, at(12)).await.unwrap();
     assert_eq!(
-        hosts::mark_predecessors_dead(&mut tx, "tower-2", at(13))
+        hosts::mark_predecessors_dead(&mut tx, "host-2", at(13))
             .await
             .unwrap(),
         []
@@ -53,31 +53,34 @@ async fn a_host_lives_until_it_ends_in_order(test: TestDb) {
     let ended = test
         .rows("SELECT name, end_reason FROM host WHERE ended_at IS NOT NULL")
         .await;
-    assert_eq!(ended, [["tower-2", EndReason::Stopped.as_str()]]);
+    assert_eq!(ended, [["host-2", EndReason::Stopped.as_str()]]);
 
     let mut tx = test.write().await;
-    let twice = hosts::register(&mut tx, &first).await;
-    assert!(matches!(twice, Err(DbError::Conflict(_))), "{twice:?}");
+    let second_time = hosts::register(&mut tx, &first).await;
+    assert!(
+        matches!(second_time, Err(DbError::Conflict(_))),
+        "{second_time:?}"
+    );
 }
 
-async fn earlier_hosts_of_a_name_are_marked_dead(test: TestDb) {
+async fn earlier_hosts_of_the_same_name_are_marked_dead(test: TestDb) {
     let mut tx = test.write().await;
-    for (number, name) in [(1, "tower"), (2, "tower"), (3, "other")] {
+    for (number, name) in [(1, "host-1"), (2, "host-1"), (3, "other")] {
         hosts::register(&mut tx, &host(host_id(number), name, at(0)))
             .await
             .unwrap();
     }
-    let mut buried = hosts::mark_predecessors_dead(&mut tx, "tower", at(5))
+    let mut dead = hosts::mark_predecessors_dead(&mut tx, "host-1", at(5))
         .await
         .unwrap();
-    buried.sort_by_key(|buried| buried.id);
-    let of = |number| DeadHost {
+    dead.sort_by_key(|dead| dead.id);
+    let dead_host = |number| DeadHost {
         id: host_id(number),
-        name: "tower".to_owned(),
+        name: "host-1".to_owned(),
     };
-    assert_eq!(buried, [of(1), of(2)]);
+    assert_eq!(dead, [dead_host(1), dead_host(2)]);
     assert_eq!(
-        hosts::mark_predecessors_dead(&mut tx, "tower", at(6))
+        hosts::mark_predecessors_dead(&mut tx, "host-1", at(6))
             .await
             .unwrap(),
         []
@@ -86,27 +89,27 @@ async fn earlier_hosts_of_a_name_are_marked_dead(test: TestDb) {
     assert!(!hosts::heartbeat(&mut tx, host_id(1), at(7)).await.unwrap());
 }
 
-async fn silent_hosts_are_marked_dead_and_may_revive(test: TestDb) {
+async fn silent_hosts_are_marked_dead_and_can_be_revived(test: TestDb) {
     let mut tx = test.write().await;
     for number in 1..=3 {
         hosts::register(
             &mut tx,
-            &host(host_id(number), &format!("tower-{number}"), at(0)),
+            &host(host_id(number), &format!("host-{number}"), at(0)),
         )
         .await
         .unwrap();
     }
     hosts::heartbeat(&mut tx, host_id(1), at(10)).await.unwrap();
     hosts::heartbeat(&mut tx, host_id(2), at(9)).await.unwrap();
-    let mut buried = hosts::mark_silent_dead(&mut tx, at(10), at(20))
+    let mut dead = hosts::mark_silent_dead(&mut tx, at(10), at(20))
         .await
         .unwrap();
-    buried.sort_by_key(|buried| buried.id);
-    let ids: Vec<_> = buried.iter().map(|buried| buried.id).collect();
+    dead.sort_by_key(|dead| dead.id);
+    let ids: Vec<_> = dead.iter().map(|dead| dead.id).collect();
     assert_eq!(
         ids,
         [host_id(2), host_id(3)],
-        "one that was heard at that instant lives"
+        "a heartbeat at the limit keeps a host live"
     );
     assert_eq!(
         hosts::mark_silent_dead(&mut tx, at(10), at(20))
@@ -116,22 +119,21 @@ async fn silent_hosts_are_marked_dead_and_may_revive(test: TestDb) {
     );
     assert!(
         !hosts::heartbeat(&mut tx, host_id(2), at(21)).await.unwrap(),
-        "it learns that it was buried"
+        "the host learns that it was marked dead"
     );
     hosts::revive(&mut tx, host_id(2), at(21)).await.unwrap();
     assert!(hosts::heartbeat(&mut tx, host_id(2), at(22)).await.unwrap());
-    let living = hosts::live(&mut tx).await.unwrap();
-    let mut names: Vec<_> = living.iter().map(|host| host.name.as_str()).collect();
+    let live = hosts::live(&mut tx).await.unwrap();
+    let mut names: Vec<_> = live.iter().map(|host| host.name.as_str()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["tower-1", "tower-2"]);
+    assert_eq!(names, ["host-1", "host-2"]);
     assert!(
-        living
-            .iter()
+        live.iter()
             .all(|host| host.ended_at.is_none() && host.end_reason.is_none())
     );
 }
 
-async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
+async fn the_newest_version_of_a_package_is_active(test: TestDb) {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
     let newer = LoadedPackage {
@@ -166,7 +168,7 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
         rejected_at: None,
     };
     assert_eq!(row, expected);
-    // The older bytes stay for the launches that were decided with them.
+    // The older bytes stay for launches that were decided with them.
     assert!(
         packages::artifact(&mut tx, &digest())
             .await
@@ -177,10 +179,10 @@ async fn a_package_is_in_force_in_its_newest_version(test: TestDb) {
     let all = packages::list(&mut tx, None).await.unwrap();
     let names: Vec<_> = all.iter().map(|package| package.name.as_str()).collect();
     assert_eq!(names, ["a-second", PACKAGE]);
-    assert_eq!(packages::find(&mut tx, "nowhere").await.unwrap(), None);
+    assert_eq!(packages::find(&mut tx, "missing").await.unwrap(), None);
 }
 
-async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
+async fn a_rejected_file_leaves_the_older_version_active(test: TestDb) {
     let mut tx = test.write().await;
     let host = add_host(&mut tx, 1, at(0)).await;
     packages::reject(&mut tx, host, PACKAGE, "it imports wasi:sockets", at(5))
@@ -210,7 +212,7 @@ async fn a_rejected_file_leaves_the_older_version_in_force(test: TestDb) {
     assert_eq!(row.rejection.as_deref(), Some("still not wasm"));
 }
 
-async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
+async fn a_package_is_missing_when_no_live_host_has_it(test: TestDb) {
     let mut tx = test.write().await;
     let host_1 = add_host(&mut tx, 1, at(0)).await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
@@ -223,13 +225,13 @@ async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
     assert_eq!(
         packages::mark_missing(&mut tx, at(2)).await.unwrap(),
         Vec::<String>::new(),
-        "one still has it"
+        "one host still has it"
     );
     packages::withdraw_ended(&mut tx).await.unwrap();
     assert_eq!(
         packages::mark_missing(&mut tx, at(3)).await.unwrap(),
         Vec::<String>::new(),
-        "and it lives"
+        "the host with the package is live"
     );
     hosts::end(&mut tx, host_2, at(4)).await.unwrap();
     packages::withdraw_ended(&mut tx).await.unwrap();
@@ -240,20 +242,20 @@ async fn a_package_is_missing_when_no_living_host_has_it(test: TestDb) {
     assert_eq!(
         packages::mark_missing(&mut tx, at(6)).await.unwrap(),
         Vec::<String>::new(),
-        "said once"
+        "a missing package is returned once"
     );
     let due = schedules::due(&mut tx, at(10), 9).await.unwrap();
     assert_eq!(due[0].missing_since, Some(at(5)));
     publish(&mut tx, host_1, PACKAGE, BYTES, at(7)).await;
     let row = packages::find(&mut tx, PACKAGE).await.unwrap().unwrap();
-    assert_eq!(row.missing_since, None, "it came back");
+    assert_eq!(row.missing_since, None, "the package is published again");
 }
 
-async fn a_version_on_the_record_is_found_again(test: TestDb) {
+async fn a_missing_package_is_found_again_by_its_digest(test: TestDb) {
     let mut tx = test.write().await;
     let host_1 = add_host(&mut tx, 1, at(0)).await;
     let host_2 = host_id(2);
-    hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
+    hosts::register(&mut tx, &host(host_2, "host-2", at(0)))
         .await
         .unwrap();
     packages::withdraw(&mut tx, host_1, PACKAGE).await.unwrap();
@@ -282,9 +284,9 @@ async fn a_version_on_the_record_is_found_again(test: TestDb) {
     .unwrap();
 }
 
-/// SQLite would continue with a file that no other process can see.
-async fn a_lock_tells_when_its_file_is_gone(test: TestDb) {
-    let lock = test.db.host_lock("tower").await.unwrap().expect("free");
+/// SQLite would continue to use a deleted file, which no other process can open.
+async fn a_host_lock_reports_that_its_file_is_gone(test: TestDb) {
+    let lock = test.db.host_lock("host-1").await.unwrap().expect("free");
     assert_eq!(lock.missing_file(), None);
     let path = test.place.folder.path().join("campanile.db");
     if test.backend() == Backend::Sqlite {
@@ -298,7 +300,7 @@ async fn a_lock_tells_when_its_file_is_gone(test: TestDb) {
     }
 }
 
-async fn a_scratch_database_is_apart_and_leaves_nothing(test: TestDb) {
+async fn a_scratch_database_is_separate_and_leaves_nothing_behind(test: TestDb) {
     let files = || {
         let folder = std::fs::read_dir(test.place.folder.path()).unwrap();
         let mut names: Vec<_> = folder.map(|file| file.unwrap().file_name()).collect();
@@ -324,48 +326,48 @@ async fn a_scratch_database_is_apart_and_leaves_nothing(test: TestDb) {
     }
 }
 
-async fn a_host_locks_out_a_second_of_its_name(test: TestDb) {
-    let mut first = test.db.host_lock("tower").await.unwrap().expect("free");
+async fn a_host_lock_excludes_a_second_host_of_the_same_name(test: TestDb) {
+    let mut first = test.db.host_lock("host-1").await.unwrap().expect("free");
     let other = Db::open(&test.place.url).await.unwrap();
-    assert!(other.host_lock("tower").await.unwrap().is_none());
-    // A file is served by one host at a time; a server by many of different names.
+    assert!(other.host_lock("host-1").await.unwrap().is_none());
+    // One host at a time serves a file. Hosts of different names may share a server.
     let second = other.host_lock("another").await.unwrap();
     assert_eq!(second.is_some(), test.backend() == Backend::Postgres);
     assert!(first.hold().await.unwrap());
     drop(first);
-    // The server learns of the end of a connection a moment later.
+    // The server notices the end of a connection a moment later.
     for _ in 0..200 {
-        if other.host_lock("tower").await.unwrap().is_some() {
+        if other.host_lock("host-1").await.unwrap().is_some() {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("the lock did not go with its holder");
+    panic!("the lock was not released by a drop");
 }
 
 #[tokio::test]
 async fn two_schemas_of_one_server_have_hosts_of_the_same_name() {
     let first = campanile_tests::fresh_db(Backend::Postgres).await;
     let second = campanile_tests::fresh_db(Backend::Postgres).await;
-    let lock = first.db.host_lock("tower").await.unwrap();
+    let lock = first.db.host_lock("host-1").await.unwrap();
     assert!(lock.is_some());
-    assert!(second.db.host_lock("tower").await.unwrap().is_some());
+    assert!(second.db.host_lock("host-1").await.unwrap().is_some());
 }
 
 #[tokio::test]
-async fn a_lock_is_acquired_again_after_the_server_was_away() {
+async fn a_host_lock_is_acquired_again_after_a_restart_of_the_server() {
     let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let db = Db::open_and_migrate(cluster.url()).await.unwrap();
-    let mut lock = db.host_lock("tower").await.unwrap().expect("free");
+    let mut lock = db.host_lock("host-1").await.unwrap().expect("free");
     cluster.stop().unwrap();
     assert!(matches!(lock.hold().await, Err(DbError::Unavailable(_))));
     cluster.start_again().unwrap();
-    assert!(lock.hold().await.unwrap(), "nobody has taken it meanwhile");
-    // Another process is quicker after the next restart.
+    assert!(lock.hold().await.unwrap(), "no other process has locked it");
+    // After the next restart another process gets the lock first.
     cluster.crash().unwrap();
     cluster.start_again().unwrap();
     let other = Db::open(cluster.url()).await.unwrap();
-    let quicker = other.host_lock("tower").await.unwrap();
-    assert!(quicker.is_some());
+    let other_lock = other.host_lock("host-1").await.unwrap();
+    assert!(other_lock.is_some());
     assert!(!lock.hold().await.unwrap());
 }

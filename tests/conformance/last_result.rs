@@ -1,4 +1,4 @@
-//! The last result and the last failure, which the next launch of a schedule gets.
+//! The last result and the last failure that the next launch of a schedule gets.
 
 use campanile_model::ids::{HostId, RunId};
 use campanile_store::launches::{self, NewLaunch};
@@ -7,11 +7,11 @@ use campanile_store::{Tx, runs};
 use campanile_tests::{TestDb, on_both};
 use serde_json::{Value, json};
 
-use crate::fixtures::{Held, at, begin, launch, schedule_id, small_setup};
+use crate::fixtures::{ClaimedRun, at, host_with_schedules, insert_and_claim, launch, schedule_id};
 
 on_both!(
-    the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish,
-    an_abandoned_launch_is_a_failure_and_a_recovered_one_is_none,
+    the_last_result_is_of_the_latest_slot_in_any_order_of_finishes,
+    an_abandoned_launch_is_a_failure_and_a_recovered_launch_is_not,
     a_launch_abandoned_late_does_not_count_after_a_later_success,
 );
 
@@ -19,16 +19,16 @@ on_both!(
 async fn recover(
     tx: &mut Tx,
     host: HostId,
-    held: &Held,
+    run: &ClaimedRun,
     run_id: Option<RunId>,
     action: RecoveryAction,
 ) {
-    let verdict = RecoveryDecision {
-        launch_id: held.launch_id,
+    let decision = RecoveryDecision {
+        launch_id: run.launch_id,
         run_id,
         action,
     };
-    recovery::apply(tx, host, &[verdict], "its host died", at(50))
+    recovery::apply(tx, host, &[decision], "its host died", at(50))
         .await
         .unwrap();
 }
@@ -42,8 +42,8 @@ async fn last_failure(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value
     failure.map(|json| serde_json::from_str(&json).unwrap())
 }
 
-async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test: TestDb) {
-    // Each end by itself and all in one call, in every order; the schedule's number tells them apart.
+async fn the_last_result_is_of_the_latest_slot_in_any_order_of_finishes(test: TestDb) {
+    // Finish the runs in several orders, one by one and all in one call. Each case has a schedule of its own.
     let orders = [
         [0, 1, 2, 3],
         [3, 2, 1, 0],
@@ -52,7 +52,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
         [3, 0, 2, 1],
         [0, 2, 1, 3],
     ];
-    let host = small_setup(&test, 24).await;
+    let host = host_with_schedules(&test, 24).await;
     // Slot by slot: succeeded, failed, succeeded, failed.
     let expected_both = (r#""third""#, Some("fourth"));
     let expected_cleared = (r#""third""#, None);
@@ -63,12 +63,12 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
         {
             let schedule = number + shift;
             let slots: Vec<NewLaunch> = (1..=4).map(|slot| launch(schedule, slot * 10)).collect();
-            let held = begin(&mut tx, host, &slots, schedule * 10, at(50)).await;
+            let runs = insert_and_claim(&mut tx, host, &slots, schedule * 10, at(50)).await;
             let finishes = [
-                held[0].succeeded(r#""first""#, at(60)),
-                held[1].failed("second", at(60)),
-                held[2].succeeded(r#""third""#, at(60)),
-                held[3].failed("fourth", at(60)),
+                runs[0].succeeded(r#""first""#, at(60)),
+                runs[1].failed("second", at(60)),
+                runs[2].succeeded(r#""third""#, at(60)),
+                runs[3].failed("fourth", at(60)),
             ];
             let chosen: Vec<_> = order
                 .into_iter()
@@ -82,7 +82,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
                     assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
                 }
             }
-            // What the next launch gets.
+            // Claim the next launch, which gets the last result and the last failure.
             launches::insert(&mut tx, &[launch(schedule, 70)])
                 .await
                 .unwrap();
@@ -93,7 +93,7 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
             let failure = next
                 .last_failure
                 .map(|json| serde_json::from_str::<serde_json::Value>(&json).unwrap());
-            let told = (
+            let found = (
                 next.last_result.as_deref().unwrap(),
                 failure
                     .as_ref()
@@ -105,27 +105,27 @@ async fn the_result_of_the_latest_slot_stands_in_whatever_order_runs_finish(test
                 expected_cleared
             };
             assert_eq!(
-                told, expected,
+                found, expected,
                 "{order:?}, {ends} ends, in one call: {in_one_call}"
             );
             if let Some(failure) = failure {
                 assert_eq!(failure["kind"], "failed");
                 assert_eq!(failure["scheduled_time"], at(40).to_string());
             }
-            begin(&mut tx, host, &[], schedule * 10 + 5, at(70)).await;
+            insert_and_claim(&mut tx, host, &[], schedule * 10 + 5, at(70)).await;
         }
     }
 }
 
-async fn an_abandoned_launch_is_a_failure_and_a_recovered_one_is_none(test: TestDb) {
-    let host = small_setup(&test, 5).await;
+async fn an_abandoned_launch_is_a_failure_and_a_recovered_launch_is_not(test: TestDb) {
+    let host = host_with_schedules(&test, 5).await;
     let mut tx = test.write().await;
     let lost = json!({
         "kind": "lost",
         "message": "its host died",
         "scheduled_time": at(10),
     });
-    for (schedule, was_taken, fate, told) in [
+    for (schedule, is_claimed, action, expected) in [
         (1, true, RecoveryAction::MarkUnknown, Some(&lost)),
         (
             2,
@@ -139,37 +139,38 @@ async fn an_abandoned_launch_is_a_failure_and_a_recovered_one_is_none(test: Test
             RecoveryAction::Abandon("recovery_age"),
             Some(&lost),
         ),
-        // It was asked to end, and ended.
+        // A cancelled launch is no failure.
         (4, true, RecoveryAction::Cancel, None),
         (5, true, RecoveryAction::RunAgain, None),
     ] {
-        let held = begin(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
-        let mut run = Some(held.run_id);
-        if !was_taken {
-            // It was reopened, and no host claimed it.
-            recover(&mut tx, host, &held, run, RecoveryAction::RunAgain).await;
+        let claimed =
+            insert_and_claim(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
+        let mut run = Some(claimed.run_id);
+        if !is_claimed {
+            // The launch is opened again, and no host claims it.
+            recover(&mut tx, host, &claimed, run, RecoveryAction::RunAgain).await;
             run = None;
         }
-        recover(&mut tx, host, &held, run, fate).await;
+        recover(&mut tx, host, &claimed, run, action).await;
         let failure = last_failure(&mut tx, host, schedule).await;
-        assert_eq!(failure.as_ref(), told, "{fate:?}");
-        begin(&mut tx, host, &[], 100 * schedule, at(70)).await;
+        assert_eq!(failure.as_ref(), expected, "{action:?}");
+        insert_and_claim(&mut tx, host, &[], 100 * schedule, at(70)).await;
     }
 }
 
 async fn a_launch_abandoned_late_does_not_count_after_a_later_success(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let slots = [launch(1, 10), launch(1, 20)];
-    let held = begin(&mut tx, host, &slots, 1, at(20)).await;
-    runs::finish(&mut tx, &[held[1].succeeded("1", at(30))])
+    let runs = insert_and_claim(&mut tx, host, &slots, 1, at(20)).await;
+    runs::finish(&mut tx, &[runs[1].succeeded("1", at(30))])
         .await
         .unwrap();
     recover(
         &mut tx,
         host,
-        &held[0],
-        Some(held[0].run_id),
+        &runs[0],
+        Some(runs[0].run_id),
         RecoveryAction::MarkUnknown,
     )
     .await;

@@ -1,4 +1,4 @@
-//! Launches: one decision per slot, and how they are read back.
+//! Launches: one decision per slot, and the lists of launches.
 
 use campanile_model::ids::{ArtifactDigest, LaunchId, LaunchKind};
 use campanile_store::launches;
@@ -6,37 +6,37 @@ use campanile_store::{Decision, LaunchStatus};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, at, digest, host_id, launch, manual, schedule_id, skipped, small_setup,
+    PACKAGE, at, digest, host_id, host_with_schedules, launch, manual, schedule_id, skipped,
 };
 
 on_both!(
-    the_first_decision_about_a_slot_stands,
-    a_manual_launch_and_the_slot_of_its_instant_are_two_rows,
-    launches_come_newest_decision_first_and_by_schedule,
-    one_row_stands_for_a_range_of_dropped_slots,
-    a_removed_schedules_launches_stay_on_the_record,
+    the_first_decision_about_a_slot_is_kept,
+    a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows,
+    launches_are_listed_newest_decision_first,
+    one_row_records_a_range_of_dropped_slots,
+    launches_of_a_removed_schedule_stay_in_the_table,
 );
 
-async fn the_first_decision_about_a_slot_stands(test: TestDb) {
-    small_setup(&test, 1).await;
+async fn the_first_decision_about_a_slot_is_kept(test: TestDb) {
+    host_with_schedules(&test, 1).await;
     let first = launch(1, 10);
     let mut tx = test.write().await;
     launches::insert(&mut tx, std::slice::from_ref(&first))
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    // The same decision again, another about the same slot, and one of another identity.
+    // The same decision again, another decision about the same slot, and the same slot with another id.
     let late = launches::NewLaunch {
         kind: LaunchKind::Catchup,
         ..skipped(1, 10, "missed")
     };
-    let stranger = launches::NewLaunch {
+    let other_id = launches::NewLaunch {
         id: LaunchId(uuid::Uuid::from_u128(5)),
         digest: Some(ArtifactDigest::of(b"other")),
         ..launch(1, 10)
     };
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[first.clone(), late, stranger, launch(1, 20)])
+    launches::insert(&mut tx, &[first.clone(), late, other_id, launch(1, 20)])
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -54,13 +54,13 @@ async fn the_first_decision_about_a_slot_stands(test: TestDb) {
     assert_eq!(rows[1].digest, Some(digest()));
 }
 
-async fn a_manual_launch_and_the_slot_of_its_instant_are_two_rows(test: TestDb) {
-    small_setup(&test, 1).await;
+async fn a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows(test: TestDb) {
+    host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10), manual(1, 10)])
         .await
         .unwrap();
-    // The same request again is the same launch.
+    // A repeated request is the same launch.
     launches::insert(&mut tx, &[manual(1, 10)]).await.unwrap();
     let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
         .await
@@ -70,10 +70,10 @@ async fn a_manual_launch_and_the_slot_of_its_instant_are_two_rows(test: TestDb) 
     assert_eq!(kinds, ["manual", "schedule"]);
 }
 
-async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
-    small_setup(&test, 2).await;
-    // Decided in another order than that of their slots.
-    let claimed = |schedule, slot, second| launches::NewLaunch {
+async fn launches_are_listed_newest_decision_first(test: TestDb) {
+    host_with_schedules(&test, 2).await;
+    // The order of the decisions is not the order of the slots.
+    let decided = |schedule, slot, second| launches::NewLaunch {
         claimed_at: at(second),
         ..launch(schedule, slot)
     };
@@ -81,33 +81,35 @@ async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
     launches::insert(
         &mut tx,
         &[
-            claimed(1, 10, 50),
-            claimed(1, 20, 40),
-            claimed(2, 10, 45),
-            claimed(2, 20, 50),
+            decided(1, 10, 50),
+            decided(1, 20, 40),
+            decided(2, 10, 45),
+            decided(2, 20, 50),
         ],
     )
     .await
     .unwrap();
-    let seen = |rows: &[launches::LaunchRow]| -> Vec<String> {
+    let labels = |rows: &[launches::LaunchRow]| -> Vec<String> {
         let each = rows.iter();
         each.map(|row| format!("{} {}", row.schedule, row.scheduled_local))
             .collect()
     };
     let all = launches::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(
-        seen(&all),
+        labels(&all),
         [
-            "bell-2 local 20",
-            "bell-1 local 10",
-            "bell-2 local 10",
-            "bell-1 local 20"
+            "schedule-2 local 20",
+            "schedule-1 local 10",
+            "schedule-2 local 10",
+            "schedule-1 local 20"
         ]
     );
     let some = launches::list(&mut tx, None, 2).await.unwrap();
     assert_eq!(some[..], all[..2]);
-    let one = launches::list(&mut tx, Some("bell-1"), 10).await.unwrap();
-    assert_eq!(seen(&one), ["bell-1 local 10", "bell-1 local 20"]);
+    let one = launches::list(&mut tx, Some("schedule-1"), 10)
+        .await
+        .unwrap();
+    assert_eq!(labels(&one), ["schedule-1 local 10", "schedule-1 local 20"]);
     assert_eq!(
         launches::list(&mut tx, Some("nobody"), 10).await.unwrap(),
         []
@@ -115,7 +117,10 @@ async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
     let by_slot = launches::of_schedule(&mut tx, schedule_id(1), 10)
         .await
         .unwrap();
-    assert_eq!(seen(&by_slot), ["bell-1 local 20", "bell-1 local 10"]);
+    assert_eq!(
+        labels(&by_slot),
+        ["schedule-1 local 20", "schedule-1 local 10"]
+    );
     assert_eq!(
         launches::of_schedule(&mut tx, schedule_id(1), 1)
             .await
@@ -124,8 +129,8 @@ async fn launches_come_newest_decision_first_and_by_schedule(test: TestDb) {
     );
 }
 
-async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
-    small_setup(&test, 1).await;
+async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
+    host_with_schedules(&test, 1).await;
     let range = launches::NewLaunch {
         last_scheduled_time: at(90),
         slot_count: 9,
@@ -146,23 +151,25 @@ async fn one_row_stands_for_a_range_of_dropped_slots(test: TestDb) {
     assert_eq!(
         row.finished_at,
         Some(row.claimed_at),
-        "it is over when it is decided"
+        "it is finished when it is decided"
     );
     assert_eq!(row.digest, None);
-    let taken = campanile_store::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
+    let claimable = campanile_store::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
         .await
         .unwrap();
-    assert_eq!(taken, [], "nobody takes it");
+    assert_eq!(claimable, [], "no host can claim it");
 }
 
-async fn a_removed_schedules_launches_stay_on_the_record(test: TestDb) {
-    small_setup(&test, 1).await;
+async fn launches_of_a_removed_schedule_stay_in_the_table(test: TestDb) {
+    host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     campanile_store::schedules::remove(&mut tx, schedule_id(1), at(11))
         .await
         .unwrap();
-    let rows = launches::list(&mut tx, Some("bell-1"), 10).await.unwrap();
+    let rows = launches::list(&mut tx, Some("schedule-1"), 10)
+        .await
+        .unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].package, PACKAGE);
 }

@@ -1,31 +1,31 @@
-//! The functions of the store on SQLite and on Postgres: the same calls have the same results. And hosts on a simulated
-//! clock, through outages and the nights in which local clocks change.
+//! Tests of the store and the engine on SQLite and on Postgres: the same calls have the same results. Hosts run on a
+//! simulated clock, also over outages and clock changes.
 
 mod backfill;
 mod buckets;
+mod clock_changes;
 mod constraints;
+mod events_and_stats;
 mod fixtures;
 mod forecast;
 mod harness;
+mod host_steps;
 mod hosts;
 mod last_result;
 mod launches;
 mod migrations;
-mod nights;
+mod open_errors;
 mod overlap;
-mod plans;
+mod query_plans;
 mod random;
-mod record;
 mod recovery;
-mod refusals;
+mod round_trips;
 mod rule_texts;
 mod runs;
 mod schedules;
-mod services;
 mod serving;
 mod sidecars;
 mod sim;
 mod statements;
-mod values;
 mod versions;
 mod why;

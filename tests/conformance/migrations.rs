@@ -1,4 +1,4 @@
-//! The schema: how a database gets it, when it is refused, and that both databases have the same.
+//! Migrations: how a database gets its schema, which schemas are refused, and that both databases have the same schema.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use campanile_tests::{Backend, Place, TestDb, fresh_db, on_both, on_both_empty};
 on_both!(
     migrating_twice_changes_nothing,
     a_database_of_a_newer_version_is_refused,
-    a_step_that_was_changed_afterwards_is_refused,
-    the_schema_is_as_recorded,
+    a_changed_migration_is_refused,
+    the_schema_is_as_in_the_snapshot_file,
 );
 on_both_empty!(
-    a_database_without_tables_is_not_current,
-    many_processes_may_migrate_at_once,
+    an_empty_database_is_not_current,
+    connections_may_migrate_concurrently,
 );
 
 fn newest_version(backend: Backend) -> i64 {
@@ -46,7 +46,7 @@ async fn migrating_twice_changes_nothing(test: TestDb) {
     assert_eq!(dump(&test).await, rows);
 }
 
-async fn a_database_without_tables_is_not_current(place: Place) {
+async fn an_empty_database_is_not_current(place: Place) {
     if place.backend == Backend::Sqlite {
         std::fs::write(place.folder.path().join("campanile.db"), b"").unwrap();
     }
@@ -73,19 +73,19 @@ async fn a_database_without_tables_is_not_current(place: Place) {
     Db::open_current(&place.url).await.unwrap();
 }
 
-async fn many_processes_may_migrate_at_once(place: Place) {
-    let mut opening = Vec::new();
+async fn connections_may_migrate_concurrently(place: Place) {
+    let mut migrating = Vec::new();
     for _ in 0..6 {
         let url = place.url.clone();
-        opening.push(tokio::spawn(async move {
+        migrating.push(tokio::spawn(async move {
             Db::open_and_migrate(&url)
                 .await
                 .map(|_| ())
                 .map_err(|error| error.to_string())
         }));
     }
-    for one in opening {
-        assert_eq!(one.await.unwrap(), Ok(()));
+    for task in migrating {
+        assert_eq!(task.await.unwrap(), Ok(()));
     }
     Db::open_current(&place.url).await.unwrap();
 }
@@ -115,7 +115,7 @@ async fn a_database_of_a_newer_version_is_refused(test: TestDb) {
     }
 }
 
-async fn a_step_that_was_changed_afterwards_is_refused(test: TestDb) {
+async fn a_changed_migration_is_refused(test: TestDb) {
     let other = match test.backend() {
         Backend::Sqlite => "X'00'",
         Backend::Postgres => "'\\x00'",
@@ -125,7 +125,7 @@ async fn a_step_that_was_changed_afterwards_is_refused(test: TestDb) {
     ))
     .await;
     let Err(error) = test.db.migrate().await else {
-        panic!("a changed step was accepted");
+        panic!("a changed migration was accepted");
     };
     assert!(matches!(error, DbError::Schema(_)));
     assert_eq!(
@@ -137,10 +137,10 @@ async fn a_step_that_was_changed_afterwards_is_refused(test: TestDb) {
     );
 }
 
-async fn the_schema_is_as_recorded(test: TestDb) {
+async fn the_schema_is_as_in_the_snapshot_file(test: TestDb) {
     let file = migrations().join(format!("schema.{}.sql", test.backend().name()));
     let head = format!(
-        "-- What migrations/{}/ amounts to. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.\n\n",
+        "-- The schema that migrations/{}/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.\n\n",
         test.backend().name()
     );
     let found = head + &schema(&test).await;
@@ -150,23 +150,23 @@ async fn the_schema_is_as_recorded(test: TestDb) {
     let recorded = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
         found == recorded,
-        "{} is not what the migrations make; if that is meant, write it again with UPDATE_SNAPSHOTS=1. They make:\n{found}",
+        "{} differs from the schema of the migrations; if the change is intended, run this test with UPDATE_SNAPSHOTS=1. The schema is:\n{found}",
         file.display()
     );
 }
 
-/// Tables with their columns and constraints, and indexes, as SQL in one form.
+/// Return the tables with their columns and constraints, and the indexes, as SQL.
 async fn schema(test: &TestDb) -> String {
     let sql = match test.backend() {
-        // As it was written, without comments; one piece a line, in one spacing.
+        // The text of the migrations, without comments and empty lines.
         Backend::Sqlite => {
             "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND tbl_name <> '_sqlx_migrations' ORDER BY tbl_name, type DESC, name"
         }
         Backend::Postgres => POSTGRES_SCHEMA,
     };
-    let pieces = test.rows(sql).await.concat();
-    let tidied = pieces.iter().map(|piece| {
-        piece
+    let statements = test.rows(sql).await.concat();
+    let cleaned = statements.iter().map(|statement| {
+        statement
             .lines()
             .map(|line| line.split("--").next().unwrap_or_default().trim_end())
             .filter(|line| !line.is_empty())
@@ -174,11 +174,11 @@ async fn schema(test: &TestDb) -> String {
             .join("\n")
             + ";\n"
     });
-    tidied.collect()
+    cleaned.collect()
 }
 
 const POSTGRES_SCHEMA: &str = r"
-SELECT piece FROM (
+SELECT statement FROM (
     SELECT c.relname AS of, 1 AS place, c.relname AS name, 'CREATE TABLE ' || c.relname || E' (\n' || (
         SELECT string_agg('    ' || line, E',\n' ORDER BY kind, place, line) FROM (
             SELECT 1 AS kind, a.attnum AS place, a.attname || ' ' || upper(format_type(a.atttypid, a.atttypmod))
@@ -190,16 +190,16 @@ SELECT piece FROM (
             SELECT 2, 0, pg_get_constraintdef(k.oid) FROM pg_constraint k
             WHERE k.conrelid = c.oid AND k.contype IN ('p', 'u', 'f', 'c')
         ) lines) || E'\n)'
-        || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') AS piece
+        || coalesce(' WITH (' || array_to_string(c.reloptions, ', ') || ')', '') AS statement
     FROM pg_class c WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
     UNION ALL
     SELECT i.tablename, 2, i.indexname, replace(i.indexdef, ' ON ' || i.schemaname || '.', ' ON ')
     FROM pg_indexes i WHERE i.schemaname = current_schema()
         AND NOT EXISTS (SELECT 1 FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace
             WHERE k.conname = i.indexname AND n.nspname = i.schemaname)
-) pieces WHERE of <> '_sqlx_migrations' ORDER BY of, place, name";
+) statements WHERE of <> '_sqlx_migrations' ORDER BY of, place, name";
 
-/// A name that both databases call the same: what a column can hold.
+/// Return one name for the equivalent column types of both databases.
 fn common_type(kind: &str) -> &str {
     match kind {
         "BLOB" | "uuid" | "bytea" => "bytes",
@@ -211,15 +211,15 @@ fn common_type(kind: &str) -> &str {
     }
 }
 
-type Table = BTreeMap<String, String>;
+type TableProperties = BTreeMap<String, String>;
 
-/// What must be the same on both: tables, columns, keys, and the names and columns of indexes.
-async fn common_schema(test: &TestDb) -> BTreeMap<String, Table> {
+/// Return the properties that must be the same on both databases: tables, columns, keys, and the names and columns of indexes.
+async fn common_schema(test: &TestDb) -> BTreeMap<String, TableProperties> {
     let mut all = BTreeMap::new();
     for table in tables(test).await {
-        let mut facts = Table::new();
+        let mut properties = TableProperties::new();
         for (column, kind) in columns(test, &table).await {
-            facts.insert(column, common_type(&kind).to_owned());
+            properties.insert(column, common_type(&kind).to_owned());
         }
         let nullable = match test.backend() {
             Backend::Sqlite => format!(r#"SELECT name FROM pragma_table_info('{table}') WHERE "notnull" = 0"#),
@@ -229,7 +229,7 @@ async fn common_schema(test: &TestDb) -> BTreeMap<String, Table> {
             ),
         };
         for column in test.rows(&nullable).await.concat() {
-            facts.entry(column).or_default().push_str(" or nothing");
+            properties.entry(column).or_default().push_str(" or NULL");
         }
         let keys = match test.backend() {
             Backend::Sqlite => format!(
@@ -248,8 +248,8 @@ async fn common_schema(test: &TestDb) -> BTreeMap<String, Table> {
         let mut keys = test.rows(&keys).await;
         keys.sort();
         for key in keys {
-            let fact = facts.entry(key[0].clone()).or_default();
-            *fact = format!("{fact}, {}", key[1]);
+            let property = properties.entry(key[0].clone()).or_default();
+            *property = format!("{property}, {}", key[1]);
         }
         let indexes = match test.backend() {
             Backend::Sqlite => format!(
@@ -265,9 +265,9 @@ async fn common_schema(test: &TestDb) -> BTreeMap<String, Table> {
             ),
         };
         for index in test.rows(&indexes).await {
-            facts.insert(format!("index {}", index[0]), index[1].clone());
+            properties.insert(format!("index {}", index[0]), index[1].clone());
         }
-        all.insert(table, facts);
+        all.insert(table, properties);
     }
     all
 }
@@ -277,8 +277,8 @@ async fn both_databases_have_the_same_tables() {
     let sqlite = common_schema(&fresh_db(Backend::Sqlite).await).await;
     let postgres = common_schema(&fresh_db(Backend::Postgres).await).await;
     assert!(sqlite.len() >= 12, "{:?}", sqlite.keys());
-    for (table, facts) in &sqlite {
-        assert_eq!(Some(facts), postgres.get(table), "{table}");
+    for (table, properties) in &sqlite {
+        assert_eq!(Some(properties), postgres.get(table), "{table}");
     }
     assert_eq!(sqlite.len(), postgres.len());
 }

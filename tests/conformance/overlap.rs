@@ -1,4 +1,4 @@
-//! Launches that overlap: queued, displaced, and how they count, with a host that decides on a simulated clock.
+//! Overlapping launches: queued and displaced launches and the launch count, on a simulated clock.
 
 use std::time::Duration;
 
@@ -16,32 +16,37 @@ use crate::fixtures::{at, revision, schedule_id};
 use crate::sim::host::{self, LiveHost, finish};
 
 on_both!(
-    a_launch_that_must_run_alone_waits_until_none_is_active,
-    an_after_completion_schedule_continues_after_a_launch_that_was_skipped_as_it_fired,
-    a_launch_that_is_skipped_as_it_fires_does_not_count,
-    a_queued_launch_that_is_displaced_does_not_count,
-    a_cancelled_launch_counts_if_it_had_started,
+    a_launch_that_must_run_alone_waits_until_no_other_is_active,
+    an_after_completion_schedule_continues_after_a_launch_that_is_skipped_at_its_fire_time,
+    a_launch_that_is_skipped_at_its_fire_time_does_not_count,
+    a_displaced_queued_launch_does_not_count,
+    a_cancelled_launch_counts_only_if_it_has_started,
 );
 
-/// A host, and the schedule `bell-1`, of every minute unless another rule is given.
-struct Stage {
+/// A host and the schedule `schedule-1`, which is due every minute unless a test sets another rule.
+struct TestHost {
     test: TestDb,
     clock: Clock,
-    host: LiveHost,
+    live_host: LiveHost,
 }
 
-impl Stage {
-    async fn new(test: TestDb, policies: Policies) -> Stage {
+impl TestHost {
+    async fn new(test: TestDb, policies: Policies) -> TestHost {
         let rule = RuleText {
             anchor: Some(at(0)),
             ..RuleText::new(RuleKind::Every, "60s", "UTC")
         };
-        Stage::with_rule(test, rule, policies, at(60)).await
+        TestHost::with_rule(test, rule, policies, at(60)).await
     }
 
-    async fn with_rule(test: TestDb, rule: RuleText, policies: Policies, next: Timestamp) -> Stage {
+    async fn with_rule(
+        test: TestDb,
+        rule: RuleText,
+        policies: Policies,
+        next: Timestamp,
+    ) -> TestHost {
         let clock = Clock::simulated(at(0));
-        let host = host::start(&test, &clock, &host::sandbox(&clock), "tower").await;
+        let live_host = host::start(&test, &clock, &host::sandbox(&clock), "host-1").await;
         let definition = Revision {
             rule,
             policies: serde_json::to_string(&policies).unwrap(),
@@ -52,33 +57,37 @@ impl Stage {
             .await
             .unwrap();
         tx.commit().await.unwrap();
-        Stage { test, clock, host }
-    }
-
-    /// Decide what is due by then, and claim nothing.
-    async fn decide(&self, now: Timestamp) {
-        self.clock.advance_to(now);
-        self.host.engine.renew(now).await.unwrap();
-        while self.host.engine.decide(now).await.unwrap().more {}
-        self.host.engine.release(now).await.unwrap();
-    }
-
-    /// Decide and start what is due by then.
-    async fn pass_to(&mut self, now: Timestamp) {
-        self.decide(now).await;
-        for work in self.host.engine.claim(now).await.unwrap() {
-            let stop = self.host.engine.track(&work);
-            self.host.held.push((work, stop));
+        TestHost {
+            test,
+            clock,
+            live_host,
         }
     }
 
-    /// Let the run that started first succeed.
-    async fn end_first(&mut self) {
-        let (work, _) = self.host.held.remove(0);
+    /// Decide the slots that are due at `now`, and claim no launch.
+    async fn decide(&self, now: Timestamp) {
+        self.clock.advance_to(now);
+        self.live_host.engine.renew(now).await.unwrap();
+        while self.live_host.engine.decide(now).await.unwrap().more {}
+        self.live_host.engine.release(now).await.unwrap();
+    }
+
+    /// Decide the slots that are due at `now`, and claim the open launches.
+    async fn decide_and_claim(&mut self, now: Timestamp) {
+        self.decide(now).await;
+        for work in self.live_host.engine.claim(now).await.unwrap() {
+            let stop = self.live_host.engine.track(&work);
+            self.live_host.claimed.push((work, stop));
+        }
+    }
+
+    /// Finish the earliest claimed run with a success.
+    async fn finish_first_run(&mut self) {
+        let (work, _) = self.live_host.claimed.remove(0);
         let end = RunEnd::Succeeded { output: None };
         let end = finish(&work, end, self.clock.now());
-        assert_eq!(self.host.engine.finish(&[end]).await.unwrap(), 1);
-        self.host.engine.untrack(work.run_id, work.fence);
+        assert_eq!(self.live_host.engine.finish(&[end]).await.unwrap(), 1);
+        self.live_host.engine.untrack(work.run_id, work.fence);
     }
 
     async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {
@@ -87,7 +96,8 @@ impl Stage {
             ..Trigger::default()
         };
         let mut tx = self.test.write().await;
-        let triggered = schedule_admin::trigger(&mut tx, "bell-1", trigger, self.clock.now()).await;
+        let triggered =
+            schedule_admin::trigger(&mut tx, "schedule-1", trigger, self.clock.now()).await;
         tx.commit().await.unwrap();
         triggered.unwrap().turn
     }
@@ -99,17 +109,17 @@ impl Stage {
         rows
     }
 
-    /// Return every launch, by its slot: `schedule running, manual queued`.
-    async fn shown(&self) -> String {
+    /// Return kind and status of every launch in slot order, such as `schedule running, manual queued`.
+    async fn statuses(&self) -> String {
         let rows = self.rows().await;
-        let shown = rows
+        let statuses = rows
             .iter()
             .map(|row| format!("{} {}", row.kind, row.status));
-        shown.collect::<Vec<String>>().join(", ")
+        statuses.collect::<Vec<String>>().join(", ")
     }
 
     /// Return the launch count and the next slot.
-    async fn standing(&self) -> (i64, Option<Timestamp>) {
+    async fn launch_count_and_next_slot(&self) -> (i64, Option<Timestamp>) {
         let mut tx = self.test.read().await;
         let state = schedules::state(&mut tx, schedule_id(1)).await.unwrap();
         let state = state.unwrap();
@@ -117,35 +127,35 @@ impl Stage {
     }
 }
 
-async fn a_launch_that_must_run_alone_waits_until_none_is_active(test: TestDb) {
+async fn a_launch_that_must_run_alone_waits_until_no_other_is_active(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::Allow,
         ..Policies::default()
     };
-    let mut stage = Stage::new(test, policies).await;
-    stage.pass_to(at(60)).await;
-    stage.clock.advance_to(at(70));
+    let mut host = TestHost::new(test, policies).await;
+    host.decide_and_claim(at(60)).await;
+    host.clock.advance_to(at(70));
     assert_eq!(
-        stage.trigger(Some(Overlap::BufferOne)).await,
+        host.trigger(Some(Overlap::BufferOne)).await,
         OverlapDecision::Queue
     );
     // It delays no other launch.
-    stage.pass_to(at(120)).await;
+    host.decide_and_claim(at(120)).await;
     let both_run = "schedule running, manual queued, schedule running";
-    assert_eq!(stage.shown().await, both_run);
-    stage.end_first().await;
-    stage.pass_to(at(130)).await;
+    assert_eq!(host.statuses().await, both_run);
+    host.finish_first_run().await;
+    host.decide_and_claim(at(130)).await;
     let one_runs = "schedule succeeded, manual queued, schedule running";
-    assert_eq!(stage.shown().await, one_runs);
-    stage.end_first().await;
-    stage.pass_to(at(140)).await;
-    let its_turn = "schedule succeeded, manual running, schedule succeeded";
-    assert_eq!(stage.shown().await, its_turn);
+    assert_eq!(host.statuses().await, one_runs);
+    host.finish_first_run().await;
+    host.decide_and_claim(at(140)).await;
+    let manual_runs = "schedule succeeded, manual running, schedule succeeded";
+    assert_eq!(host.statuses().await, manual_runs);
     // A trigger without a policy uses the schedule's policy.
-    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
+    assert_eq!(host.trigger(None).await, OverlapDecision::Start);
 }
 
-async fn an_after_completion_schedule_continues_after_a_launch_that_was_skipped_as_it_fired(
+async fn an_after_completion_schedule_continues_after_a_launch_that_is_skipped_at_its_fire_time(
     test: TestDb,
 ) {
     let rule = RuleText::new(RuleKind::AfterCompletion, "60s", "UTC");
@@ -153,92 +163,92 @@ async fn an_after_completion_schedule_continues_after_a_launch_that_was_skipped_
         jitter: Some(Duration::from_secs(30)),
         ..Policies::default()
     };
-    let mut stage = Stage::with_rule(test, rule, policies, at(10)).await;
-    stage.pass_to(at(10)).await;
-    assert_eq!(stage.shown().await, "schedule queued");
-    let fires = stage.rows().await[0].fire_time;
-    assert_eq!(stage.standing().await, (1, None));
+    let mut host = TestHost::with_rule(test, rule, policies, at(10)).await;
+    host.decide_and_claim(at(10)).await;
+    assert_eq!(host.statuses().await, "schedule queued");
+    let fire_time = host.rows().await[0].fire_time;
+    assert_eq!(host.launch_count_and_next_slot().await, (1, None));
     assert_eq!(
-        stage.trigger(Some(Overlap::Allow)).await,
+        host.trigger(Some(Overlap::Allow)).await,
         OverlapDecision::Start
     );
-    stage.pass_to(fires).await;
-    let rows = stage.rows().await;
+    host.decide_and_claim(fire_time).await;
+    let rows = host.rows().await;
     let skipped = rows.iter().find(|row| row.reason.is_some()).unwrap();
     assert_eq!(skipped.reason.as_deref(), Some("overlap"));
-    let next = fires.plus(Duration::from_secs(60));
-    assert_eq!(stage.standing().await, (0, Some(next)));
+    let next = fire_time.plus(Duration::from_secs(60));
+    assert_eq!(host.launch_count_and_next_slot().await, (0, Some(next)));
 }
 
-async fn a_launch_that_is_skipped_as_it_fires_does_not_count(test: TestDb) {
+async fn a_launch_that_is_skipped_at_its_fire_time_does_not_count(test: TestDb) {
     let policies = Policies {
         jitter: Some(Duration::from_secs(30)),
         max_launches: Some(1),
         ..Policies::default()
     };
-    let mut stage = Stage::new(test, policies).await;
-    stage.pass_to(at(60)).await;
-    assert_eq!(stage.standing().await, (1, None));
-    let fires = stage.rows().await[0].fire_time;
+    let mut host = TestHost::new(test, policies).await;
+    host.decide_and_claim(at(60)).await;
+    assert_eq!(host.launch_count_and_next_slot().await, (1, None));
+    let fire_time = host.rows().await[0].fire_time;
     assert_eq!(
-        stage.trigger(Some(Overlap::Allow)).await,
+        host.trigger(Some(Overlap::Allow)).await,
         OverlapDecision::Start
     );
-    stage.pass_to(fires).await;
-    assert_eq!(stage.standing().await, (0, Some(at(120))));
+    host.decide_and_claim(fire_time).await;
+    assert_eq!(host.launch_count_and_next_slot().await, (0, Some(at(120))));
     // The schedule may have one more launch: the next slot.
-    stage.end_first().await;
-    stage.pass_to(at(120)).await;
-    stage.pass_to(at(150)).await;
-    assert_eq!(stage.standing().await, (1, None));
-    let newest = stage.rows().await.pop().unwrap();
+    host.finish_first_run().await;
+    host.decide_and_claim(at(120)).await;
+    host.decide_and_claim(at(150)).await;
+    assert_eq!(host.launch_count_and_next_slot().await, (1, None));
+    let newest = host.rows().await.pop().unwrap();
     assert_eq!(
         (newest.scheduled_time, newest.status.as_str()),
         (at(120), "running")
     );
 }
 
-async fn a_queued_launch_that_is_displaced_does_not_count(test: TestDb) {
+async fn a_displaced_queued_launch_does_not_count(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::BufferOne,
         keep: Some(Keep::Latest),
         max_launches: Some(2),
         ..Policies::default()
     };
-    let mut stage = Stage::new(test, policies).await;
-    stage.pass_to(at(60)).await;
-    stage.pass_to(at(120)).await;
-    assert_eq!(stage.shown().await, "schedule running, schedule queued");
-    assert_eq!(stage.standing().await, (2, None));
-    stage.clock.advance_to(at(130));
-    assert_eq!(stage.trigger(None).await, OverlapDecision::Queue);
+    let mut host = TestHost::new(test, policies).await;
+    host.decide_and_claim(at(60)).await;
+    host.decide_and_claim(at(120)).await;
+    assert_eq!(host.statuses().await, "schedule running, schedule queued");
+    assert_eq!(host.launch_count_and_next_slot().await, (2, None));
+    host.clock.advance_to(at(130));
+    assert_eq!(host.trigger(None).await, OverlapDecision::Queue);
     let displaced = "schedule running, schedule skipped, manual queued";
-    assert_eq!(stage.shown().await, displaced);
-    assert_eq!(stage.standing().await, (1, Some(at(180))));
+    assert_eq!(host.statuses().await, displaced);
+    assert_eq!(host.launch_count_and_next_slot().await, (1, Some(at(180))));
     // A manual launch counts neither when it starts nor when it is displaced.
-    stage.pass_to(at(180)).await;
+    host.decide_and_claim(at(180)).await;
     let replaced = "schedule running, schedule skipped, manual skipped, schedule queued";
-    assert_eq!(stage.shown().await, replaced);
-    assert_eq!(stage.standing().await, (2, None));
+    assert_eq!(host.statuses().await, replaced);
+    assert_eq!(host.launch_count_and_next_slot().await, (2, None));
 }
 
-async fn a_cancelled_launch_counts_if_it_had_started(test: TestDb) {
+async fn a_cancelled_launch_counts_only_if_it_has_started(test: TestDb) {
     let policies = Policies {
         overlap: Overlap::TerminateOther,
         max_launches: Some(1),
         ..Policies::default()
     };
-    let mut stage = Stage::new(test, policies).await;
-    stage.decide(at(60)).await;
-    assert_eq!(stage.standing().await, (1, None));
-    stage.clock.advance_to(at(70));
-    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
-    assert_eq!(stage.shown().await, "schedule skipped, manual open");
-    assert_eq!(stage.standing().await, (0, Some(at(120))));
-    stage.pass_to(at(120)).await;
-    stage.clock.advance_to(at(130));
-    assert_eq!(stage.trigger(None).await, OverlapDecision::Start);
-    let begun = "schedule skipped, manual skipped, schedule cancelled, manual open";
-    assert_eq!(stage.shown().await, begun);
-    assert_eq!(stage.standing().await, (1, None));
+    let mut host = TestHost::new(test, policies).await;
+    host.decide(at(60)).await;
+    assert_eq!(host.launch_count_and_next_slot().await, (1, None));
+    host.clock.advance_to(at(70));
+    assert_eq!(host.trigger(None).await, OverlapDecision::Start);
+    assert_eq!(host.statuses().await, "schedule skipped, manual open");
+    assert_eq!(host.launch_count_and_next_slot().await, (0, Some(at(120))));
+    host.decide_and_claim(at(120)).await;
+    host.clock.advance_to(at(130));
+    assert_eq!(host.trigger(None).await, OverlapDecision::Start);
+    let cancelled = "schedule skipped, manual skipped, schedule cancelled, manual open";
+    assert_eq!(host.statuses().await, cancelled);
+    assert_eq!(host.launch_count_and_next_slot().await, (1, None));
 }

@@ -1,5 +1,5 @@
-//! One list of random operations, run on both databases step by step: every answer is the same,
-//! and so is every row at the end.
+//! Runs one list of random operations on both databases, step by step. All results must be equal,
+//! and so must all rows at the end.
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one list.
 
@@ -23,8 +23,8 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    Held, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, set_next, skipped,
-    task_run,
+    ClaimedRun, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, set_next,
+    skipped, task_run,
 };
 
 mod versions;
@@ -32,42 +32,42 @@ mod versions;
 /// Operations in one list.
 const OPERATIONS: usize = 500;
 const HOSTS: u128 = 3;
-const PACKAGES: [&str; 3] = ["chimes", "carillon", "gong"];
-/// Between two slots of a schedule.
+const PACKAGES: [&str; 3] = ["demo", "summary", "invoices"];
+/// The time between two slots of a schedule.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What the caller of the database remembers: the same for both, as long as both answer the same.
-struct Caller {
+/// The state of one operation list. It is equal for both databases as long as both give the same results.
+struct OperationList {
     random: StdRng,
     now: Timestamp,
-    /// For whatever must not be there twice: instants, ids, attempts.
+    /// Makes instants, ids and attempts unique.
     count: u64,
     schedules: Vec<ScheduleId>,
-    held: Vec<Held>,
-    /// What has been done how often with any effect; a list that does nothing proves nothing.
+    claimed: Vec<ClaimedRun>,
+    /// How often each kind of operation had an effect. A list without effects would prove nothing.
     effects: std::collections::BTreeMap<&'static str, usize>,
 }
 
-impl Caller {
-    fn new(seed: u64) -> Caller {
-        Caller {
+impl OperationList {
+    fn new(seed: u64) -> OperationList {
+        OperationList {
             random: StdRng::seed_from_u64(seed),
             now: at(0),
             count: 0,
             schedules: Vec::new(),
-            held: Vec::new(),
+            claimed: Vec::new(),
             effects: Default::default(),
         }
     }
 
-    fn next(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// An instant near `base` that no other answer has: order is then the same on both.
-    fn apart(&mut self, base: Timestamp) -> Timestamp {
-        let micros = Duration::from_micros(self.next());
+    /// Return a unique instant shortly after `base`. Unique instants have the same order on both databases.
+    fn unique_instant(&mut self, base: Timestamp) -> Timestamp {
+        let micros = Duration::from_micros(self.next_number());
         base.plus(micros)
     }
 
@@ -75,34 +75,34 @@ impl Caller {
         self.random.random_ratio(1, times)
     }
 
-    fn host(&mut self) -> HostId {
+    fn any_host(&mut self) -> HostId {
         host_id(self.random.random_range(1..=HOSTS))
     }
 
-    fn package(&mut self) -> &'static str {
+    fn any_package(&mut self) -> &'static str {
         PACKAGES[self.random.random_range(0..PACKAGES.len())]
     }
 
-    fn schedule(&mut self) -> ScheduleId {
+    fn any_schedule(&mut self) -> ScheduleId {
         match self.schedules.len() {
             0 => ScheduleId(Uuid::from_u128(0)),
             len => self.schedules[self.random.random_range(0..len)],
         }
     }
 
-    /// One of the newest runs; the older ones are over more often than not.
-    fn held(&mut self) -> Option<Held> {
-        let len = self.held.len();
+    /// Return one of the newest runs, since most older ones are finished.
+    fn any_claimed(&mut self) -> Option<ClaimedRun> {
+        let len = self.claimed.len();
         let newest = len.saturating_sub(12);
-        (len > 0).then(|| self.held[self.random.random_range(newest..len)])
+        (len > 0).then(|| self.claimed[self.random.random_range(newest..len)])
     }
 
-    fn did(&mut self, what: &'static str, times: usize) {
+    fn count_effect(&mut self, what: &'static str, times: usize) {
         *self.effects.entry(what).or_default() += times;
     }
 }
 
-/// The answer as text. Of an error only its kind: its words are the database's own.
+/// Return a result as text. Of an error only the kind, since each database has its own messages.
 fn text<T: Debug>(answer: &Result<T, DbError>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),
@@ -121,31 +121,31 @@ fn sorted<T: Debug>(answer: Result<Vec<T>, DbError>) -> Result<Vec<String>, DbEr
     })
 }
 
-/// Do one random thing in one transaction; gives its name and the database's answer.
-async fn step(test: &TestDb, caller: &mut Caller) -> (&'static str, String) {
-    caller.now = caller
+/// Do one random operation in one transaction. Return its name and its result as text.
+async fn step(test: &TestDb, list: &mut OperationList) -> (&'static str, String) {
+    list.now = list
         .now
-        .plus(Duration::from_secs(caller.random.random_range(0..12)));
-    let now = caller.apart(caller.now);
+        .plus(Duration::from_secs(list.random.random_range(0..12)));
+    let now = list.unique_instant(list.now);
     let mut tx = test.write().await;
     probe::execute(&mut tx, "SAVEPOINT before").await.unwrap();
-    let (name, answer, commits) = match caller.random.random_range(0..100) {
-        0..8 => add_schedule(&mut tx, caller, now).await,
-        8..12 => revise(&mut tx, caller, now).await,
-        12..20 => change_schedule(&mut tx, caller, now).await,
-        20..35 => decide(&mut tx, caller, now).await,
-        35..38 => trigger(&mut tx, caller, now).await,
-        38..52 => take(&mut tx, caller, now).await,
-        52..70 => finish(&mut tx, caller, now).await,
-        70..75 => take_waiting(&mut tx, caller, now).await,
-        75..78 => renew_or_record(&mut tx, caller, now).await,
-        78..85 => recover(&mut tx, caller, now).await,
-        85..91 => change_hosts(&mut tx, caller, now).await,
-        91..96 => versions::change(&mut tx, caller, now).await,
-        _ => look(&mut tx, now).await,
+    let (name, answer, commits) = match list.random.random_range(0..100) {
+        0..8 => add_schedule(&mut tx, list, now).await,
+        8..12 => revise(&mut tx, list, now).await,
+        12..20 => change_schedule(&mut tx, list, now).await,
+        20..35 => decide(&mut tx, list, now).await,
+        35..38 => trigger(&mut tx, list, now).await,
+        38..52 => claim(&mut tx, list, now).await,
+        52..70 => finish(&mut tx, list, now).await,
+        70..75 => claim_retries(&mut tx, list, now).await,
+        75..78 => renew_or_record(&mut tx, list, now).await,
+        78..85 => recover(&mut tx, list, now).await,
+        85..91 => change_hosts(&mut tx, list, now).await,
+        91..96 => versions::change(&mut tx, list, now).await,
+        _ => read_everything(&mut tx, now).await,
     };
-    // Now and then everything is for nothing. Not by dropping the transaction: Postgres
-    // learns of that a little later, and skips the locked rows until then.
+    // Some operations are rolled back. The transaction is not dropped for that: Postgres
+    // would notice the drop a little later, and skip the locked rows until then.
     if !commits {
         probe::execute(&mut tx, "ROLLBACK TO SAVEPOINT before")
             .await
@@ -155,36 +155,36 @@ async fn step(test: &TestDb, caller: &mut Caller) -> (&'static str, String) {
     (name, answer)
 }
 
-type Done = (&'static str, String, bool);
+type StepResult = (&'static str, String, bool);
 
-async fn add_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let number = u128::from(caller.next());
+async fn add_schedule(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let number = u128::from(list.next_number());
     let definition = Revision {
-        name: format!("bell-{}", caller.random.random_range(0..8)),
-        package: caller.package().to_owned(),
+        name: format!("schedule-{}", list.random.random_range(0..8)),
+        package: list.any_package().to_owned(),
         since: now,
         ..revision(number)
     };
-    let next = caller.apart(now.plus(Duration::from_secs(20)));
-    let next = Some(next).filter(|_| !caller.one_in(10));
-    let origin = Origin::ALL[caller.random.random_range(0..Origin::ALL.len())];
+    let next = list.unique_instant(now.plus(Duration::from_secs(20)));
+    let next = Some(next).filter(|_| !list.one_in(10));
+    let origin = Origin::ALL[list.random.random_range(0..Origin::ALL.len())];
     let answer = schedules::insert(tx, &definition, origin, next).await;
     if answer.is_ok() {
-        caller.schedules.push(definition.schedule_id);
-        caller.did("added", 1);
+        list.schedules.push(definition.schedule_id);
+        list.count_effect("added", 1);
     }
     ("add", text(&answer), answer.is_ok())
 }
 
-async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let id = caller.schedule();
+async fn revise(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let id = list.any_schedule();
     let all = schedules::list(tx, None, None).await.unwrap();
     let Some(found) = all.into_iter().find(|found| found.state.id == id) else {
-        return ("revise", "gone".to_owned(), false);
+        return ("revise", "no schedule".to_owned(), false);
     };
-    let stale = i64::from(caller.one_in(4));
-    let name = if caller.one_in(3) {
-        format!("bell-{}", caller.random.random_range(0..8))
+    let stale = i64::from(list.one_in(4));
+    let name = if list.one_in(3) {
+        format!("schedule-{}", list.random.random_range(0..8))
     } else {
         found.definition.name.clone()
     };
@@ -194,7 +194,7 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         since: now,
         ..found.definition
     };
-    let next = caller.apart(now.plus(PERIOD));
+    let next = list.unique_instant(now.plus(PERIOD));
     let next = Some(next).filter(|_| found.state.enabled);
     let answer = schedules::revise(
         tx,
@@ -205,53 +205,53 @@ async fn revise(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         next,
     )
     .await;
-    caller.did("revised", usize::from(matches!(answer, Ok(true))));
+    list.count_effect("revised", usize::from(matches!(answer, Ok(true))));
     ("revise", text(&answer), answer.is_ok())
 }
 
-async fn change_schedule(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let id = caller.schedule();
-    let next = caller.apart(now.plus(PERIOD));
-    let answer = match caller.random.random_range(0..10) {
+async fn change_schedule(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let id = list.any_schedule();
+    let next = list.unique_instant(now.plus(PERIOD));
+    let answer = match list.random.random_range(0..10) {
         0..3 => schedules::pause(tx, id, PAUSE, now).await,
         3..8 => schedules::resume(tx, id, now, now, Some(next)).await,
         8 => schedules::remove(tx, id, now).await,
         _ => set_next(tx, id, at(0), Some(next), now).await,
     };
     changes::bump(tx).await.unwrap();
-    caller.did("changed", usize::from(matches!(answer, Ok(true))));
+    list.count_effect("changed", usize::from(matches!(answer, Ok(true))));
     ("change", text(&answer), answer.is_ok())
 }
 
-async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let limit = caller.random.random_range(1..6);
+async fn decide(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let limit = list.random.random_range(1..6);
     let due = schedules::due(tx, now, limit).await.unwrap();
     let mut moves = Vec::new();
     for due in &due {
-        let stale = caller.one_in(6);
+        let stale = list.one_in(6);
         moves.push(CursorMove {
             id: due.id,
             revision: due.revision,
             from: if stale { now } else { due.cursor_at },
             to: due.next_slot,
-            next_slot: Some(due.next_slot.plus(PERIOD)).filter(|_| !caller.one_in(20)),
+            next_slot: Some(due.next_slot.plus(PERIOD)).filter(|_| !list.one_in(20)),
             launches: 1,
-            caught_up: caller.one_in(5).then_some((now, due.next_slot)),
+            caught_up: list.one_in(5).then_some((now, due.next_slot)),
         });
     }
-    let won = schedules::advance(tx, &moves).await.unwrap();
-    let host = caller.host();
+    let moved = schedules::advance(tx, &moves).await.unwrap();
+    let host = list.any_host();
     let mut decided = Vec::new();
-    for due in due.iter().filter(|due| won.contains(&due.id)) {
+    for due in due.iter().filter(|due| moved.contains(&due.id)) {
         let number = due.id.0.as_u128() - 0xB000;
         let base = if due.digest.is_none() || due.missing_since.is_some() {
             skipped(number, 0, "package_missing")
-        } else if caller.one_in(8) {
+        } else if list.one_in(8) {
             skipped(number, 0, "missed")
         } else {
             launch(number, 0)
         };
-        let kind = if caller.one_in(5) {
+        let kind = if list.one_in(5) {
             LaunchKind::Catchup
         } else {
             LaunchKind::Schedule
@@ -267,25 +267,25 @@ async fn decide(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
             schedule_revision: due.revision,
             package: due.package.clone(),
             digest: due.digest.clone().filter(|_| base.reason.is_none()),
-            decided_by: Some(host).filter(|_| !caller.one_in(10)),
+            decided_by: Some(host).filter(|_| !list.one_in(10)),
             claimed_at: now,
             ..base
         });
     }
     let answer = launches::insert(tx, &decided).await;
-    caller.did("decided", decided.len());
+    list.count_effect("decided", decided.len());
     (
         "decide",
-        format!("{due:?} {:?} {}", sorted(Ok(won)), text(&answer)),
+        format!("{due:?} {:?} {}", sorted(Ok(moved)), text(&answer)),
         true,
     )
 }
 
-async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let id = caller.schedule();
+async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let id = list.any_schedule();
     let all = schedules::list(tx, None, None).await.unwrap();
     let Some(found) = all.into_iter().find(|found| found.state.id == id) else {
-        return ("trigger", "gone".to_owned(), false);
+        return ("trigger", "no schedule".to_owned(), false);
     };
     let Some(package) = packages::find(tx, &found.definition.package).await.unwrap() else {
         return ("trigger", "no package".to_owned(), false);
@@ -304,105 +304,107 @@ async fn trigger(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
         return ("trigger", "no version".to_owned(), false);
     }
     let answer = launches::insert(tx, &[launch]).await;
-    caller.did("triggered", 1);
+    list.count_effect("triggered", 1);
     ("trigger", text(&answer), true)
 }
 
-async fn take(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let host = caller.host();
-    let limit = caller.random.random_range(0..6);
+async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let host = list.any_host();
+    let limit = list.random.random_range(0..6);
     let open = runs::claimable(tx, host, now, limit).await.unwrap();
     let answer = format!("{open:?}");
     let mut new = Vec::new();
-    for taken in &open {
+    for launch in &open {
         new.push(NewRun {
-            id: run_id(u128::from(caller.next())),
-            launch_id: taken.launch_id,
-            schedule_id: taken.schedule_id,
-            is_recovery: taken.recoveries > 0,
-            digest: taken.digest.clone(),
+            id: run_id(u128::from(list.next_number())),
+            launch_id: launch.launch_id,
+            schedule_id: launch.schedule_id,
+            is_recovery: launch.recoveries > 0,
+            digest: launch.digest.clone(),
             hashes: RunHashes {
-                grants: Some(caller.next().to_string()),
+                grants: Some(list.next_number().to_string()),
                 context: None,
             },
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
     runs::start(tx, host, &new, now, lease_until).await.unwrap();
-    let commits = !caller.one_in(12);
+    let commits = !list.one_in(12);
     if commits {
-        caller.did("begun", new.len());
-        caller
-            .held
-            .extend(new.iter().zip(open).map(|(run, taken)| Held {
+        list.count_effect("claimed", new.len());
+        list.claimed
+            .extend(new.iter().zip(open).map(|(run, launch)| ClaimedRun {
                 run_id: run.id,
                 fence: runs::FIRST_FENCE,
-                launch_id: taken.launch_id,
-                schedule_id: taken.schedule_id,
-                scheduled_time: taken.scheduled_time,
+                launch_id: launch.launch_id,
+                schedule_id: launch.schedule_id,
+                scheduled_time: launch.scheduled_time,
             }));
     }
-    ("take", answer, commits)
+    ("claim", answer, commits)
 }
 
-fn random_task(caller: &mut Caller) -> TaskRun {
-    let failure = caller
+fn random_task(list: &mut OperationList) -> TaskRun {
+    let failure = list
         .one_in(3)
-        .then(|| FailureKind::ALL[caller.random.random_range(0..FailureKind::ALL.len())]);
+        .then(|| FailureKind::ALL[list.random.random_range(0..FailureKind::ALL.len())]);
     TaskRun {
         succeeded: failure.is_none(),
         failure,
         message: failure.map(|kind| format!("it {kind}")),
         output: failure.is_none().then(|| "{\"n\":1}".to_owned()),
-        stdout: "ding ".repeat(caller.random.random_range(0..9)),
-        wall_ms: f64::from(caller.random.random_range(0..4_000)) / 4.0,
+        stdout: "line ".repeat(list.random.random_range(0..9)),
+        wall_ms: f64::from(list.random.random_range(0..4_000)) / 4.0,
         cpu_ms: 0.25,
         memory_peak_bytes: 65_536,
-        ..task_run("ring", caller.next() as i64)
+        ..task_run("build", list.next_number() as i64)
     }
 }
 
-async fn finish(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
+async fn finish(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let mut finishes = Vec::new();
-    for _ in 0..caller.random.random_range(1..5) {
-        let Some(mut held) = caller.held() else {
+    for _ in 0..list.random.random_range(1..5) {
+        let Some(mut run) = list.any_claimed() else {
             break;
         };
         if finishes
             .iter()
-            .any(|other: &runs::Finish| other.run_id == held.run_id)
+            .any(|other: &runs::Finish| other.run_id == run.run_id)
         {
             continue;
         }
-        if caller.one_in(8) {
-            held.fence += 1;
+        if list.one_in(8) {
+            run.fence += 1;
         }
-        let mut finish = match caller.random.random_range(0..10) {
-            0..5 => held.succeeded(&format!("\"{}\"", held.scheduled_time), now),
-            5..8 => held.failed("cracked", now),
+        let mut finish = match list.random.random_range(0..10) {
+            0..5 => run.succeeded(&format!("\"{}\"", run.scheduled_time), now),
+            5..8 => run.failed("the disk is full", now),
             _ => {
-                let retry_at = caller.apart(now.plus(Duration::from_secs(30)));
-                held.finish(RunEnd::Waiting { retry_at }, now)
+                let retry_at = list.unique_instant(now.plus(Duration::from_secs(30)));
+                run.finish(RunEnd::Waiting { retry_at }, now)
             }
         };
-        for _ in 0..caller.random.random_range(0..3) {
-            finish.tasks.push(random_task(caller));
+        for _ in 0..list.random.random_range(0..3) {
+            finish.tasks.push(random_task(list));
         }
         finishes.push(finish);
     }
-    let won = runs::finish(tx, &finishes).await;
-    caller.did("finished", won.as_ref().map_or(0, Vec::len));
-    caller.did("refused", finishes.len() - won.as_ref().map_or(0, Vec::len));
-    ("finish", text(&sorted(won)), true)
+    let applied = runs::finish(tx, &finishes).await;
+    list.count_effect("finished", applied.as_ref().map_or(0, Vec::len));
+    list.count_effect(
+        "refused",
+        finishes.len() - applied.as_ref().map_or(0, Vec::len),
+    );
+    ("finish", text(&sorted(applied)), true)
 }
 
-async fn take_waiting(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let host = caller.host();
+async fn claim_retries(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let host = list.any_host();
     let lease_until = now.plus(Duration::from_secs(90));
-    let taken = runs::claim_retries(tx, host, now, lease_until, 4).await;
-    for continued in taken.iter().flatten() {
-        caller.did("continued", 1);
-        caller.held.push(Held {
+    let claimed = runs::claim_retries(tx, host, now, lease_until, 4).await;
+    for continued in claimed.iter().flatten() {
+        list.count_effect("continued", 1);
+        list.claimed.push(ClaimedRun {
             run_id: continued.run_id,
             fence: continued.fence,
             launch_id: continued.launch.launch_id,
@@ -410,77 +412,77 @@ async fn take_waiting(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
             scheduled_time: continued.launch.scheduled_time,
         });
     }
-    ("take waiting", text(&taken), true)
+    ("claim retries", text(&claimed), true)
 }
 
-async fn renew_or_record(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    if caller.one_in(2) {
-        let newest = caller.held.len().saturating_sub(12);
-        let mut claimed: Vec<_> = caller.held[newest..]
+async fn renew_or_record(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    if list.one_in(2) {
+        let newest = list.claimed.len().saturating_sub(12);
+        let mut fences: Vec<_> = list.claimed[newest..]
             .iter()
-            .map(|held| (held.run_id, held.fence))
+            .map(|run| (run.run_id, run.fence))
             .collect();
-        claimed.dedup_by_key(|(run, _)| *run);
-        let held = runs::renew(tx, &claimed, now.plus(Duration::from_secs(90))).await;
-        caller.did("renewed", held.as_ref().map_or(0, Vec::len));
-        return ("renew", text(&sorted(held)), true);
+        fences.dedup_by_key(|(run, _)| *run);
+        let renewed = runs::renew(tx, &fences, now.plus(Duration::from_secs(90))).await;
+        list.count_effect("renewed", renewed.as_ref().map_or(0, Vec::len));
+        return ("renew", text(&sorted(renewed)), true);
     }
-    let Some(held) = caller.held() else {
+    let Some(run) = list.any_claimed() else {
         return ("record", "nothing".to_owned(), false);
     };
-    let task = random_task(caller);
-    let recorded = runs::record_tasks(tx, held.run_id, held.fence, &[task]).await;
-    caller.did("recorded", usize::from(matches!(recorded, Ok(true))));
+    let task = random_task(list);
+    let recorded = runs::record_tasks(tx, run.run_id, run.fence, &[task]).await;
+    list.count_effect("recorded", usize::from(matches!(recorded, Ok(true))));
     ("record", text(&recorded), true)
 }
 
-async fn recover(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
+async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let retry_before = now.minus(Duration::from_secs(600));
     let lost = recovery::orphaned_runs(tx, now, retry_before, 20)
         .await
         .unwrap();
-    let host = caller.host();
+    let host = list.any_host();
     let untouched_since = now.minus(Duration::from_secs(300));
-    let forgotten = recovery::orphaned_launches(tx, host, untouched_since, 20)
+    let unclaimed = recovery::orphaned_launches(tx, host, untouched_since, 20)
         .await
         .unwrap();
-    let answer = format!("{lost:?} {forgotten:?}");
-    for strays in [lost, forgotten] {
-        let mut verdicts = Vec::new();
-        for stray in strays {
-            if stray.missing_since.is_some() && !caller.one_in(3) {
+    let answer = format!("{lost:?} {unclaimed:?}");
+    for orphans in [lost, unclaimed] {
+        let mut decisions = Vec::new();
+        for orphan in orphans {
+            if orphan.missing_since.is_some() && !list.one_in(3) {
                 continue;
             }
-            let action = match stray.recoveries {
-                _ if stray.cancel_deadline.is_some() => RecoveryAction::Cancel,
-                _ if !stray.enabled => RecoveryAction::Abandon("schedule_disabled"),
+            let action = match orphan.recoveries {
+                _ if orphan.cancel_deadline.is_some() => RecoveryAction::Cancel,
+                _ if !orphan.enabled => RecoveryAction::Abandon("schedule_disabled"),
                 2.. => RecoveryAction::MarkUnknown,
                 _ => RecoveryAction::RunAgain,
             };
-            caller.did(
+            list.count_effect(
                 match action {
                     RecoveryAction::RunAgain => "recovered",
-                    _ => "given up",
+                    _ => "abandoned",
                 },
                 1,
             );
-            verdicts.push(RecoveryDecision {
-                launch_id: stray.launch_id,
-                run_id: stray.run_id,
+            decisions.push(RecoveryDecision {
+                launch_id: orphan.launch_id,
+                run_id: orphan.run_id,
                 action,
             });
         }
-        recovery::apply(tx, host, &verdicts, "gone", now)
+        recovery::apply(tx, host, &decisions, "gone", now)
             .await
             .unwrap();
     }
     ("recover", answer, true)
 }
 
-async fn change_hosts(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done {
-    let id = caller.host();
-    let name = format!("tower-{}", id.0.as_u128() - 0xA000);
-    let answer = match caller.random.random_range(0..12) {
+async fn change_hosts(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
+    let id = list.any_host();
+    let name = format!("host-{}", id.0.as_u128() - 0xA000);
+    let answer = match list.random.random_range(0..12) {
         0..5 => text(&hosts::heartbeat(tx, id, now).await),
         5 => text(&hosts::end(tx, id, now).await),
         6 => text(&sorted(hosts::mark_predecessors_dead(tx, &name, now).await)),
@@ -495,16 +497,16 @@ async fn change_hosts(tx: &mut Tx, caller: &mut Caller, now: Timestamp) -> Done 
     events::record(tx, now, EventKind::HostStarted, &name, &answer)
         .await
         .unwrap();
-    let living = hosts::live(tx).await;
-    ("hosts", format!("{answer} {:?}", sorted(living)), true)
+    let live = hosts::live(tx).await;
+    ("hosts", format!("{answer} {:?}", sorted(live)), true)
 }
 
-async fn look(tx: &mut Tx, now: Timestamp) -> Done {
+async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
     let since = now.minus(Duration::from_secs(1_200));
-    let seen = [
+    let results = [
         text(&stats::counts(tx, since).await),
         text(&stats::health_signs(tx, now, now).await),
-        text(&launches::list(tx, Some("bell-3"), 50).await),
+        text(&launches::list(tx, Some("schedule-3"), 50).await),
         text(&runs::list(tx, None, 20).await),
         text(&schedules::list(tx, None, None).await),
         text(&runs::next_wake(tx, now).await),
@@ -512,14 +514,14 @@ async fn look(tx: &mut Tx, now: Timestamp) -> Done {
         text(&events::list(tx, 30).await),
         text(&changes::counter(tx).await),
     ];
-    ("look", seen.join("\n"), false)
+    ("read", results.join("\n"), false)
 }
 
 async fn prepare(test: &TestDb) {
     let mut tx = test.write().await;
     for number in 1..=HOSTS {
         let id = host_id(number);
-        hosts::register(&mut tx, &host(id, &format!("tower-{number}"), at(0)))
+        hosts::register(&mut tx, &host(id, &format!("host-{number}"), at(0)))
             .await
             .unwrap();
         for name in &PACKAGES[..number as usize] {
@@ -530,21 +532,21 @@ async fn prepare(test: &TestDb) {
 }
 
 #[tokio::test]
-async fn both_databases_answer_a_random_list_of_operations_alike() {
+async fn both_databases_give_equal_results_for_random_operations() {
     let seed = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
         Err(_) => rand::random(),
     };
-    // Seen when the test fails.
+    // Printed when the test fails.
     println!("CAMPANILE_TEST_SEED={seed}");
     let sqlite = fresh_db(Backend::Sqlite).await;
     let postgres = fresh_db(Backend::Postgres).await;
     prepare(&sqlite).await;
     prepare(&postgres).await;
-    let mut callers = [Caller::new(seed), Caller::new(seed)];
+    let mut lists = [OperationList::new(seed), OperationList::new(seed)];
     for number in 0..OPERATIONS {
-        let (name, on_sqlite) = step(&sqlite, &mut callers[0]).await;
-        let (_, on_postgres) = step(&postgres, &mut callers[1]).await;
+        let (name, on_sqlite) = step(&sqlite, &mut lists[0]).await;
+        let (_, on_postgres) = step(&postgres, &mut lists[1]).await;
         assert_eq!(
             on_sqlite, on_postgres,
             "operation {number}, {name}, CAMPANILE_TEST_SEED={seed}"
@@ -555,7 +557,7 @@ async fn both_databases_answer_a_random_list_of_operations_alike() {
     let differing = rows.lines().zip(other.lines()).find(|(a, b)| a != b);
     assert_eq!(differing, None, "CAMPANILE_TEST_SEED={seed}");
     assert_eq!(rows.lines().count(), other.lines().count());
-    // What the index of open launches relies on, and what no foreign key checks.
+    // Conditions that the index of open launches relies on and that no foreign key checks.
     for wrong in [
         "launch WHERE status = 'open' AND run_id IS NOT NULL",
         "launch WHERE schedule_id NOT IN (SELECT id FROM schedule)",
@@ -569,17 +571,14 @@ async fn both_databases_answer_a_random_list_of_operations_alike() {
         let count = format!("SELECT CAST(count(*) AS TEXT) FROM {wrong}");
         assert_eq!(sqlite.value(&count).await, "0", "{wrong}, CAMPANILE_TEST_SEED={seed}");
     }
-    println!("{:?}, {} rows", callers[0].effects, rows.lines().count());
+    println!("{:?}, {} rows", lists[0].effects, rows.lines().count());
     for what in [
-        "added", "changed", "decided", "begun", "finished", "refused",
+        "added", "changed", "decided", "claimed", "finished", "refused",
     ] {
         assert!(
-            callers[0]
-                .effects
-                .get(what)
-                .is_some_and(|times| *times >= 3),
-            "this list never did what it is for, {what}: {:?}, CAMPANILE_TEST_SEED={seed}",
-            callers[0].effects
+            lists[0].effects.get(what).is_some_and(|times| *times >= 3),
+            "this list had fewer than three operations `{what}` with an effect: {:?}, CAMPANILE_TEST_SEED={seed}",
+            lists[0].effects
         );
     }
 }

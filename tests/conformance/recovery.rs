@@ -1,4 +1,4 @@
-//! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches stay as they are.
+//! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches never change.
 
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_store::recovery::{
@@ -11,39 +11,39 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, Held, PACKAGE, PAUSE, add_host, at, begin, host, host_id, launch, publish, run_id,
-    schedule_id, skipped, small_setup, status_of, take, task_run,
+    BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, host, host_id, host_with_schedules,
+    insert_and_claim, launch, publish, run_id, schedule_id, skipped, status_of, task_run,
 };
 
 on_both!(
     a_run_is_lost_when_its_lease_has_expired,
     a_run_is_lost_when_its_host_died_or_stopped,
-    a_retry_that_no_host_can_claim_is_orphaned_in_the_end,
+    a_retry_that_no_host_claims_in_time_is_orphaned,
     a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it,
-    an_orphaned_launch_has_what_the_decision_needs,
-    taking_a_launch_up_again_counts_and_gives_it_a_new_run,
-    giving_up_is_final,
-    what_is_over_is_never_written_again,
-    two_hosts_that_recover_at_once_recover_each_orphan_once,
+    an_orphaned_launch_has_all_values_for_the_recovery_decision,
+    a_recovery_is_counted_and_gives_the_launch_a_new_run,
+    an_abandoned_launch_is_never_run_again,
+    finished_launches_are_never_written_again,
+    hosts_that_recover_concurrently_recover_each_orphan_once,
 );
 
-fn ids(strays: &[OrphanedLaunch]) -> Vec<LaunchId> {
-    strays.iter().map(|stray| stray.launch_id).collect()
+fn ids(orphans: &[OrphanedLaunch]) -> Vec<LaunchId> {
+    orphans.iter().map(|orphan| orphan.launch_id).collect()
 }
 
-fn again(held: &Held) -> RecoveryDecision {
+fn decision_to_run_again(run: &ClaimedRun) -> RecoveryDecision {
     RecoveryDecision {
-        launch_id: held.launch_id,
-        run_id: Some(held.run_id),
+        launch_id: run.launch_id,
+        run_id: Some(run.run_id),
         action: RecoveryAction::RunAgain,
     }
 }
 
 async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
-    let host = small_setup(&test, 2).await;
+    let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let first = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
-    let second = begin(&mut tx, host, &[launch(2, 11)], 2, at(20)).await[0];
+    let first = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let second = insert_and_claim(&mut tx, host, &[launch(2, 11)], 2, at(20)).await[0];
     assert_eq!(
         recovery::orphaned_runs(&mut tx, at(39), at(0), 9)
             .await
@@ -69,7 +69,7 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
             .len(),
         1
     );
-    // What has been finished, or waits, is not lost.
+    // A finished run and a waiting run are not lost.
     runs::finish(&mut tx, &[first.succeeded("1", at(45))])
         .await
         .unwrap();
@@ -88,43 +88,48 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
 }
 
 async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
-    let living = small_setup(&test, 3).await;
+    let live_host = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
-    let died = add_host(&mut tx, 2, at(0)).await;
-    let stopped = add_host(&mut tx, 3, at(0)).await;
-    begin(&mut tx, living, &[launch(1, 10)], 1, at(10)).await;
-    let of_died = begin(&mut tx, died, &[launch(2, 11)], 2, at(11)).await[0];
-    let of_stopped = begin(&mut tx, stopped, &[launch(3, 12)], 3, at(12)).await[0];
+    let dead_host = add_host(&mut tx, 2, at(0)).await;
+    let stopped_host = add_host(&mut tx, 3, at(0)).await;
+    insert_and_claim(&mut tx, live_host, &[launch(1, 10)], 1, at(10)).await;
+    let run_of_dead_host =
+        insert_and_claim(&mut tx, dead_host, &[launch(2, 11)], 2, at(11)).await[0];
+    let run_of_stopped_host =
+        insert_and_claim(&mut tx, stopped_host, &[launch(3, 12)], 3, at(12)).await[0];
     assert_eq!(
         recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
             .await
             .unwrap(),
         []
     );
-    hosts::mark_predecessors_dead(&mut tx, "tower-2", at(13))
+    hosts::mark_predecessors_dead(&mut tx, "host-2", at(13))
         .await
         .unwrap();
-    hosts::end(&mut tx, stopped, at(13)).await.unwrap();
+    hosts::end(&mut tx, stopped_host, at(13)).await.unwrap();
     let lost = recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [of_died.launch_id, of_stopped.launch_id]);
-    assert_eq!(lost[0].run_id, Some(of_died.run_id));
-    // A host that was only asleep, and is back, has its runs again.
-    hosts::revive(&mut tx, died, at(14)).await.unwrap();
+    assert_eq!(
+        ids(&lost),
+        [run_of_dead_host.launch_id, run_of_stopped_host.launch_id]
+    );
+    assert_eq!(lost[0].run_id, Some(run_of_dead_host.run_id));
+    // A host that is revived after a sleep keeps its runs.
+    hosts::revive(&mut tx, dead_host, at(14)).await.unwrap();
     let lost = recovery::orphaned_runs(&mut tx, at(14), at(0), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [of_stopped.launch_id]);
+    assert_eq!(ids(&lost), [run_of_stopped_host.launch_id]);
 }
 
-async fn a_retry_that_no_host_can_claim_is_orphaned_in_the_end(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn a_retry_that_no_host_claims_in_time_is_orphaned(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     runs::finish(
         &mut tx,
-        &[held.finish(RunEnd::Waiting { retry_at: at(20) }, at(12))],
+        &[claimed.finish(RunEnd::Waiting { retry_at: at(20) }, at(12))],
     )
     .await
     .unwrap();
@@ -137,20 +142,26 @@ async fn a_retry_that_no_host_can_claim_is_orphaned_in_the_end(test: TestDb) {
     let lost = recovery::orphaned_runs(&mut tx, at(99), at(20), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [held.launch_id]);
-    recovery::apply(&mut tx, host, &[again(&held)], "nobody took it", at(99))
-        .await
-        .unwrap();
-    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
+    assert_eq!(ids(&lost), [claimed.launch_id]);
+    recovery::apply(
+        &mut tx,
+        host,
+        &[decision_to_run_again(&claimed)],
+        "no host claimed it",
+        at(99),
+    )
+    .await
+    .unwrap();
+    let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
     assert_eq!((run.status, run.retry_at), (RunStatus::Lost, None));
 }
 
 async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: TestDb) {
-    small_setup(&test, 3).await;
+    host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
     add_host(&mut tx, 2, at(0)).await;
     add_host(&mut tx, 3, at(0)).await;
-    let of = |schedule, slot, host| launches::NewLaunch {
+    let decided_by_host = |schedule, slot, host| launches::NewLaunch {
         decided_by: Some(host_id(host)),
         ..launch(schedule, slot)
     };
@@ -158,7 +169,12 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
         decided_by: None,
         ..launch(1, 13)
     };
-    let all = [of(1, 10, 1), of(2, 11, 2), of(3, 12, 3), unclaimed];
+    let all = [
+        decided_by_host(1, 10, 1),
+        decided_by_host(2, 11, 2),
+        decided_by_host(3, 12, 3),
+        unclaimed,
+    ];
     launches::insert(&mut tx, &all).await.unwrap();
     assert_eq!(
         recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
@@ -166,9 +182,9 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
             .unwrap(),
         []
     );
-    // A stopped host leaves decisions that others claim. A dead host may have been about to claim one.
+    // Other hosts claim the decisions of a stopped host. A dead host may have been about to claim its own decision.
     hosts::end(&mut tx, host_id(3), at(14)).await.unwrap();
-    hosts::mark_predecessors_dead(&mut tx, "tower-2", at(14))
+    hosts::mark_predecessors_dead(&mut tx, "host-2", at(14))
         .await
         .unwrap();
     let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(10), 9)
@@ -191,18 +207,18 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
             .unwrap(),
         lost[..2]
     );
-    // A host without the package could not have claimed any. It still finds the launches of the dead host.
+    // A host without the package cannot claim them. It still finds the launches of the dead host.
     let lost = recovery::orphaned_launches(&mut tx, host_id(9), at(99), 9)
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
-    // After a recovery it is orphaned again only when as much time has passed once more.
-    let verdict = RecoveryDecision {
+    // A recovered launch is orphaned again only after the same time has passed once more.
+    let decision = RecoveryDecision {
         launch_id: all[0].id,
         run_id: None,
         action: RecoveryAction::RunAgain,
     };
-    recovery::apply(&mut tx, host_id(1), &[verdict], "lost", at(200))
+    recovery::apply(&mut tx, host_id(1), &[decision], "lost", at(200))
         .await
         .unwrap();
     let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(200), 9)
@@ -218,10 +234,10 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     );
 }
 
-async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
-    let host = small_setup(&test, 3).await;
+async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestDb) {
+    let host = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
     launches::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
     schedules::pause(&mut tx, schedule_id(1), PAUSE, at(13))
         .await
@@ -229,7 +245,7 @@ async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
     schedules::remove(&mut tx, schedule_id(2), at(14))
         .await
         .unwrap();
-    hosts::mark_predecessors_dead(&mut tx, "tower-1", at(15))
+    hosts::mark_predecessors_dead(&mut tx, "host-1", at(15))
         .await
         .unwrap();
     packages::withdraw_ended(&mut tx).await.unwrap();
@@ -238,13 +254,13 @@ async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
         .await
         .unwrap();
     let paused = OrphanedLaunch {
-        launch_id: held[0].launch_id,
-        run_id: Some(held[0].run_id),
-        schedule_id: held[0].schedule_id,
+        launch_id: claimed[0].launch_id,
+        run_id: Some(claimed[0].run_id),
+        schedule_id: claimed[0].schedule_id,
         schedule_revision: 1,
         cancel_deadline: None,
         kind: LaunchKind::Schedule,
-        schedule: "bell-1".to_owned(),
+        schedule: "schedule-1".to_owned(),
         scheduled_time: at(10),
         claimed_at: at(10),
         recoveries: 0,
@@ -254,13 +270,13 @@ async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
         cause: OrphanCause::HostDied,
     };
     let removed = OrphanedLaunch {
-        launch_id: held[1].launch_id,
-        run_id: Some(held[1].run_id),
-        schedule_id: held[1].schedule_id,
+        launch_id: claimed[1].launch_id,
+        run_id: Some(claimed[1].run_id),
+        schedule_id: claimed[1].schedule_id,
         schedule_revision: 1,
         cancel_deadline: None,
         kind: LaunchKind::Schedule,
-        schedule: "bell-2".to_owned(),
+        schedule: "schedule-2".to_owned(),
         scheduled_time: at(11),
         claimed_at: at(11),
         enabled: true,
@@ -278,12 +294,12 @@ async fn an_orphaned_launch_has_what_the_decision_needs(test: TestDb) {
     );
 }
 
-async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
-    let host_1 = small_setup(&test, 1).await;
+async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
-    let first = begin(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
-    let call = task_run("ring", 1);
+    let first = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
+    let call = task_run("build", 1);
     runs::record_tasks(
         &mut tx,
         first.run_id,
@@ -298,12 +314,12 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
             .await
             .unwrap();
         assert_eq!((lost.len(), lost[0].recoveries), (1, round - 1));
-        let verdict = RecoveryDecision {
+        let decision = RecoveryDecision {
             launch_id: lost[0].launch_id,
             run_id: lost[0].run_id,
             action: RecoveryAction::RunAgain,
         };
-        recovery::apply(&mut tx, host_2, &[verdict], "its host died", now)
+        recovery::apply(&mut tx, host_2, &[decision], "its host died", now)
             .await
             .unwrap();
         let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
@@ -311,14 +327,20 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
             (row.status, row.recoveries, row.attempts),
             (LaunchStatus::Open, round, round)
         );
-        let taken = &runs::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
-        assert_eq!((taken.recoveries, taken.recovered_at), (round, Some(now)));
-        let again = take(&mut tx, host_2, 10 + round as u128, now).await[0];
-        assert_eq!(again.launch_id, first.launch_id);
-        let run = runs::find(&mut tx, again.run_id).await.unwrap().unwrap();
+        let claimable = &runs::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
+        assert_eq!(
+            (claimable.recoveries, claimable.recovered_at),
+            (round, Some(now))
+        );
+        let recovered = claim_all(&mut tx, host_2, 10 + round as u128, now).await[0];
+        assert_eq!(recovered.launch_id, first.launch_id);
+        let run = runs::find(&mut tx, recovered.run_id)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(run.is_recovery);
     }
-    // The lost run stays as it was, with what it had done; the launch points to the newest.
+    // The lost run keeps its calls. The launch refers to the newest run.
     let run = runs::find(&mut tx, first.run_id).await.unwrap().unwrap();
     assert_eq!(
         (run.status, run.finished_at),
@@ -343,7 +365,7 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
             .unwrap(),
         []
     );
-    let newest = Held {
+    let newest = ClaimedRun {
         run_id: run_id(13),
         ..first
     };
@@ -361,15 +383,15 @@ async fn taking_a_launch_up_again_counts_and_gives_it_a_new_run(test: TestDb) {
     );
 }
 
-async fn giving_up_is_final(test: TestDb) {
-    let host = small_setup(&test, 2).await;
+async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
+    let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
-    let give_up = [
+    let abandon = [
         RecoveryDecision {
             action: RecoveryAction::Abandon("recovery_attempts"),
-            ..again(&held)
+            ..decision_to_run_again(&claimed)
         },
         RecoveryDecision {
             launch_id: launch(2, 11).id,
@@ -377,7 +399,7 @@ async fn giving_up_is_final(test: TestDb) {
             action: RecoveryAction::Abandon("schedule_deleted"),
         },
     ];
-    recovery::apply(&mut tx, host, &give_up, "its host died", at(50))
+    recovery::apply(&mut tx, host, &abandon, "its host died", at(50))
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -396,20 +418,20 @@ async fn giving_up_is_final(test: TestDb) {
     }
     drop(tx);
     assert_eq!(
-        status_of(&test, &held).await,
+        status_of(&test, &claimed).await,
         ("abandoned".into(), "lost".into())
     );
 
     let before = dump(&test).await;
     let mut tx = test.write().await;
-    let open_again: Vec<RecoveryDecision> = give_up
+    let run_again: Vec<RecoveryDecision> = abandon
         .iter()
-        .map(|verdict| RecoveryDecision {
+        .map(|decision| RecoveryDecision {
             action: RecoveryAction::RunAgain,
-            ..verdict.clone()
+            ..decision.clone()
         })
         .collect();
-    recovery::apply(&mut tx, host, &open_again, "again", at(60))
+    recovery::apply(&mut tx, host, &run_again, "again", at(60))
         .await
         .unwrap();
     assert_eq!(
@@ -424,25 +446,28 @@ async fn giving_up_is_final(test: TestDb) {
             .unwrap(),
         []
     );
-    assert_eq!(take(&mut tx, host, 50, at(999)).await, []);
+    assert_eq!(claim_all(&mut tx, host, 50, at(999)).await, []);
     tx.commit().await.unwrap();
     assert_eq!(dump(&test).await, before);
 }
 
-async fn what_is_over_is_never_written_again(test: TestDb) {
-    let host_1 = small_setup(&test, 5).await;
+async fn finished_launches_are_never_written_again(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 5).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
     let slots = [1, 2, 3].map(|schedule| launch(schedule, 10 + schedule as u64));
-    let held = begin(&mut tx, host_1, &slots, 1, at(20)).await;
-    let mut ends = [held[0].succeeded("1", at(21)), held[1].failed("no", at(21))];
-    ends[0].tasks = vec![task_run("ring", 1)];
+    let claimed = insert_and_claim(&mut tx, host_1, &slots, 1, at(20)).await;
+    let mut ends = [
+        claimed[0].succeeded("1", at(21)),
+        claimed[1].failed("no", at(21)),
+    ];
+    ends[0].tasks = vec![task_run("build", 1)];
     runs::finish(&mut tx, &ends).await.unwrap();
-    let give_up = RecoveryDecision {
+    let abandon = RecoveryDecision {
         action: RecoveryAction::Abandon("recovery_age"),
-        ..again(&held[2])
+        ..decision_to_run_again(&claimed[2])
     };
-    recovery::apply(&mut tx, host_1, &[give_up], "gone", at(21))
+    recovery::apply(&mut tx, host_1, &[abandon], "gone", at(21))
         .await
         .unwrap();
     launches::insert(&mut tx, &[skipped(4, 14, "missed")])
@@ -452,16 +477,16 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
 
     let before = dump(&test).await;
     let mut tx = test.write().await;
-    let all: Vec<RecoveryDecision> = held
+    let all: Vec<RecoveryDecision> = claimed
         .iter()
-        .flat_map(|held| {
+        .flat_map(|run| {
             [
                 RecoveryAction::RunAgain,
                 RecoveryAction::Abandon("schedule_disabled"),
             ]
             .map(|action| RecoveryDecision {
                 action,
-                ..again(held)
+                ..decision_to_run_again(run)
             })
         })
         .chain([RecoveryDecision {
@@ -473,30 +498,30 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     recovery::apply(&mut tx, host_2, &all, "again", at(30))
         .await
         .unwrap();
-    for held in &held {
+    for run in &claimed {
         for end in [
-            held.succeeded("9", at(31)),
-            held.failed("late", at(31)),
-            held.finish(RunEnd::Waiting { retry_at: at(40) }, at(31)),
+            run.succeeded("9", at(31)),
+            run.failed("late", at(31)),
+            run.finish(RunEnd::Waiting { retry_at: at(40) }, at(31)),
         ] {
             assert_eq!(runs::finish(&mut tx, &[end]).await.unwrap(), []);
         }
         assert!(
-            !runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("x", 9)])
+            !runs::record_tasks(&mut tx, run.run_id, run.fence, &[task_run("x", 9)])
                 .await
                 .unwrap()
         );
     }
-    let claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.fence)).collect();
-    assert_eq!(runs::renew(&mut tx, &claimed, at(99)).await.unwrap(), []);
-    assert_eq!(take(&mut tx, host_2, 50, at(99)).await, []);
+    let fences: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
+    assert_eq!(runs::renew(&mut tx, &fences, at(99)).await.unwrap(), []);
+    assert_eq!(claim_all(&mut tx, host_2, 50, at(99)).await, []);
     assert_eq!(
         runs::claim_retries(&mut tx, host_2, at(99), at(130), 9)
             .await
             .unwrap(),
         []
     );
-    // Decisions about the same slots come too late as well.
+    // Later decisions about the same slots change nothing either.
     let decided: Vec<_> = (1..=4)
         .map(|schedule| launch(schedule, 10 + schedule as u64))
         .collect();
@@ -505,16 +530,16 @@ async fn what_is_over_is_never_written_again(test: TestDb) {
     assert_eq!(dump(&test).await, before);
 }
 
-async fn two_hosts_that_recover_at_once_recover_each_orphan_once(test: TestDb) {
+async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) {
     const RUNS: u64 = 60;
-    let host_1 = small_setup(&test, 1).await;
+    let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let slots: Vec<_> = (10..10 + RUNS).map(|slot| launch(1, slot)).collect();
-    begin(&mut tx, host_1, &slots, 1, at(100)).await;
+    insert_and_claim(&mut tx, host_1, &slots, 1, at(100)).await;
     for number in 2..=5 {
         hosts::register(
             &mut tx,
-            &host(host_id(number), &format!("tower-{number}"), at(0)),
+            &host(host_id(number), &format!("host-{number}"), at(0)),
         )
         .await
         .unwrap();
@@ -533,23 +558,23 @@ async fn two_hosts_that_recover_at_once_recover_each_orphan_once(test: TestDb) {
                 if lost.is_empty() {
                     return;
                 }
-                let verdicts: Vec<RecoveryDecision> = lost
+                let decisions: Vec<RecoveryDecision> = lost
                     .iter()
-                    .map(|stray| RecoveryDecision {
-                        launch_id: stray.launch_id,
-                        run_id: stray.run_id,
+                    .map(|orphan| RecoveryDecision {
+                        launch_id: orphan.launch_id,
+                        run_id: orphan.run_id,
                         action: RecoveryAction::RunAgain,
                     })
                     .collect();
-                recovery::apply(&mut tx, host_id(number), &verdicts, "gone", at(200))
+                recovery::apply(&mut tx, host_id(number), &decisions, "gone", at(200))
                     .await
                     .unwrap();
                 tx.commit().await.unwrap();
             }
         }));
     }
-    for one in recovering {
-        one.await.unwrap();
+    for task in recovering {
+        task.await.unwrap();
     }
     let mut tx = test.read().await;
     let rows = launches::list(&mut tx, None, 1_000).await.unwrap();

@@ -1,4 +1,4 @@
-//! Runs: claimed once, and finished only by the host that holds them.
+//! Runs: each launch is claimed once, and only the run's current fence can finish it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,31 +14,31 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, Held, PACKAGE, add_schedule, at, begin, digest, host, host_id, launch, publish, run_id,
-    schedule_id, small_setup, status_of, task_run,
+    BYTES, ClaimedRun, PACKAGE, add_schedule, at, digest, host, host_id, host_with_schedules,
+    insert_and_claim, launch, publish, run_id, schedule_id, status_of, task_run,
 };
 
 on_both!(
-    a_launch_is_opened_begun_and_finished,
-    a_failure_is_on_the_run_and_on_its_launch,
-    launches_are_claimed_earliest_first_where_their_package_is,
-    many_hosts_that_claim_start_each_launch_once,
-    nothing_of_a_finish_with_a_stale_fence_is_applied,
-    a_retry_waits_for_its_time_and_gets_a_new_fence,
-    a_renewal_returns_the_runs_that_are_still_held,
-    tasks_of_a_lost_run_are_refused,
-    the_next_wake_is_the_earliest_fire_or_retry,
+    a_launch_is_inserted_claimed_and_finished,
+    a_failure_is_recorded_for_the_run_and_for_its_launch,
+    launches_are_claimed_earliest_first_by_hosts_with_their_package,
+    hosts_that_claim_concurrently_start_each_launch_once,
+    a_finish_with_a_stale_fence_changes_nothing,
+    a_retry_is_claimed_at_its_retry_time_with_a_new_fence,
+    a_renewal_returns_the_runs_that_are_still_claimed,
+    task_calls_of_a_lost_run_are_refused,
+    the_next_wake_is_the_earliest_fire_time_or_retry_time,
     runs_are_listed_newest_first_with_their_schedule_and_host,
 );
 
-async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     assert_eq!(
         runs::claimable(&mut tx, host, at(9), 10).await.unwrap(),
         [],
-        "its time has not come"
+        "its fire time is in the future"
     );
     let open = runs::claimable(&mut tx, host, at(10), 10).await.unwrap();
     assert_eq!(open.len(), 1);
@@ -71,26 +71,26 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     assert_eq!((row.attempts, row.started_at), (1, Some(at(11))));
     let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
     assert_eq!((run.status, run.finished_at), (RunStatus::Running, None));
-    assert_eq!(run.host.as_deref(), Some("tower-1"));
+    assert_eq!(run.host.as_deref(), Some("host-1"));
     let versions = [run.host_version, run.wasmtime_version, run.tzdata_version];
     assert_eq!(
         versions.map(Option::unwrap),
         ["0.1.0", "48", "2026a"],
-        "those of its host"
+        "the versions of its host"
     );
     assert_eq!(run.schedule_revision, 1);
     let hashes = (run.grants_hash.as_deref(), run.context_hash.as_deref());
     assert_eq!(hashes, (Some("granted"), Some("given")));
 
-    let held = Held {
+    let claimed = ClaimedRun {
         run_id: run_id(1),
         fence: runs::FIRST_FENCE,
         launch_id: row.id,
         schedule_id: schedule_id(1),
         scheduled_time: at(10),
     };
-    let mut finish = held.succeeded(r#"{"rung":3}"#, at(15));
-    finish.tasks = vec![task_run("ring", 1), task_run("swing", 1)];
+    let mut finish = claimed.succeeded(r#"{"sent":3}"#, at(15));
+    finish.tasks = vec![task_run("build", 1), task_run("check", 1)];
     assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap(), [run_id(1)]);
     tx.commit().await.unwrap();
 
@@ -109,15 +109,15 @@ async fn a_launch_is_opened_begun_and_finished(test: TestDb) {
     assert_eq!(tasks.len(), 2);
 }
 
-async fn a_failure_is_on_the_run_and_on_its_launch(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn a_failure_is_recorded_for_the_run_and_for_its_launch(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let end = RunEnd::Failed {
         kind: FailureKind::Trapped,
         message: "unreachable".to_owned(),
     };
-    runs::finish(&mut tx, &[held.finish(end, at(12))])
+    runs::finish(&mut tx, &[claimed.finish(end, at(12))])
         .await
         .unwrap();
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
@@ -134,11 +134,11 @@ async fn a_failure_is_on_the_run_and_on_its_launch(test: TestDb) {
     assert_eq!(run.message.as_deref(), Some("unreachable"));
 }
 
-async fn launches_are_claimed_earliest_first_where_their_package_is(test: TestDb) {
-    let host_1 = small_setup(&test, 3).await;
+async fn launches_are_claimed_earliest_first_by_hosts_with_their_package(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
     let host_2 = host_id(2);
-    hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
+    hosts::register(&mut tx, &host(host_2, "host-2", at(0)))
         .await
         .unwrap();
     publish(&mut tx, host_2, "other", BYTES, at(0)).await;
@@ -153,10 +153,10 @@ async fn launches_are_claimed_earliest_first_where_their_package_is(test: TestDb
     launches::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
         .await
         .unwrap();
-    let slots = |taken: &[runs::ClaimedLaunch]| {
-        taken
+    let slots = |launches: &[runs::ClaimedLaunch]| {
+        launches
             .iter()
-            .map(|taken| taken.scheduled_time)
+            .map(|launch| launch.scheduled_time)
             .collect::<Vec<_>>()
     };
     let open = runs::claimable(&mut tx, host_1, at(100), 10).await.unwrap();
@@ -179,9 +179,9 @@ async fn launches_are_claimed_earliest_first_where_their_package_is(test: TestDb
     );
 }
 
-async fn many_hosts_that_claim_start_each_launch_once(test: TestDb) {
+async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
     const LAUNCHES: u64 = 240;
-    let host_1 = small_setup(&test, 4).await;
+    let host_1 = host_with_schedules(&test, 4).await;
     let mut tx = test.write().await;
     let all: Vec<NewLaunch> = (0..LAUNCHES)
         .map(|n| launch(u128::from(n % 4) + 1, 10 + n / 4))
@@ -189,36 +189,36 @@ async fn many_hosts_that_claim_start_each_launch_once(test: TestDb) {
     launches::insert(&mut tx, &all).await.unwrap();
     for number in 2..=4 {
         let id = host_id(number);
-        hosts::register(&mut tx, &host(id, &format!("tower-{number}"), at(0)))
+        hosts::register(&mut tx, &host(id, &format!("host-{number}"), at(0)))
             .await
             .unwrap();
         publish(&mut tx, id, PACKAGE, BYTES, at(0)).await;
     }
     tx.commit().await.unwrap();
     assert_eq!(host_1, host_id(1));
-    let mut taking = Vec::new();
+    let mut claims = Vec::new();
     for number in 1..=4 {
         let db = Db::open(&test.place.url).await.unwrap();
-        for taker in 0..4u128 {
+        for worker in 0..4u128 {
             let db = db.clone();
-            taking.push(tokio::spawn(async move {
-                let mut begun: Vec<LaunchId> = Vec::new();
+            claims.push(tokio::spawn(async move {
+                let mut started: Vec<LaunchId> = Vec::new();
                 loop {
                     let mut tx = db.write().await.unwrap();
                     let open = runs::claimable(&mut tx, host_id(number), at(1_000), 7)
                         .await
                         .unwrap();
                     if open.is_empty() {
-                        return begun;
+                        return started;
                     }
-                    let first = (number * 10 + taker) << 64;
+                    let first = (number * 10 + worker) << 64;
                     let new: Vec<NewRun> = open
                         .iter()
-                        .zip(first + begun.len() as u128..)
-                        .map(|(taken, number)| NewRun {
+                        .zip(first + started.len() as u128..)
+                        .map(|(launch, number)| NewRun {
                             id: run_id(number),
-                            launch_id: taken.launch_id,
-                            schedule_id: taken.schedule_id,
+                            launch_id: launch.launch_id,
+                            schedule_id: launch.schedule_id,
                             is_recovery: false,
                             digest: digest(),
                             hashes: RunHashes::default(),
@@ -228,14 +228,14 @@ async fn many_hosts_that_claim_start_each_launch_once(test: TestDb) {
                         .await
                         .unwrap();
                     tx.commit().await.unwrap();
-                    begun.extend(open.iter().map(|taken| taken.launch_id));
+                    started.extend(open.iter().map(|launch| launch.launch_id));
                 }
             }));
         }
     }
     let mut times: HashMap<LaunchId, usize> = HashMap::new();
-    for one in taking {
-        for launch in one.await.unwrap() {
+    for task in claims {
+        for launch in task.await.unwrap() {
             *times.entry(launch).or_default() += 1;
         }
     }
@@ -253,18 +253,18 @@ async fn many_hosts_that_claim_start_each_launch_once(test: TestDb) {
     );
 }
 
-async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
-    let host = small_setup(&test, 2).await;
+async fn a_finish_with_a_stale_fence_changes_nothing(test: TestDb) {
+    let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
     tx.commit().await.unwrap();
     let before = dump(&test).await;
-    let mut stale = held[0].succeeded("1", at(12));
+    let mut stale = claimed[0].succeeded("1", at(12));
     stale.fence = 2;
-    stale.tasks = vec![task_run("ring", 1)];
-    let mut unknown = held[0].failed("no", at(12));
+    stale.tasks = vec![task_run("build", 1)];
+    let mut unknown = claimed[0].failed("no", at(12));
     unknown.run_id = run_id(99);
-    unknown.tasks = vec![task_run("ring", 2)];
+    unknown.tasks = vec![task_run("build", 2)];
     let mut tx = test.write().await;
     assert_eq!(
         runs::finish(&mut tx, &[stale.clone(), unknown.clone()])
@@ -277,20 +277,20 @@ async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
 
     // Together with a current finish, in either order, only the current one is applied.
     let mut tx = test.write().await;
-    let good = held[1].succeeded("2", at(12));
-    let won = runs::finish(&mut tx, &[stale, good.clone(), unknown])
+    let current = claimed[1].succeeded("2", at(12));
+    let applied = runs::finish(&mut tx, &[stale, current.clone(), unknown])
         .await
         .unwrap();
-    assert_eq!(won, [held[1].run_id]);
-    // And only once.
-    assert_eq!(runs::finish(&mut tx, &[good]).await.unwrap(), []);
+    assert_eq!(applied, [claimed[1].run_id]);
+    // A second finish of the same run is not applied.
+    assert_eq!(runs::finish(&mut tx, &[current]).await.unwrap(), []);
     tx.commit().await.unwrap();
     assert_eq!(
-        status_of(&test, &held[0]).await,
+        status_of(&test, &claimed[0]).await,
         ("running".into(), "running".into())
     );
     assert_eq!(
-        status_of(&test, &held[1]).await,
+        status_of(&test, &claimed[1]).await,
         ("succeeded".into(), "succeeded".into())
     );
     let tasks = test
@@ -299,29 +299,29 @@ async fn nothing_of_a_finish_with_a_stale_fence_is_applied(test: TestDb) {
     assert_eq!(tasks, "0");
 }
 
-async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
-    let host_1 = small_setup(&test, 1).await;
+async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
-    let mut finish = held.finish(RunEnd::Waiting { retry_at: at(20) }, at(12));
-    let mut failed = task_run("ring", 1);
+    let claimed = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
+    let mut finish = claimed.finish(RunEnd::Waiting { retry_at: at(20) }, at(12));
+    let mut failed = task_run("build", 1);
     failed.succeeded = false;
     failed.retry_at = Some(at(20));
     finish.tasks = vec![failed];
     assert_eq!(
         runs::finish(&mut tx, &[finish]).await.unwrap(),
-        [held.run_id]
+        [claimed.run_id]
     );
     tx.commit().await.unwrap();
     assert_eq!(
-        status_of(&test, &held).await,
+        status_of(&test, &claimed).await,
         ("waiting".into(), "waiting".into())
     );
 
     // Another host continues it.
     let mut tx = test.write().await;
     let host_2 = host_id(2);
-    hosts::register(&mut tx, &host(host_2, "tower-2", at(0)))
+    hosts::register(&mut tx, &host(host_2, "host-2", at(0)))
         .await
         .unwrap();
     assert_eq!(
@@ -344,69 +344,69 @@ async fn a_retry_waits_for_its_time_and_gets_a_new_fence(test: TestDb) {
             .unwrap(),
         []
     );
-    let taken = runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
+    let retries = runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
         .await
         .unwrap();
-    assert_eq!(taken.len(), 1);
+    assert_eq!(retries.len(), 1);
     assert_eq!(
-        (taken[0].run_id, taken[0].fence),
-        (held.run_id, held.fence + 1)
+        (retries[0].run_id, retries[0].fence),
+        (claimed.run_id, claimed.fence + 1)
     );
     assert_eq!(
-        (taken[0].launch.launch_id, taken[0].is_recovery),
-        (held.launch_id, false)
+        (retries[0].launch.launch_id, retries[0].is_recovery),
+        (claimed.launch_id, false)
     );
-    assert_eq!(taken[0].launch.scheduled_time, at(10));
+    assert_eq!(retries[0].launch.scheduled_time, at(10));
     assert_eq!(
         runs::claim_retries(&mut tx, host_1, at(20), at(50), 9)
             .await
             .unwrap(),
         [],
-        "once"
+        "a retry is claimed once"
     );
     tx.commit().await.unwrap();
     assert_eq!(
-        status_of(&test, &held).await,
+        status_of(&test, &claimed).await,
         ("running".into(), "running".into())
     );
 
-    // The fence of the first taking is no longer good, that of the second is.
+    // The fence of the first claim is stale. The fence of the second claim is current.
     let mut tx = test.write().await;
     assert_eq!(
-        runs::finish(&mut tx, &[held.succeeded("1", at(21))])
+        runs::finish(&mut tx, &[claimed.succeeded("1", at(21))])
             .await
             .unwrap(),
         []
     );
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.fence, &[])
+        !runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[])
             .await
             .unwrap()
     );
-    let now_held = Held {
-        fence: taken[0].fence,
-        ..held
+    let current = ClaimedRun {
+        fence: retries[0].fence,
+        ..claimed
     };
     assert_eq!(
-        runs::finish(&mut tx, &[now_held.succeeded("2", at(22))])
+        runs::finish(&mut tx, &[current.succeeded("2", at(22))])
             .await
             .unwrap(),
-        [held.run_id]
+        [claimed.run_id]
     );
     tx.commit().await.unwrap();
     assert_eq!(
-        status_of(&test, &held).await,
+        status_of(&test, &claimed).await,
         ("succeeded".into(), "succeeded".into())
     );
     let mut tx = test.read().await;
-    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
-    assert_eq!((run.host.as_deref(), run.retry_at), (Some("tower-2"), None));
+    let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
+    assert_eq!((run.host.as_deref(), run.retry_at), (Some("host-2"), None));
 }
 
-async fn a_renewal_returns_the_runs_that_are_still_held(test: TestDb) {
-    let host_1 = small_setup(&test, 3).await;
+async fn a_renewal_returns_the_runs_that_are_still_claimed(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
-    let held = begin(
+    let claimed = insert_and_claim(
         &mut tx,
         host_1,
         &[launch(1, 10), launch(2, 11), launch(3, 12)],
@@ -414,74 +414,79 @@ async fn a_renewal_returns_the_runs_that_are_still_held(test: TestDb) {
         at(12),
     )
     .await;
-    runs::finish(&mut tx, &[held[0].succeeded("1", at(13))])
+    runs::finish(&mut tx, &[claimed[0].succeeded("1", at(13))])
         .await
         .unwrap();
     runs::finish(
         &mut tx,
-        &[held[1].finish(RunEnd::Waiting { retry_at: at(99) }, at(13))],
+        &[claimed[1].finish(RunEnd::Waiting { retry_at: at(99) }, at(13))],
     )
     .await
     .unwrap();
-    let mut claimed: Vec<_> = held.iter().map(|run| (run.run_id, run.fence)).collect();
+    let mut fences: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
     assert_eq!(
-        runs::renew(&mut tx, &claimed, at(60)).await.unwrap(),
-        [(held[2].run_id, None)]
+        runs::renew(&mut tx, &fences, at(60)).await.unwrap(),
+        [(claimed[2].run_id, None)]
     );
-    // Under another fence it is not the caller's.
-    claimed[2].1 += 1;
-    assert_eq!(runs::renew(&mut tx, &claimed, at(90)).await.unwrap(), []);
+    // A run with another fence belongs to another claim.
+    fences[2].1 += 1;
+    assert_eq!(runs::renew(&mut tx, &fences, at(90)).await.unwrap(), []);
     assert_eq!(runs::renew(&mut tx, &[], at(90)).await.unwrap(), []);
     tx.commit().await.unwrap();
     let mut tx = test.write().await;
     for (now, lost) in [(59, 0), (60, 1)] {
-        let strays = recovery::orphaned_runs(&mut tx, at(now), at(0), 9)
+        let orphans = recovery::orphaned_runs(&mut tx, at(now), at(0), 9)
             .await
             .unwrap();
-        assert_eq!(strays.len(), lost);
+        assert_eq!(orphans.len(), lost);
     }
 }
 
-async fn tasks_of_a_lost_run_are_refused(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     assert!(
-        runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("a", 1)])
+        runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("a", 1)])
             .await
             .unwrap()
     );
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.fence + 1, &[task_run("b", 1)])
-            .await
-            .unwrap()
+        !runs::record_tasks(
+            &mut tx,
+            claimed.run_id,
+            claimed.fence + 1,
+            &[task_run("b", 1)]
+        )
+        .await
+        .unwrap()
     );
-    let verdict = recovery::RecoveryDecision {
-        launch_id: held.launch_id,
-        run_id: Some(held.run_id),
+    let decision = recovery::RecoveryDecision {
+        launch_id: claimed.launch_id,
+        run_id: Some(claimed.run_id),
         action: recovery::RecoveryAction::RunAgain,
     };
-    recovery::apply(&mut tx, host, &[verdict], "gone", at(11))
+    recovery::apply(&mut tx, host, &[decision], "gone", at(11))
         .await
         .unwrap();
     assert!(
-        !runs::record_tasks(&mut tx, held.run_id, held.fence, &[task_run("c", 1)])
+        !runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("c", 1)])
             .await
             .unwrap()
     );
-    let tasks = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
+    let tasks = task_runs::of_run(&mut tx, claimed.run_id).await.unwrap();
     assert_eq!(tasks, [task_run("a", 1)]);
 }
 
-async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn the_next_wake_is_the_earliest_fire_time_or_retry_time(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     assert_eq!(runs::next_wake(&mut tx, at(0)).await.unwrap(), None);
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     assert_eq!(runs::next_wake(&mut tx, at(10)).await.unwrap(), None);
     runs::finish(
         &mut tx,
-        &[held.finish(RunEnd::Waiting { retry_at: at(40) }, at(12))],
+        &[claimed.finish(RunEnd::Waiting { retry_at: at(40) }, at(12))],
     )
     .await
     .unwrap();
@@ -499,7 +504,7 @@ async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
     assert_eq!(
         runs::next_wake(&mut tx, at(20)).await.unwrap(),
         Some(at(30)),
-        "20 has come"
+        "the fire time 20 has come"
     );
     assert_eq!(
         runs::next_wake(&mut tx, at(30)).await.unwrap(),
@@ -508,21 +513,21 @@ async fn the_next_wake_is_the_earliest_fire_or_retry(test: TestDb) {
     assert_eq!(
         runs::next_wake(&mut tx, at(40)).await.unwrap(),
         None,
-        "nor has 40 to come any more"
+        "the retry time 40 has come"
     );
 }
 
 async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb) {
-    let host = small_setup(&test, 2).await;
+    let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
     add_schedule(&mut tx, 3, 10).await;
-    begin(&mut tx, host, &[launch(1, 10), launch(2, 20)], 1, at(20)).await;
+    insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 20)], 1, at(20)).await;
     let ids = |rows: &[runs::RunRow]| rows.iter().map(|row| row.id).collect::<Vec<RunId>>();
     let all = runs::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(ids(&all), [run_id(2), run_id(1)]);
     assert_eq!(
         (&*all[0].schedule, all[0].scheduled_time),
-        ("bell-2", at(20))
+        ("schedule-2", at(20))
     );
     assert_eq!((&*all[0].package, &all[0].digest), (PACKAGE, &digest()));
     assert_eq!(
@@ -530,9 +535,12 @@ async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb)
         [run_id(2)]
     );
     assert_eq!(
-        ids(&runs::list(&mut tx, Some("bell-1"), 9).await.unwrap()),
+        ids(&runs::list(&mut tx, Some("schedule-1"), 9).await.unwrap()),
         [run_id(1)]
     );
-    assert_eq!(runs::list(&mut tx, Some("bell-3"), 9).await.unwrap(), []);
+    assert_eq!(
+        runs::list(&mut tx, Some("schedule-3"), 9).await.unwrap(),
+        []
+    );
     assert_eq!(all[0].started_at.since(at(20)), Duration::ZERO);
 }

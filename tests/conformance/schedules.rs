@@ -1,4 +1,4 @@
-//! Schedules: their state, their revisions, and who wins when two decide at once.
+//! Schedules: their state, their revisions, and concurrent decisions about the same slots.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, PAUSE, add_schedule, at, digest, host_id, launch, revision, schedule_id, set_next,
-    small_setup,
+    PACKAGE, PAUSE, add_schedule, at, digest, host_id, host_with_schedules, launch, revision,
+    schedule_id, set_next,
 };
 
 on_both!(
     a_name_is_in_use_until_its_schedule_is_removed,
-    a_revision_applies_only_over_the_one_before,
+    a_revision_applies_only_on_the_revision_before_it,
     a_pause_clears_the_next_slot_and_a_resume_sets_one,
-    a_removed_schedule_stays_on_the_record_only,
-    the_audit_corrects_a_next_slot_only_where_the_cursor_stands,
-    due_schedules_come_earliest_first_and_no_more_than_asked,
+    a_removed_schedule_keeps_only_its_revisions,
+    the_audit_corrects_a_next_slot_only_if_the_cursor_has_not_moved,
+    due_schedules_are_listed_earliest_first_up_to_the_limit,
     schedules_are_listed_by_name_and_by_package,
-    a_cursor_moves_only_from_where_it_was_read,
-    of_two_who_read_the_same_cursor_one_moves_it,
-    many_who_decide_at_once_decide_every_slot_once,
+    a_cursor_moves_only_from_the_position_that_was_read,
+    one_of_several_writers_with_the_same_cursor_moves_it,
+    concurrent_hosts_decide_every_slot_once,
 );
 
 async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
@@ -53,15 +53,18 @@ async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let found = schedules::find(&mut tx, "bell-1").await.unwrap().unwrap();
+    let found = schedules::find(&mut tx, "schedule-1")
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(found.state.id, schedule_id(2));
     drop(tx);
 
-    // A rename to a name in use is the same conflict.
+    // A rename to a name in use is refused with the same conflict.
     let mut tx = test.write().await;
     add_schedule(&mut tx, 3, 10).await;
     let renamed = Revision {
-        name: "bell-1".to_owned(),
+        name: "schedule-1".to_owned(),
         revision: 2,
         ..revision(3)
     };
@@ -69,13 +72,13 @@ async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
     assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
 }
 
-async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
+async fn a_revision_applies_only_on_the_revision_before_it(test: TestDb) {
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
     tx.commit().await.unwrap();
     let second = Revision {
         revision: 2,
-        name: "angelus".to_owned(),
+        name: "renamed".to_owned(),
         package: "other".to_owned(),
         rule: RuleText::new(RuleKind::Every, "1 hour", "UTC"),
         since: at(7),
@@ -94,7 +97,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         .await
         .unwrap()
     );
-    // A writer that still has the first revision, and a writer that is ahead.
+    // A writer that has read the first revision, and a writer that skips a revision.
     assert!(
         !schedules::revise(&mut tx, &second, true, Origin::Sidecar, at(8), Some(at(20)))
             .await
@@ -112,8 +115,8 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
-    assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
-    let found = schedules::find(&mut tx, "angelus").await.unwrap().unwrap();
+    assert_eq!(schedules::find(&mut tx, "schedule-1").await.unwrap(), None);
+    let found = schedules::find(&mut tx, "renamed").await.unwrap().unwrap();
     assert_eq!(found.definition, second);
     assert_eq!(
         (found.state.revision, found.state.origin),
@@ -125,7 +128,7 @@ async fn a_revision_applies_only_over_the_one_before(test: TestDb) {
         (found.state.created_at, found.state.updated_at),
         (at(0), at(7))
     );
-    // The earlier revision stays, for the launches that it decided.
+    // The first revision stays for the launches that were decided by it.
     assert_eq!(
         schedules::revision(&mut tx, id, 1).await.unwrap(),
         Some(revision(1))
@@ -139,9 +142,9 @@ async fn a_pause_clears_the_next_slot_and_a_resume_sets_one(test: TestDb) {
     assert!(schedules::pause(&mut tx, id, PAUSE, at(5)).await.unwrap());
     assert!(
         !schedules::pause(&mut tx, id, PAUSE, at(6)).await.unwrap(),
-        "paused already"
+        "it is paused already"
     );
-    let paused = schedules::find(&mut tx, "bell-1")
+    let paused = schedules::find(&mut tx, "schedule-1")
         .await
         .unwrap()
         .unwrap()
@@ -160,9 +163,9 @@ async fn a_pause_clears_the_next_slot_and_a_resume_sets_one(test: TestDb) {
         !schedules::resume(&mut tx, id, at(51), at(51), Some(at(70)))
             .await
             .unwrap(),
-        "not paused any more"
+        "it is not paused"
     );
-    let resumed = schedules::find(&mut tx, "bell-1")
+    let resumed = schedules::find(&mut tx, "schedule-1")
         .await
         .unwrap()
         .unwrap()
@@ -174,17 +177,17 @@ async fn a_pause_clears_the_next_slot_and_a_resume_sets_one(test: TestDb) {
     );
     assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(60)));
     let unknown = schedule_id(99);
-    for (from, until, besides, number) in [
+    for (from, until, excluded, number) in [
         (60, 61, unknown, 1),
         (0, 60, unknown, 0),
         (61, 99, unknown, 0),
         (60, 61, id, 0),
     ] {
-        let waiting = schedules::waiting(&mut tx, at(from), at(until), besides).await;
+        let waiting = schedules::waiting(&mut tx, at(from), at(until), excluded).await;
         assert_eq!(
             waiting.unwrap(),
             number,
-            "{from} to {until} besides {besides}"
+            "{from} to {until} without {excluded}"
         );
     }
     assert!(
@@ -199,15 +202,15 @@ async fn a_pause_clears_the_next_slot_and_a_resume_sets_one(test: TestDb) {
     );
 }
 
-async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
+async fn a_removed_schedule_keeps_only_its_revisions(test: TestDb) {
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
     assert!(schedules::remove(&mut tx, id, at(5)).await.unwrap());
     assert!(
         !schedules::remove(&mut tx, id, at(6)).await.unwrap(),
-        "removed already"
+        "it is removed already"
     );
-    assert_eq!(schedules::find(&mut tx, "bell-1").await.unwrap(), None);
+    assert_eq!(schedules::find(&mut tx, "schedule-1").await.unwrap(), None);
     assert_eq!(schedules::due(&mut tx, at(100), 10).await.unwrap(), []);
     assert!(!schedules::pause(&mut tx, id, PAUSE, at(7)).await.unwrap());
     assert!(
@@ -245,7 +248,7 @@ async fn a_removed_schedule_stays_on_the_record_only(test: TestDb) {
     );
 }
 
-async fn the_audit_corrects_a_next_slot_only_where_the_cursor_stands(test: TestDb) {
+async fn the_audit_corrects_a_next_slot_only_if_the_cursor_has_not_moved(test: TestDb) {
     let mut tx = test.write().await;
     let id = add_schedule(&mut tx, 1, 10).await;
     assert!(
@@ -267,7 +270,7 @@ async fn the_audit_corrects_a_next_slot_only_where_the_cursor_stands(test: TestD
     );
 }
 
-async fn due_schedules_come_earliest_first_and_no_more_than_asked(test: TestDb) {
+async fn due_schedules_are_listed_earliest_first_up_to_the_limit(test: TestDb) {
     let mut tx = test.write().await;
     for (number, next) in [(1, 30), (2, 10), (3, 20), (4, 40), (5, 41)] {
         add_schedule(&mut tx, number, next).await;
@@ -276,7 +279,7 @@ async fn due_schedules_come_earliest_first_and_no_more_than_asked(test: TestDb) 
     schedules::insert(
         &mut tx,
         &Revision {
-            package: "nowhere".to_owned(),
+            package: "missing".to_owned(),
             ..revision(6)
         },
         Origin::Operator,
@@ -286,7 +289,11 @@ async fn due_schedules_come_earliest_first_and_no_more_than_asked(test: TestDb) 
     .unwrap();
     let due = schedules::due(&mut tx, at(40), 100).await.unwrap();
     let numbers: Vec<ScheduleId> = due.iter().map(|due| due.id).collect();
-    assert_eq!(numbers, [6, 2, 3, 1, 4].map(schedule_id), "41 has not come");
+    assert_eq!(
+        numbers,
+        [6, 2, 3, 1, 4].map(schedule_id),
+        "the slot 41 has not come"
+    );
     assert_eq!(due[1].revision, 1);
     assert_eq!((due[1].cursor_at, due[1].next_slot), (at(0), at(10)));
     assert_eq!(
@@ -294,7 +301,7 @@ async fn due_schedules_come_earliest_first_and_no_more_than_asked(test: TestDb) 
         (PACKAGE, &Some(digest()))
     );
     assert_eq!(due[1].missing_since, None);
-    assert_eq!((&*due[0].package, &due[0].digest), ("nowhere", &None));
+    assert_eq!((&*due[0].package, &due[0].digest), ("missing", &None));
     let first = schedules::due(&mut tx, at(40), 2).await.unwrap();
     assert_eq!(first[..], due[..2]);
     assert_eq!(schedules::due(&mut tx, at(4), 10).await.unwrap(), []);
@@ -317,8 +324,8 @@ async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
     for (name, package) in [
         (None, None),
         (None, Some(PACKAGE)),
-        (Some("bell-4"), None),
-        (Some("bell-4"), Some(PACKAGE)),
+        (Some("schedule-4"), None),
+        (Some("schedule-4"), Some(PACKAGE)),
     ] {
         let found = schedules::list(&mut tx, name, package).await.unwrap();
         names.push(
@@ -332,15 +339,15 @@ async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
     assert_eq!(
         names,
         [
-            "bell-1 bell-2 bell-3 bell-4",
-            "bell-1 bell-2 bell-3",
-            "bell-4",
+            "schedule-1 schedule-2 schedule-3 schedule-4",
+            "schedule-1 schedule-2 schedule-3",
+            "schedule-4",
             ""
         ]
     );
 }
 
-async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
+async fn a_cursor_moves_only_from_the_position_that_was_read(test: TestDb) {
     let mut tx = test.write().await;
     for number in 1..=6 {
         add_schedule(&mut tx, number, 10).await;
@@ -378,10 +385,10 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
         },
         step(99),
     ];
-    let mut won = schedules::advance(&mut tx, &moves).await.unwrap();
-    won.sort();
-    assert_eq!(won, [schedule_id(1), schedule_id(6)]);
-    // Read before, moved again: too late.
+    let mut moved = schedules::advance(&mut tx, &moves).await.unwrap();
+    moved.sort();
+    assert_eq!(moved, [schedule_id(1), schedule_id(6)]);
+    // The same moves fail the second time, since the cursors have moved.
     assert_eq!(schedules::advance(&mut tx, &moves).await.unwrap(), []);
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
@@ -404,8 +411,8 @@ async fn a_cursor_moves_only_from_where_it_was_read(test: TestDb) {
     );
 }
 
-async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
-    small_setup(&test, 40).await;
+async fn one_of_several_writers_with_the_same_cursor_moves_it(test: TestDb) {
+    host_with_schedules(&test, 40).await;
     let moves: Vec<CursorMove> = (1..=40)
         .map(|number| CursorMove {
             id: schedule_id(number),
@@ -424,23 +431,23 @@ async fn of_two_who_read_the_same_cursor_one_moves_it(test: TestDb) {
         deciding.push(tokio::spawn(async move {
             let db = Db::open(&url).await.unwrap();
             let mut tx = db.write().await.unwrap();
-            let won = schedules::advance(&mut tx, &moves).await.unwrap();
+            let moved = schedules::advance(&mut tx, &moves).await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
             tx.commit().await.unwrap();
             db.close().await;
-            won
+            moved
         }));
     }
-    let mut won = Vec::new();
-    for one in deciding {
-        won.extend(one.await.unwrap());
+    let mut moved = Vec::new();
+    for task in deciding {
+        moved.extend(task.await.unwrap());
     }
-    won.sort();
+    moved.sort();
     let all: Vec<ScheduleId> = (1..=40).map(schedule_id).collect();
-    assert_eq!(won, all);
+    assert_eq!(moved, all);
 }
 
-/// What the engine's decide transaction does, for schedules with a slot every ten seconds.
+/// Decide slots as the engine does, for schedules with a slot every ten seconds. Return how many schedules were due.
 async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
     let mut tx = db.write().await?;
     let due = schedules::due(&mut tx, now, 8).await?;
@@ -456,10 +463,10 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
             caught_up: None,
         })
         .collect();
-    let won = schedules::advance(&mut tx, &moves).await?;
+    let moved = schedules::advance(&mut tx, &moves).await?;
     let decided: Vec<NewLaunch> = moves
         .iter()
-        .filter(|step| won.contains(&step.id))
+        .filter(|step| moved.contains(&step.id))
         .map(|step| NewLaunch {
             id: LaunchId::of(step.id, step.to, LaunchKind::Schedule),
             schedule_id: step.id,
@@ -475,12 +482,12 @@ async fn decide(db: &Db, now: Timestamp) -> Result<usize, DbError> {
     Ok(due.len())
 }
 
-async fn many_who_decide_at_once_decide_every_slot_once(test: TestDb) {
+async fn concurrent_hosts_decide_every_slot_once(test: TestDb) {
     const SCHEDULES: u128 = 20;
     const SLOTS: u64 = 15;
-    small_setup(&test, SCHEDULES).await;
+    host_with_schedules(&test, SCHEDULES).await;
     let now = at(10 * SLOTS);
-    // Four hosts, each with four that decide.
+    // Four hosts, each with four concurrent tasks that decide.
     let mut deciding = Vec::new();
     for _ in 0..4 {
         let db = Db::open(&test.place.url).await.unwrap();
@@ -497,8 +504,8 @@ async fn many_who_decide_at_once_decide_every_slot_once(test: TestDb) {
             }));
         }
     }
-    for one in deciding {
-        one.await.unwrap();
+    for task in deciding {
+        task.await.unwrap();
     }
     let mut tx = test.read().await;
     let mut slots: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();

@@ -18,7 +18,7 @@ pub type Guest = (&'static str, &'static [u8]);
 pub const NOOP: Guest = ("noop", include_bytes!("../guests/noop.wasm"));
 pub const GUESTS: Guest = ("guests", include_bytes!("../guests/guests.wasm"));
 
-/// Begin to serve.
+/// Start a host that has loaded the package `name`.
 pub async fn start(
     test: &TestDb,
     clock: &Clock,
@@ -29,7 +29,7 @@ pub async fn start(
     let sandbox = SandboxSettings {
         calls_max: 8,
         guest_threads: 2,
-        // Compiled once for all of these tests.
+        // The cache is shared, so that the package is compiled once for all tests.
         cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
         memory_bytes_max,
         stack_bytes_max: 1 << 20,
@@ -49,7 +49,7 @@ pub async fn start(
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),
-        Some("tower"),
+        Some("host-1"),
         settings,
         Packages::default(),
         sandbox,

@@ -1,4 +1,4 @@
-//! What is kept of sidecars, and what is forgotten of files that are gone.
+//! Sidecars that stay in the database, and records of files that are deleted with the file.
 
 use campanile_engine::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
@@ -11,15 +11,15 @@ use campanile_tests::{TestDb, on_both};
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
 
 on_both!(
-    a_sidecar_is_kept_for_its_host_name_and_for_no_other,
-    a_sidecar_is_forgotten_when_its_package_is_gone,
-    a_file_that_was_never_usable_is_forgotten_when_it_is_gone,
-    rejections_of_a_host_are_forgotten_when_it_ends,
+    a_sidecar_is_stored_for_its_host_name_only,
+    a_sidecar_is_deleted_when_its_package_is_withdrawn,
+    a_rejected_file_that_was_never_usable_is_deleted_with_the_file,
+    rejections_of_a_host_are_deleted_when_the_host_ends,
 );
 
 const ENV: &str = r#"["env","TOKEN"]"#;
 
-fn granting(sidecar: &str) -> SidecarSummary<'_> {
+fn with_grants(sidecar: &str) -> SidecarSummary<'_> {
     SidecarSummary {
         grants: ENV,
         pin: None,
@@ -27,7 +27,7 @@ fn granting(sidecar: &str) -> SidecarSummary<'_> {
     }
 }
 
-fn kept(sidecar: Option<&str>, grants: &str) -> Option<LastSidecar> {
+fn stored(sidecar: Option<&str>, grants: &str) -> Option<LastSidecar> {
     Some(LastSidecar {
         sidecar: sidecar.map(str::to_owned),
         grants: grants.to_owned(),
@@ -52,61 +52,70 @@ async fn publish(tx: &mut Tx, host: HostId, sidecar: SidecarSummary<'_>) {
     packages::publish(tx, host, &loaded, at(1)).await.unwrap();
 }
 
-async fn a_sidecar_is_kept_for_its_host_name_and_for_no_other(test: TestDb) {
+async fn a_sidecar_is_stored_for_its_host_name_only(test: TestDb) {
     let mut tx = test.write().await;
-    let one = register(&mut tx, 1, "tower-1").await;
-    let two = register(&mut tx, 2, "tower-2").await;
-    publish(&mut tx, one, granting("grants.env = ['TOKEN']\n# é\n")).await;
+    let first = register(&mut tx, 1, "host-1").await;
+    let second = register(&mut tx, 2, "host-2").await;
+    publish(&mut tx, first, with_grants("grants.env = ['TOKEN']\n# é\n")).await;
     let text = Some("grants.env = ['TOKEN']\n# é\n");
     assert_eq!(
-        sidecars::find(&mut tx, one, PACKAGE).await.unwrap(),
-        kept(text, ENV)
+        sidecars::find(&mut tx, first, PACKAGE).await.unwrap(),
+        stored(text, ENV)
     );
-    assert_eq!(sidecars::find(&mut tx, two, PACKAGE).await.unwrap(), None);
-    // That there was none is worth knowing, too.
-    packages::publish_host(&mut tx, two, PACKAGE, &digest(), SidecarSummary::default())
-        .await
-        .unwrap();
     assert_eq!(
-        sidecars::find(&mut tx, two, PACKAGE).await.unwrap(),
-        kept(None, "")
+        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
+        None
+    );
+    // The absence of a sidecar is stored too.
+    packages::publish_host(
+        &mut tx,
+        second,
+        PACKAGE,
+        &digest(),
+        SidecarSummary::default(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
+        stored(None, "")
     );
 
-    hosts::end(&mut tx, one, at(2)).await.unwrap();
+    hosts::end(&mut tx, first, at(2)).await.unwrap();
     packages::withdraw_ended(&mut tx).await.unwrap();
-    let again = register(&mut tx, 3, "tower-1").await;
+    let again = register(&mut tx, 3, "host-1").await;
     assert_eq!(
         sidecars::find(&mut tx, again, PACKAGE).await.unwrap(),
-        kept(text, ENV)
+        stored(text, ENV)
     );
     assert_eq!(sidecars::packages(&mut tx, again).await.unwrap(), [PACKAGE]);
-    let narrower = SidecarSummary::default();
-    packages::publish_host(&mut tx, again, PACKAGE, &digest(), narrower)
+    let without_sidecar = SidecarSummary::default();
+    packages::publish_host(&mut tx, again, PACKAGE, &digest(), without_sidecar)
         .await
         .unwrap();
     assert_eq!(
         sidecars::find(&mut tx, again, PACKAGE).await.unwrap(),
-        kept(None, ""),
-        "the last one"
+        stored(None, ""),
+        "the newest sidecar is stored"
     );
 }
 
-async fn a_sidecar_is_forgotten_when_its_package_is_gone(test: TestDb) {
+async fn a_sidecar_is_deleted_when_its_package_is_withdrawn(test: TestDb) {
     let mut tx = test.write().await;
-    let one = register(&mut tx, 1, "tower-1").await;
-    let two = register(&mut tx, 2, "tower-2").await;
-    for host in [one, two] {
-        publish(&mut tx, host, granting("a")).await;
+    let first = register(&mut tx, 1, "host-1").await;
+    let second = register(&mut tx, 2, "host-2").await;
+    for host in [first, second] {
+        publish(&mut tx, host, with_grants("a")).await;
     }
-    packages::withdraw(&mut tx, one, PACKAGE).await.unwrap();
-    assert_eq!(sidecars::find(&mut tx, one, PACKAGE).await.unwrap(), None);
+    packages::withdraw(&mut tx, first, PACKAGE).await.unwrap();
+    assert_eq!(sidecars::find(&mut tx, first, PACKAGE).await.unwrap(), None);
     assert_eq!(
-        sidecars::find(&mut tx, two, PACKAGE).await.unwrap(),
-        kept(Some("a"), ENV)
+        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
+        stored(Some("a"), ENV)
     );
-    // A later process of the host, which never had it, finds it gone.
-    hosts::end(&mut tx, two, at(2)).await.unwrap();
-    let later = register(&mut tx, 3, "tower-2").await;
+    // A later process of the same host name finds that the file is gone.
+    hosts::end(&mut tx, second, at(2)).await.unwrap();
+    let later = register(&mut tx, 3, "host-2").await;
     packages::forget_file(&mut tx, later, PACKAGE)
         .await
         .unwrap();
@@ -118,30 +127,30 @@ async fn a_sidecar_is_forgotten_when_its_package_is_gone(test: TestDb) {
     assert_eq!(
         row.digest,
         Some(digest()),
-        "what was in force stays on the record"
+        "the active version stays in the table"
     );
 }
 
-async fn a_file_that_was_never_usable_is_forgotten_when_it_is_gone(test: TestDb) {
+async fn a_rejected_file_that_was_never_usable_is_deleted_with_the_file(test: TestDb) {
     let mut tx = test.write().await;
-    let one = register(&mut tx, 1, "tower-1").await;
-    let two = register(&mut tx, 2, "tower-2").await;
-    publish(&mut tx, one, SidecarSummary::default()).await;
-    for (name, host) in [("ghost", one), (PACKAGE, one), ("other", two)] {
+    let first = register(&mut tx, 1, "host-1").await;
+    let second = register(&mut tx, 2, "host-2").await;
+    publish(&mut tx, first, SidecarSummary::default()).await;
+    for (name, host) in [("broken", first), (PACKAGE, first), ("other", second)] {
         packages::reject(&mut tx, host, name, "not wasm", at(2))
             .await
             .unwrap();
     }
-    let row = packages::find(&mut tx, "ghost").await.unwrap().unwrap();
+    let row = packages::find(&mut tx, "broken").await.unwrap().unwrap();
     assert_eq!((row.state(), row.loaded_at), (PackageState::Rejected, None));
-    let refused = known_package(&mut tx, "ghost").await.unwrap_err();
+    let refused = known_package(&mut tx, "broken").await.unwrap_err();
     assert!(
         matches!(refused, ScheduleError::PackageRejected { .. }),
         "{refused}"
     );
-    // What another host recorded stays.
-    for name in ["ghost", "other", PACKAGE] {
-        packages::forget_file(&mut tx, one, name).await.unwrap();
+    // Records of other hosts stay.
+    for name in ["broken", "other", PACKAGE] {
+        packages::forget_file(&mut tx, first, name).await.unwrap();
     }
     let all = packages::list(&mut tx, None).await.unwrap();
     let all: Vec<_> = all
@@ -157,22 +166,22 @@ async fn a_file_that_was_never_usable_is_forgotten_when_it_is_gone(test: TestDb)
     );
 }
 
-async fn rejections_of_a_host_are_forgotten_when_it_ends(test: TestDb) {
+async fn rejections_of_a_host_are_deleted_when_the_host_ends(test: TestDb) {
     let mut tx = test.write().await;
-    let one = register(&mut tx, 1, "tower-1").await;
-    let two = register(&mut tx, 2, "tower-2").await;
-    publish(&mut tx, two, SidecarSummary::default()).await;
-    for name in ["ghost", PACKAGE] {
-        packages::reject(&mut tx, one, name, "not wasm", at(2))
+    let first = register(&mut tx, 1, "host-1").await;
+    let second = register(&mut tx, 2, "host-2").await;
+    publish(&mut tx, second, SidecarSummary::default()).await;
+    for name in ["broken", PACKAGE] {
+        packages::reject(&mut tx, first, name, "not wasm", at(2))
             .await
             .unwrap();
     }
-    packages::reject(&mut tx, two, "living", "not wasm", at(2))
+    packages::reject(&mut tx, second, "living", "not wasm", at(2))
         .await
         .unwrap();
     packages::forget_rejections_of_ended(&mut tx).await.unwrap();
     assert_eq!(packages::list(&mut tx, None).await.unwrap().len(), 3);
-    hosts::end(&mut tx, one, at(3)).await.unwrap();
+    hosts::end(&mut tx, first, at(3)).await.unwrap();
     packages::forget_rejections_of_ended(&mut tx).await.unwrap();
     let all = packages::list(&mut tx, None).await.unwrap();
     let all: Vec<_> = all

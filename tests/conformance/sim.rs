@@ -1,15 +1,15 @@
-//! Random histories of hosts on a simulated clock, against a small model of what Campanile promises.
+//! Random sequences of steps of hosts on a simulated clock, checked against a model of Campanile's guarantees.
 //!
 //! A sequence is a list of random steps: time passes, schedules are added, edited, paused, resumed, removed and
 //! triggered, hosts start and die, tasks end well or badly or not at all. The hosts are real engines on a real
-//! database; only the sandbox is scripted: the sequence decides how each run ends. After every step [`model`] looks
-//! whether everything on the record can be.
+//! database. Only the sandbox is simulated: the sequence decides how each run ends. After every step [`model`] checks
+//! the invariants of all rows.
 //!
 //! `CAMPANILE_TEST_SEED=N` replays one sequence.
 
+mod definition;
 pub mod host;
 mod model;
-mod said;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,77 +29,87 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::fixtures::at;
+use definition::wanted;
 use host::{LiveHost, finish, settings};
 use model::Model;
-use said::wanted;
 
-on_both!(five_hundred_histories, another_five_hundred_histories);
+on_both!(
+    the_guarantees_hold_over_random_sequences,
+    the_guarantees_hold_over_more_random_sequences
+);
 
-/// Of each case: two thousand in all.
+/// The sequences of each test: two thousand in all.
 const SEQUENCES: u64 = 500;
 const STEPS: usize = 30;
 const SCHEDULES_MAX: usize = 4;
-/// How often a host may be asked until nothing is left to do.
+/// The most rounds that a host may need until no work is left.
 const ROUNDS_MAX: usize = 500;
 
-async fn five_hundred_histories(test: TestDb) {
-    check_histories(test).await;
+async fn the_guarantees_hold_over_random_sequences(test: TestDb) {
+    check_sequences(test).await;
 }
 
-async fn another_five_hundred_histories(test: TestDb) {
-    check_histories(test).await;
+async fn the_guarantees_hold_over_more_random_sequences(test: TestDb) {
+    check_sequences(test).await;
 }
 
-async fn check_histories(test: TestDb) {
-    let mut tower = Tower::new(test);
+async fn check_sequences(test: TestDb) {
+    let mut simulation = Simulation::new(test);
     if let Ok(text) = std::env::var("CAMPANILE_TEST_SEED") {
         let seed = text.parse().expect("CAMPANILE_TEST_SEED is a number");
-        return tower.sequence(seed).await;
+        return simulation.run_sequence(seed).await;
     }
     let first: u64 = rand::random::<u32>().into();
     for seed in first..first + SEQUENCES {
-        tower.sequence(seed).await;
+        simulation.run_sequence(seed).await;
     }
-    println!("{SEQUENCES} sequences from {first} on: {:?}", tower.done);
+    println!(
+        "{SEQUENCES} sequences from {first} on: {:?}",
+        simulation.occurrences
+    );
     for what in model::EXPECTED {
-        let times = tower.done.get(what).copied().unwrap_or_default();
+        let times = simulation
+            .occurrences
+            .get(what)
+            .copied()
+            .unwrap_or_default();
         assert!(
             times >= 20,
-            "these sequences hardly ever had {what}: {:?}",
-            tower.done
+            "these sequences had {what} less than 20 times: {:?}",
+            simulation.occurrences
         );
     }
 }
 
-struct Tower {
+struct Simulation {
     test: TestDb,
     sandbox: Arc<Sandbox>,
     clock: Clock,
     random: StdRng,
     seed: u64,
     hosts: Vec<LiveHost>,
-    /// Runs that hosts held when they died, or lost: their ends may still be recorded.
-    ghosts: Vec<Work>,
-    lives: usize,
+    /// Runs of dead hosts, and runs that were lost: their ends may still arrive.
+    orphans: Vec<Work>,
+    hosts_started: usize,
     model: Model,
-    /// What was seen how often; a simulation in which nothing happens proves nothing.
-    done: std::collections::BTreeMap<&'static str, usize>,
+    /// How often each situation occurred. A simulation without them would prove nothing.
+    occurrences: std::collections::BTreeMap<&'static str, usize>,
 }
 
-impl Tower {
-    fn new(test: TestDb) -> Tower {
+impl Simulation {
+    fn new(test: TestDb) -> Simulation {
         let clock = Clock::simulated(at(0));
-        Tower {
+        Simulation {
             test,
             sandbox: host::sandbox(&clock),
             clock,
             random: StdRng::seed_from_u64(0),
             seed: 0,
             hosts: Vec::new(),
-            ghosts: Vec::new(),
-            lives: 0,
+            orphans: Vec::new(),
+            hosts_started: 0,
             model: Model::default(),
-            done: Default::default(),
+            occurrences: Default::default(),
         }
     }
 
@@ -111,26 +121,26 @@ impl Tower {
         Duration::from_secs(self.random.random_range(1..=most))
     }
 
-    fn did(&mut self, what: &'static str) {
-        *self.done.entry(what).or_default() += 1;
+    fn count(&mut self, what: &'static str) {
+        *self.occurrences.entry(what).or_default() += 1;
     }
 
-    /// Run one history, from an empty database until all launches have ended.
-    async fn sequence(&mut self, seed: u64) {
-        self.begin(seed).await;
+    /// Run one sequence, from an empty database until all launches have ended.
+    async fn run_sequence(&mut self, seed: u64) {
+        self.reset(seed).await;
         for step in 0..STEPS {
             let what = self.step().await;
             if !self.one_in(5) {
-                self.turns().await;
+                self.tick_hosts().await;
             }
             self.check(&format!("step {step}, {what}")).await;
         }
-        self.settle().await;
+        self.finish_all().await;
     }
 
-    async fn begin(&mut self, seed: u64) {
+    async fn reset(&mut self, seed: u64) {
         self.hosts.clear();
-        self.ghosts.clear();
+        self.orphans.clear();
         self.test
             .execute(
                 "DELETE FROM task_run; DELETE FROM run; DELETE FROM launch; DELETE FROM schedule_result;
@@ -157,9 +167,9 @@ impl Tower {
             self.now(),
             self.seed
         );
-        let seen = self.model.check(&mut tx, self.now(), &case).await;
-        for what in seen {
-            self.did(what);
+        let situations = self.model.check(&mut tx, self.now(), &case).await;
+        for what in situations {
+            self.count(what);
         }
     }
 
@@ -173,11 +183,11 @@ impl Tower {
             54..56 => self.remove().await,
             56..62 => self.trigger().await,
             62..64 => self.run_backfills().await,
-            64..67 => self.host_dies(),
+            64..67 => self.kill_host(),
             67 => self.skip().await,
-            68..74 => self.host_starts().await,
-            74..76 => self.ghost_speaks().await,
-            _ => self.task_ends().await,
+            68..74 => self.add_host().await,
+            74..76 => self.finish_orphan().await,
+            _ => self.finish_run().await,
         }
     }
 
@@ -185,29 +195,31 @@ impl Tower {
     async fn advance(&mut self) -> &'static str {
         let later = self.now().plus(self.seconds(25));
         self.clock.advance_to(later);
-        for place in 0..self.hosts.len() {
-            self.renew(place).await;
+        for index in 0..self.hosts.len() {
+            self.renew(index).await;
         }
         "time passes"
     }
 
-    /// Let time pass without heartbeats: the machine slept.
+    /// Let time pass without heartbeats, as during a sleep of the machine.
     fn sleep(&mut self) -> &'static str {
         let long = if self.one_in(4) { 100_000 } else { 2_000 };
         let later = self.now().plus(self.seconds(long));
         self.clock.advance_to(later);
-        self.did("sleep");
+        self.count("sleep");
         "the machine slept"
     }
 
-    async fn renew(&mut self, place: usize) {
+    async fn renew(&mut self, index: usize) {
         let now = self.now();
-        let host = &mut self.hosts[place];
+        let host = &mut self.hosts[index];
         host.engine.renew(now).await.unwrap();
         host.engine.drop_expired(now);
-        let (dropped, held): (Vec<_>, Vec<_>) =
-            host.held.drain(..).partition(|(_, stop)| stop.is_dropped());
-        host.held = held;
+        let (dropped, claimed): (Vec<_>, Vec<_>) = host
+            .claimed
+            .drain(..)
+            .partition(|(_, stop)| stop.is_dropped());
+        host.claimed = claimed;
         let engine = Arc::clone(&host.engine);
         for (work, stop) in dropped {
             if stop.is_cancelled() {
@@ -216,45 +228,45 @@ impl Tower {
                 engine.finish(&[end]).await.unwrap();
             }
             engine.untrack(work.run_id, work.fence);
-            self.ghosts.push(work);
+            self.orphans.push(work);
         }
     }
 
-    async fn turns(&mut self) {
-        for place in 0..self.hosts.len() {
+    async fn tick_hosts(&mut self) {
+        for index in 0..self.hosts.len() {
             if !self.one_in(4) {
-                self.turn(place).await;
+                self.tick(index).await;
             }
         }
     }
 
     /// Tick a host once; return how many runs it started.
-    async fn turn(&mut self, place: usize) -> usize {
-        self.renew(place).await;
+    async fn tick(&mut self, index: usize) -> usize {
+        self.renew(index).await;
         let now = self.now();
-        let host = &mut self.hosts[place];
+        let host = &mut self.hosts[index];
         host.engine.recover(now).await.unwrap();
         while host.engine.decide(now).await.unwrap().more {}
         while host.engine.run_backfills(now).await.unwrap().has_more {}
         host.engine.release(now).await.unwrap();
-        let mut begun = 0;
-        if host.held.len() < settings().runs_max {
+        let mut started = 0;
+        if host.claimed.len() < settings().runs_max {
             for work in host.engine.claim(now).await.unwrap() {
                 let stop = host.engine.track(&work);
-                host.held.push((work, stop));
-                begun += 1;
+                host.claimed.push((work, stop));
+                started += 1;
             }
         }
-        begun
+        started
     }
 
     async fn add(&mut self) -> &'static str {
-        if self.model.living().len() >= SCHEDULES_MAX {
+        if self.model.existing().len() >= SCHEDULES_MAX {
             return "enough schedules";
         }
-        let said = said::any(&mut self.random, self.clock.now(), None);
-        let name = format!("bell-{}", self.model.schedules.len());
-        let wanted = wanted(&name, &said);
+        let definition = definition::random_definition(&mut self.random, self.clock.now(), None);
+        let name = format!("schedule-{}", self.model.schedules.len());
+        let wanted = wanted(&name, &definition);
         let now = self.now();
         let added = schedule_admin::change(&self.test.db, async |tx| {
             schedule_admin::add(tx, &wanted, Origin::Operator, now).await
@@ -262,34 +274,35 @@ impl Tower {
         .await;
         match added {
             Ok(id) => {
-                self.model.added(id, name, said, now);
-                self.did("add");
+                self.model.add(id, name, definition, now);
+                self.count("add");
                 "a schedule was added"
             }
             Err(error) => refused(&error),
         }
     }
 
-    fn any_living(&mut self) -> Option<usize> {
-        let living = self.model.living();
-        (!living.is_empty()).then(|| living[self.random.random_range(0..living.len())])
+    fn any_existing(&mut self) -> Option<usize> {
+        let existing = self.model.existing();
+        (!existing.is_empty()).then(|| existing[self.random.random_range(0..existing.len())])
     }
 
     async fn edit(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
+        let Some(index) = self.any_existing() else {
             return "no schedule to edit";
         };
-        let before = self.model.schedules[place].said().clone();
-        let mut said = said::any(&mut self.random, self.clock.now(), Some(&before));
+        let previous = self.model.schedules[index].definition().clone();
+        let mut definition =
+            definition::random_definition(&mut self.random, self.clock.now(), Some(&previous));
         if self.one_in(2) {
-            // Of its timing nothing changes.
-            said.interval = before.interval;
-            said.policies.jitter = before.policies.jitter;
-            said.policies.start_at = before.policies.start_at;
-            said.policies.end_at = before.policies.end_at;
+            // Keep the timing.
+            definition.interval = previous.interval;
+            definition.policies.jitter = previous.policies.jitter;
+            definition.policies.start_at = previous.policies.start_at;
+            definition.policies.end_at = previous.policies.end_at;
         }
-        let name = self.model.schedules[place].name.clone();
-        let wanted = wanted(&name, &said);
+        let name = self.model.schedules[index].name.clone();
+        let wanted = wanted(&name, &definition);
         let now = self.now();
         let edited = schedule_admin::change(&self.test.db, async |tx| {
             let schedule = schedule_admin::find(tx, &name).await?;
@@ -298,8 +311,8 @@ impl Tower {
         .await;
         match edited {
             Ok(()) => {
-                self.model.edited(place, said, now);
-                self.did("edit");
+                self.model.edit(index, definition, now);
+                self.count("edit");
                 "a schedule was edited"
             }
             Err(error) => refused(&error),
@@ -307,10 +320,10 @@ impl Tower {
     }
 
     async fn pause_or_resume(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
+        let Some(index) = self.any_existing() else {
             return "no schedule to pause";
         };
-        let name = self.model.schedules[place].name.clone();
+        let name = self.model.schedules[index].name.clone();
         let now = self.now();
         let until = self.one_in(3).then(|| now.plus(self.seconds(200)));
         let catch_up = self.one_in(2);
@@ -324,7 +337,7 @@ impl Tower {
         })
         .await;
         if paused.is_ok() {
-            self.did("pause");
+            self.count("pause");
             return "a schedule was paused";
         }
         let resumed = schedule_admin::change(&self.test.db, async |tx| {
@@ -333,7 +346,7 @@ impl Tower {
         .await;
         match resumed {
             Ok(()) => {
-                self.did("resume");
+                self.count("resume");
                 "a schedule was resumed"
             }
             Err(error) => refused(&error),
@@ -341,28 +354,28 @@ impl Tower {
     }
 
     async fn remove(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
+        let Some(index) = self.any_existing() else {
             return "no schedule to remove";
         };
-        let name = self.model.schedules[place].name.clone();
+        let name = self.model.schedules[index].name.clone();
         let now = self.now();
         schedule_admin::change(&self.test.db, async |tx| {
             schedule_admin::remove(tx, &name, now).await
         })
         .await
         .unwrap();
-        self.model.schedules[place].removed_at = Some(now);
-        self.did("remove");
+        self.model.schedules[index].removed_at = Some(now);
+        self.count("remove");
         "a schedule was removed"
     }
 
     async fn trigger(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
+        let Some(index) = self.any_existing() else {
             return "no schedule to trigger";
         };
-        let name = self.model.schedules[place].name.clone();
+        let name = self.model.schedules[index].name.clone();
         let now = self.now();
-        let allows = self.model.schedules[place].said().policies.overlap == Overlap::Allow;
+        let allows = self.model.schedules[index].definition().policies.overlap == Overlap::Allow;
         let trigger = Trigger {
             // The manual launch must run alone, although the schedule's launches may overlap.
             overlap: (allows && self.one_in(2)).then_some(Overlap::BufferOne),
@@ -379,12 +392,12 @@ impl Tower {
     }
 
     async fn run_backfills(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
-            return "no schedule to fill back";
+        let Some(index) = self.any_existing() else {
+            return "no schedule to backfill";
         };
-        let name = self.model.schedules[place].name.clone();
+        let name = self.model.schedules[index].name.clone();
         let now = self.now();
-        let asked = BackfillRequest {
+        let request = BackfillRequest {
             id: BackfillId(uuid::Uuid::from_u128(self.random.random())),
             from: now.minus(self.seconds(600)),
             to: now,
@@ -393,24 +406,24 @@ impl Tower {
             context: None,
             by: "the sequence",
         };
-        let begun = schedule_admin::change(&self.test.db, async |tx| {
-            let survey = backfill::preview(tx, &name, &asked, now).await?;
-            backfill::begin(tx, &survey, &asked, now).await
+        let backfill = schedule_admin::change(&self.test.db, async |tx| {
+            let preview = backfill::preview(tx, &name, &request, now).await?;
+            backfill::begin(tx, &preview, &request, now).await
         })
         .await;
-        match begun {
-            Ok(_) => "a backfill was begun",
+        match backfill {
+            Ok(_) => "a backfill was started",
             Err(error) => refused(&error),
         }
     }
 
-    /// A person skips the next slot.
+    /// Let an operator skip the next slot.
     async fn skip(&mut self) -> &'static str {
-        let Some(place) = self.any_living() else {
+        let Some(index) = self.any_existing() else {
             return "no schedule to skip a slot of";
         };
         let now = self.now();
-        let known = &self.model.schedules[place];
+        let known = &self.model.schedules[index];
         let name = known.name.clone();
         let Some(slot) = known.next_slot(now) else {
             return "no slot to skip";
@@ -426,26 +439,26 @@ impl Tower {
         .await;
         match skipped {
             Ok(()) => {
-                self.model.schedules[place].taken_out.insert(slot);
-                "a slot was taken out"
+                self.model.schedules[index].skipped_slots.insert(slot);
+                "a slot was skipped"
             }
             Err(error) => refused(&error),
         }
     }
 
-    fn host_dies(&mut self) -> &'static str {
+    fn kill_host(&mut self) -> &'static str {
         if self.hosts.is_empty() {
-            return "nobody to die";
+            return "no host to kill";
         }
-        let place = self.random.random_range(0..self.hosts.len());
-        let host = self.hosts.remove(place);
-        self.ghosts
-            .extend(host.held.into_iter().map(|(work, _)| work));
-        self.did("death");
+        let index = self.random.random_range(0..self.hosts.len());
+        let host = self.hosts.remove(index);
+        self.orphans
+            .extend(host.claimed.into_iter().map(|(work, _)| work));
+        self.count("death");
         "a host died"
     }
 
-    async fn host_starts(&mut self) -> &'static str {
+    async fn add_host(&mut self) -> &'static str {
         // A SQLite file is served by one host at a time.
         let most = match self.test.backend() {
             Backend::Sqlite => 1,
@@ -459,55 +472,59 @@ impl Tower {
     }
 
     async fn start_host(&mut self) {
-        self.lives += 1;
-        // Sometimes in the name of one that has died.
+        self.hosts_started += 1;
+        // On SQLite a host often has the name of a dead one.
         let name = match self.test.backend() {
-            Backend::Sqlite => format!("tower-{}", self.lives % 2),
-            Backend::Postgres => format!("tower-{}", self.lives),
+            Backend::Sqlite => format!("host-{}", self.hosts_started % 2),
+            Backend::Postgres => format!("host-{}", self.hosts_started),
         };
         let host = host::start(&self.test, &self.clock, &self.sandbox, &name).await;
         self.hosts.push(host);
     }
 
-    /// A run that its host has lost, or that outlived its host, comes to an end all the same.
-    async fn ghost_speaks(&mut self) -> &'static str {
-        if self.ghosts.is_empty() || self.hosts.is_empty() {
-            return "no ghost";
+    /// Finish a run whose claim was lost or whose host died. Only a current claim may be applied.
+    async fn finish_orphan(&mut self) -> &'static str {
+        if self.orphans.is_empty() || self.hosts.is_empty() {
+            return "no orphaned run";
         }
-        let place = self.random.random_range(0..self.ghosts.len());
-        let work = self.ghosts.swap_remove(place);
+        let index = self.random.random_range(0..self.orphans.len());
+        let work = self.orphans.swap_remove(index);
         let now = self.now();
         let state = format!(
             "SELECT CAST(count(*) AS TEXT) FROM run WHERE status = 'running' AND fence = {} AND id = {}",
             work.fence,
             model::id_literal(self.test.backend(), work.run_id.0),
         );
-        let held: usize = self.test.value(&state).await.parse().unwrap();
+        let claimed: usize = self.test.value(&state).await.parse().unwrap();
         let end = RunEnd::Succeeded { output: None };
         let engine = Arc::clone(&self.hosts[0].engine);
         let applied = engine.finish(&[finish(&work, end, now)]).await.unwrap();
-        assert_eq!(applied, held, "a ghost, CAMPANILE_TEST_SEED={}", self.seed);
-        self.did("ghost");
-        "a ghost spoke"
+        assert_eq!(
+            applied, claimed,
+            "an orphaned run, CAMPANILE_TEST_SEED={}",
+            self.seed
+        );
+        self.count("orphaned run");
+        "an orphaned run ended"
     }
 
-    async fn task_ends(&mut self) -> &'static str {
-        let holders: Vec<usize> = (0..self.hosts.len())
-            .filter(|place| !self.hosts[*place].held.is_empty())
+    async fn finish_run(&mut self) -> &'static str {
+        let busy_hosts: Vec<usize> = (0..self.hosts.len())
+            .filter(|index| !self.hosts[*index].claimed.is_empty())
             .collect();
-        if holders.is_empty() {
-            return "nothing runs";
+        if busy_hosts.is_empty() {
+            return "no run to finish";
         }
-        let place = holders[self.random.random_range(0..holders.len())];
-        let held = self.hosts[place].held.len();
+        let index = busy_hosts[self.random.random_range(0..busy_hosts.len())];
+        let claimed = self.hosts[index].claimed.len();
         let (work, stop) = {
-            let which = self.random.random_range(0..held);
-            self.hosts[place].held.swap_remove(which)
+            let which = self.random.random_range(0..claimed);
+            self.hosts[index].claimed.swap_remove(which)
         };
         let now = self.now();
         let failed = |kind: FailureKind| RunEnd::Failed {
             kind,
-            message: "cracked".to_owned(),
+            message: "the disk is full".to_owned(),
         };
         let at_most_once = work.spec.policies.delivery == Delivery::AtMostOnce;
         let end = match self.random.random_range(0..10) {
@@ -523,24 +540,24 @@ impl Tower {
             5..9 => failed(FailureKind::Failed),
             _ => failed(FailureKind::Trapped),
         };
-        let engine = Arc::clone(&self.hosts[place].engine);
+        let engine = Arc::clone(&self.hosts[index].engine);
         engine.finish(&[finish(&work, end, now)]).await.unwrap();
         engine.untrack(work.run_id, work.fence);
         "a task ended"
     }
 
-    /// Everybody is gone; one host comes and works until nothing is left to do.
-    async fn settle(&mut self) {
-        self.ghosts.clear();
+    /// Replace all hosts by one new host that works until no work is left.
+    async fn finish_all(&mut self) {
+        self.orphans.clear();
         self.hosts.clear();
         self.start_host().await;
-        let begin = self.now();
+        let deadline = self.now();
         for _ in 0..4 {
             self.advance().await;
-            self.turn(0).await;
+            self.tick(0).await;
         }
         for _ in 0..ROUNDS_MAX {
-            while let Some((work, _)) = self.hosts[0].held.pop() {
+            while let Some((work, _)) = self.hosts[0].claimed.pop() {
                 let end = RunEnd::Succeeded { output: None };
                 let engine = Arc::clone(&self.hosts[0].engine);
                 engine
@@ -549,31 +566,31 @@ impl Tower {
                     .unwrap();
                 engine.untrack(work.run_id, work.fence);
             }
-            if self.turn(0).await > 0 {
+            if self.tick(0).await > 0 {
                 continue;
             }
-            self.check("all is done").await;
-            if !self.is_waited_for(begin).await {
+            self.check("after all work").await;
+            if !self.has_unfinished(deadline).await {
                 return;
             }
-            // For a fire time, a retry, or the end of a lease that a dead host had.
+            // Wait for a fire time, a retry time, or the end of a dead host's lease.
             let later = self.now().plus(Duration::from_secs(10));
             self.clock.advance_to(later);
         }
         let rows = model::unfinished(&mut self.test.read().await).await;
         let (now, seed) = (self.now(), self.seed);
-        panic!("it never comes to rest, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
+        panic!("launches stay unfinished, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
     }
 
-    /// Whether a launch decided by `begin` is unfinished. Later launches do not count: they may be endless.
-    async fn is_waited_for(&mut self, begin: Timestamp) -> bool {
+    /// Return whether a launch that was decided by `deadline` is unfinished. Later launches may be endless.
+    async fn has_unfinished(&mut self, deadline: Timestamp) -> bool {
         let rows = model::unfinished(&mut self.test.read().await).await;
         rows.iter()
-            .any(|row| row.claimed_at <= begin && !self.model.waits_while_paused(row))
+            .any(|row| row.claimed_at <= deadline && !self.model.waits_for_resume(row))
     }
 }
 
-/// What was asked for cannot be: policies drawn at random contradict each other now and then.
+/// Accept the errors of random requests that contradict each other, and panic on any other error.
 fn refused(error: &ScheduleError) -> &'static str {
     match error {
         ScheduleError::Policy(_) | ScheduleError::NothingAhead | ScheduleError::Past(_) => {

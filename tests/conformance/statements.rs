@@ -5,14 +5,14 @@ use campanile_store::schedules::{self, CursorMove};
 use campanile_store::{probe, runs};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, begin, launch, small_setup, task_run};
+use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, task_run};
 
 on_both!(
-    every_statement_prepares,
-    every_statement_over_many_rows_runs_at_every_size,
+    every_statement_can_be_prepared,
+    every_batch_statement_runs_at_every_size,
 );
 
-async fn every_statement_prepares(test: TestDb) {
+async fn every_statement_can_be_prepared(test: TestDb) {
     let tx = test.read().await;
     let all = probe::statements(&tx);
     drop(tx);
@@ -27,11 +27,11 @@ async fn every_statement_prepares(test: TestDb) {
     assert!(refused.is_empty(), "{}", refused.join("\n\n"));
 }
 
-/// Every size of a batch, and one that needs several statements.
+/// Every batch size, and one that needs several statements.
 const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300];
 
-async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
-    let host = small_setup(&test, 300).await;
+async fn every_batch_statement_runs_at_every_size(test: TestDb) {
+    let host = host_with_schedules(&test, 300).await;
     for (round, size) in (0..).zip(SIZES) {
         let first_slot = 1_000 * (round + 1);
         let rounds = 1_000 * (u128::from(round) + 1);
@@ -51,45 +51,47 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
                 caught_up: None,
             })
             .collect();
-        let won = schedules::advance(&mut tx, &moves).await.unwrap();
-        assert_eq!(won.len() as u64, size);
+        let applied = schedules::advance(&mut tx, &moves).await.unwrap();
+        assert_eq!(applied.len() as u64, size);
 
         // All succeed, then all fail, so that every schedule has a result and a failure.
         let succeeding: Vec<_> = (1..=size).map(|n| launch(n.into(), first_slot)).collect();
-        let held = begin(&mut tx, host, &succeeding, rounds, at(first_slot)).await;
-        assert_eq!(held.len() as u64, size);
-        let finishes: Vec<_> = held
+        let runs = insert_and_claim(&mut tx, host, &succeeding, rounds, at(first_slot)).await;
+        assert_eq!(runs.len() as u64, size);
+        let finishes: Vec<_> = runs
             .iter()
             .map(|run| {
                 let mut finish = run.succeeded("1", at(first_slot + 1));
-                finish.tasks = vec![task_run("ring", 1)];
+                finish.tasks = vec![task_run("build", 1)];
                 finish
             })
             .collect();
-        let won = runs::finish(&mut tx, &finishes).await.unwrap();
-        assert_eq!(won.len() as u64, size);
+        let applied = runs::finish(&mut tx, &finishes).await.unwrap();
+        assert_eq!(applied.len() as u64, size);
 
         let failing: Vec<_> = (1..=size)
             .map(|n| launch(n.into(), first_slot + 10))
             .collect();
-        let held = begin(&mut tx, host, &failing, rounds + 300, at(first_slot + 10)).await;
-        let finishes: Vec<_> = held
+        let runs =
+            insert_and_claim(&mut tx, host, &failing, rounds + 300, at(first_slot + 10)).await;
+        let finishes: Vec<_> = runs
             .iter()
             .map(|run| run.failed("no", at(first_slot + 11)))
             .collect();
-        let won = runs::finish(&mut tx, &finishes).await.unwrap();
-        assert_eq!(won.len() as u64, size);
+        let applied = runs::finish(&mut tx, &finishes).await.unwrap();
+        assert_eq!(applied.len() as u64, size);
 
         // All are lost and reopened, then abandoned.
         let losing: Vec<_> = (1..=size)
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();
-        let held = begin(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
+        let runs =
+            insert_and_claim(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
         for action in [
             RecoveryAction::RunAgain,
             RecoveryAction::Abandon("recovery_age"),
         ] {
-            let verdicts: Vec<_> = held
+            let decisions: Vec<_> = runs
                 .iter()
                 .map(|run| RecoveryDecision {
                     launch_id: run.launch_id,
@@ -97,7 +99,7 @@ async fn every_statement_over_many_rows_runs_at_every_size(test: TestDb) {
                     action,
                 })
                 .collect();
-            recovery::apply(&mut tx, host, &verdicts, "gone", at(first_slot + 21))
+            recovery::apply(&mut tx, host, &decisions, "gone", at(first_slot + 21))
                 .await
                 .unwrap();
         }

@@ -1,6 +1,6 @@
-//! Why a slot was launched or not: a chain of findings for each reason, as it is read from the record of a host on a
-//! simulated clock. Ids are shown as `<id>`, and the version of the time zone database as `<tzdata>`.
+//! `why`: the findings for each reason why a slot was launched or not. The rows come from a host on a simulated clock.
+//! In the expected text an id is `<id>`, and the version of the time zone database is `<tzdata>`.
 
 mod decisions;
-mod moments;
-mod stage;
+mod not_launched;
+mod test_host;

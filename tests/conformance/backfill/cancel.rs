@@ -1,23 +1,23 @@
-//! Backfills that are ended before their time.
+//! Cancelled backfills.
 
 use super::*;
 
 on_both!(
-    a_cancelled_backfill_skips_what_has_not_begun,
-    a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again,
+    a_cancelled_backfill_skips_launches_that_have_not_started,
+    a_cancel_that_races_with_a_rename_is_tried_again,
 );
 
-async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
+async fn a_cancelled_backfill_skips_launches_that_have_not_started(test: TestDb) {
     let system = System::new(test, Overlap::Allow).await;
     let spread = BackfillRequest {
         spread: Duration::from_secs(3_600),
-        ..asked(1, 120, 1)
+        ..request(1, 120, 1)
     };
     system.begin(&spread).await;
     system.tick().await;
-    let (running, ends) = system.seen(id(1)).await;
+    let (running, totals) = system.backfill_and_totals(id(1)).await;
     assert_eq!(
-        (running.launched, ends.succeeded, ends.unfinished),
+        (running.launched, totals.succeeded, totals.unfinished),
         (100, 1, 99)
     );
     let cancel = async |by| {
@@ -27,22 +27,22 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
         done
     };
     assert_eq!(cancel("bob").await.unwrap(), 99);
-    let again = cancel("bob").await.unwrap_err().to_string();
+    let second_time = cancel("bob").await.unwrap_err().to_string();
     assert_eq!(
-        again,
+        second_time,
         format!("the backfill {} is cancelled already", id(1))
     );
     for _ in 0..3 {
         system.tick().await;
     }
-    let (cancelled, ends) = system.seen(id(1)).await;
+    let (cancelled, totals) = system.backfill_and_totals(id(1)).await;
     assert_eq!(cancelled.status, BackfillStatus::Cancelled);
     let expected = LaunchTotals {
         succeeded: 1,
         cancelled: 99,
         ..LaunchTotals::default()
     };
-    assert_eq!(ends, expected);
+    assert_eq!(totals, expected);
     let rows = system.rows().await;
     let skipped = rows.iter().filter(|row| {
         (row.decision, row.reason.as_deref()) == (Decision::Skipped, Some("cancelled"))
@@ -56,7 +56,7 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
     );
 
     // Open launches that no host had capacity for have not started either.
-    system.begin(&asked(2, 120, 101)).await;
+    system.begin(&request(2, 120, 101)).await;
     system
         .engine()
         .run_backfills(system.clock.now())
@@ -64,25 +64,29 @@ async fn a_cancelled_backfill_skips_what_has_not_begun(test: TestDb) {
         .unwrap();
     let mut tx = system.test.write().await;
     let skipped = backfill::cancel(&mut tx, id(2), "bob", system.clock.now());
-    assert_eq!(skipped.await.unwrap(), 19, "one of them has succeeded");
+    assert_eq!(
+        skipped.await.unwrap(),
+        19,
+        "one of the launches has succeeded"
+    );
     tx.commit().await.unwrap();
     assert_eq!(system.tick().await.runs, 0);
-    assert_eq!(system.seen(id(2)).await.1.cancelled, 19);
+    assert_eq!(system.backfill_and_totals(id(2)).await.1.cancelled, 19);
     let rows = system.rows().await;
     let skipped = rows.iter().filter(|row| row.decision == Decision::Skipped);
     assert_eq!(skipped.count(), 99 + 19);
 }
 
-async fn a_backfill_of_a_schedule_that_is_renamed_meanwhile_is_looked_for_again(test: TestDb) {
+async fn a_cancel_that_races_with_a_rename_is_tried_again(test: TestDb) {
     let system = System::new(test, Overlap::Allow).await;
-    system.begin(&asked(1, 5, 1)).await;
+    system.begin(&request(1, 5, 1)).await;
     let now = system.clock.now();
     let mut renaming = system.test.write().await;
-    schedule_admin::rename(&mut renaming, "bell", "carillon", now)
+    schedule_admin::rename(&mut renaming, "report", "summary", now)
         .await
         .unwrap();
     match system.test.backend() {
-        // There is one writer at a time.
+        // SQLite has one writer at a time.
         Backend::Sqlite => renaming.commit().await.unwrap(),
         Backend::Postgres => {
             let mut tx = system.test.write().await;

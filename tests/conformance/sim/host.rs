@@ -1,4 +1,4 @@
-//! The hosts of a sequence.
+//! The hosts of a simulation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::fixtures::{BYTES, PACKAGE, publish};
 pub struct LiveHost {
     pub engine: Arc<Engine>,
     pub _lock: HostLock,
-    pub held: Vec<(Work, StopSignal)>,
+    pub claimed: Vec<(Work, StopSignal)>,
 }
 
-/// A sandbox in which nothing is called: the test decides how runs end.
+/// Return a sandbox that calls no task: the test decides how runs end.
 pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
     let settings = SandboxSettings {
         calls_max: 1,
@@ -34,7 +34,7 @@ pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
     Arc::new(Sandbox::new(settings, clock.clone()).unwrap())
 }
 
-/// A host of that name, which has the package.
+/// Start a host with the name `name` that has loaded the package.
 pub async fn start(test: &TestDb, clock: &Clock, sandbox: &Arc<Sandbox>, name: &str) -> LiveHost {
     let (engine, lock) = Engine::start(
         test.db.clone(),
@@ -52,11 +52,11 @@ pub async fn start(test: &TestDb, clock: &Clock, sandbox: &Arc<Sandbox>, name: &
     LiveHost {
         engine,
         _lock: lock,
-        held: Vec::new(),
+        claimed: Vec::new(),
     }
 }
 
-/// How they work.
+/// Return the settings of each host.
 pub fn settings() -> Settings {
     Settings {
         runs_max: 6,
@@ -78,7 +78,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// How a run ends.
+/// Return the end of a run for the store.
 pub fn finish(work: &Work, end: RunEnd, at: Timestamp) -> Finish {
     Finish {
         run_id: work.run_id,

@@ -1,4 +1,4 @@
-//! What must hold of the record, worked out anew from the rows and from what the sequence has asked for.
+//! The invariants of the database, checked against the steps of the sequence.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -13,64 +13,65 @@ use campanile_store::{Decision, LaunchStatus, RunStatus, Tx};
 use campanile_tests::Backend;
 use uuid::Uuid;
 
-use super::said::Said;
+use super::definition::Definition;
 use crate::fixtures::at;
 
 pub const GRACE: Duration = Duration::from_secs(60);
 pub const WINDOW: Duration = Duration::from_secs(3_600);
 pub const RECOVERIES_MAX: i64 = 3;
 
-/// A schedule as the sequence knows it.
+/// A schedule as the sequence has defined it.
 #[derive(Debug)]
-pub struct Known {
+pub struct ModelSchedule {
     pub id: ScheduleId,
     pub name: String,
     pub removed_at: Option<Timestamp>,
-    /// Its definitions and since when each holds, one for each change of timing.
-    revisions: Vec<(Timestamp, Said)>,
-    was_ever_at_most_once: bool,
-    was_ever_at_least_once: bool,
-    /// The slots that a person skipped.
-    pub taken_out: BTreeSet<Timestamp>,
+    /// The definitions with the instants from which they apply, one for each change of the timing.
+    revisions: Vec<(Timestamp, Definition)>,
+    was_at_most_once: bool,
+    was_at_least_once: bool,
+    /// The slots that an operator skipped.
+    pub skipped_slots: BTreeSet<Timestamp>,
 }
 
 #[derive(Default)]
 pub struct Model {
-    pub schedules: Vec<Known>,
-    /// The names of those that are paused.
+    pub schedules: Vec<ModelSchedule>,
+    /// The names of the paused schedules.
     paused: BTreeSet<String>,
     cursors: HashMap<ScheduleId, Timestamp>,
+    /// The launches of the previous check.
     seen: HashSet<LaunchId>,
-    /// What was over stays as it was.
-    over: HashMap<LaunchId, LaunchRow>,
-    runs_over: HashMap<RunId, RunRow>,
+    /// The finished launches, which never change.
+    finished_launches: HashMap<LaunchId, LaunchRow>,
+    finished_runs: HashMap<RunId, RunRow>,
 }
 
-impl Known {
-    pub fn said(&self) -> &Said {
+impl ModelSchedule {
+    pub fn definition(&self) -> &Definition {
         &self.revisions.last().unwrap().1
     }
 
-    /// The first slot after `after`, if one comes soon.
+    /// Return the first slot after `after`, if it comes within 1000 seconds.
     pub fn next_slot(&self, after: Timestamp) -> Option<Timestamp> {
         let horizon = after.plus(Duration::from_secs(1_000));
-        self.said().slots(after, horizon).next()
+        self.definition().slots(after, horizon).next()
     }
 
-    /// Its slots after its creation and up to `until`: each revision's own, in its time.
+    /// Return the slots from the creation up to `until`. Each revision gives the slots of the time in which it applies.
     fn slots(&self, until: Timestamp) -> BTreeSet<Timestamp> {
         let mut slots = BTreeSet::new();
-        for (place, (since, said)) in self.revisions.iter().enumerate() {
-            let next = self.revisions.get(place + 1).map(|(since, _)| *since);
+        for (index, (since, definition)) in self.revisions.iter().enumerate() {
+            let next = self.revisions.get(index + 1).map(|(since, _)| *since);
             let until = next.map_or(until, |next| next.min(until));
-            slots.extend(said.slots(*since, until));
+            slots.extend(definition.slots(*since, until));
         }
         slots
     }
 }
 
-impl Said {
-    /// The slots after `after` and up to `until`: whole intervals after the anchor, from the start to the end.
+impl Definition {
+    /// Return the slots after `after` and up to `until`: whole intervals after the anchor, within `start_at` and `end_at`.
     fn slots(&self, after: Timestamp, until: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
         let anchor = at(0);
         let just_before = |start: Timestamp| start.minus(Duration::from_micros(1));
@@ -85,7 +86,7 @@ impl Said {
             .take_while(move |slot| *slot <= until)
     }
 
-    /// The most launches that are active at the same time, and the most on-time launches that are queued.
+    /// Return the maximum of concurrently active launches, and the maximum of queued on-time launches.
     fn limits(&self) -> (usize, usize) {
         match self.policies.overlap {
             Overlap::Allow => {
@@ -93,7 +94,7 @@ impl Said {
                 (max, max)
             }
             Overlap::BufferAll => (1, self.policies.max_buffered.unwrap() as usize),
-            // Where nothing may wait, one waits for its own fire time.
+            // The other policies queue nothing, but one launch may wait for its fire time.
             _ => (1, 1),
         }
     }
@@ -106,7 +107,7 @@ pub fn id_literal(backend: Backend, id: Uuid) -> String {
     }
 }
 
-/// The launches that are not over.
+/// Return the unfinished launches.
 pub async fn unfinished(tx: &mut Tx) -> Vec<LaunchRow> {
     let mut rows = launches::list(tx, None, i64::MAX).await.unwrap();
     rows.retain(|row| row.finished_at.is_none());
@@ -114,97 +115,106 @@ pub async fn unfinished(tx: &mut Tx) -> Vec<LaunchRow> {
 }
 
 impl Model {
-    pub fn living(&self) -> Vec<usize> {
-        let living = |place: &usize| self.schedules[*place].removed_at.is_none();
-        (0..self.schedules.len()).filter(living).collect()
+    /// Return the indexes of the schedules that are not removed.
+    pub fn existing(&self) -> Vec<usize> {
+        let exists = |index: &usize| self.schedules[*index].removed_at.is_none();
+        (0..self.schedules.len()).filter(exists).collect()
     }
 
-    pub fn added(&mut self, id: ScheduleId, name: String, said: Said, now: Timestamp) {
-        let delivery = said.policies.delivery;
-        self.schedules.push(Known {
+    pub fn add(&mut self, id: ScheduleId, name: String, definition: Definition, now: Timestamp) {
+        let delivery = definition.policies.delivery;
+        self.schedules.push(ModelSchedule {
             id,
             name,
             removed_at: None,
-            revisions: vec![(now, said)],
-            was_ever_at_most_once: delivery == Delivery::AtMostOnce,
-            was_ever_at_least_once: delivery == Delivery::AtLeastOnce,
-            taken_out: BTreeSet::new(),
+            revisions: vec![(now, definition)],
+            was_at_most_once: delivery == Delivery::AtMostOnce,
+            was_at_least_once: delivery == Delivery::AtLeastOnce,
+            skipped_slots: BTreeSet::new(),
         });
     }
 
-    pub fn edited(&mut self, place: usize, said: Said, now: Timestamp) {
-        let known = &mut self.schedules[place];
-        let delivery = said.policies.delivery;
-        known.was_ever_at_most_once |= delivery == Delivery::AtMostOnce;
-        known.was_ever_at_least_once |= delivery == Delivery::AtLeastOnce;
-        let before = known.said();
-        let same_timing =
-            before.interval == said.interval && before.policies.same_timing(&said.policies);
+    pub fn edit(&mut self, index: usize, definition: Definition, now: Timestamp) {
+        let schedule = &mut self.schedules[index];
+        let delivery = definition.policies.delivery;
+        schedule.was_at_most_once |= delivery == Delivery::AtMostOnce;
+        schedule.was_at_least_once |= delivery == Delivery::AtLeastOnce;
+        let previous = schedule.definition();
+        let same_timing = previous.interval == definition.interval
+            && previous.policies.same_timing(&definition.policies);
         match same_timing {
-            // The slots are the same; only what becomes of them is not.
-            true => known.revisions.last_mut().unwrap().1 = said,
-            false => known.revisions.push((now, said)),
+            // The slots stay the same. Only the decisions about them change.
+            true => schedule.revisions.last_mut().unwrap().1 = definition,
+            false => schedule.revisions.push((now, definition)),
         }
     }
 
-    /// Whether a launch waits for as long as its schedule is paused.
-    pub fn waits_while_paused(&self, row: &LaunchRow) -> bool {
+    /// Return whether a launch waits until its schedule is resumed.
+    pub fn waits_for_resume(&self, row: &LaunchRow) -> bool {
         row.status == LaunchStatus::Queued
             && !row.kind.is_by_hand()
             && self.paused.contains(&row.schedule)
     }
 
-    /// Look whether everything on the record can be; gives what was seen there.
+    /// Check the invariants of all rows. Return the situations that occur in them.
     pub async fn check(&mut self, tx: &mut Tx, now: Timestamp, case: &str) -> Vec<&'static str> {
         let rows = launches::list(tx, None, i64::MAX).await.unwrap();
         let runs = runs::list(tx, None, i64::MAX).await.unwrap();
-        let mut of_each: BTreeMap<&str, Vec<&LaunchRow>> = BTreeMap::new();
+        let mut by_schedule: BTreeMap<&str, Vec<&LaunchRow>> = BTreeMap::new();
         for row in &rows {
-            of_each.entry(&row.schedule).or_default().push(row);
+            by_schedule.entry(&row.schedule).or_default().push(row);
         }
         self.paused.clear();
-        for place in 0..self.schedules.len() {
-            let known = &self.schedules[place];
-            let state = schedules::state(tx, known.id).await.unwrap().unwrap();
+        for index in 0..self.schedules.len() {
+            let schedule = &self.schedules[index];
+            let state = schedules::state(tx, schedule.id).await.unwrap().unwrap();
             if !state.enabled {
-                self.paused.insert(known.name.clone());
+                self.paused.insert(schedule.name.clone());
             }
-            let rows = of_each.remove(known.name.as_str()).unwrap_or_default();
-            self.check_slots(known, &state, &rows, now, case);
-            check_overlap(known, &rows, case);
+            let rows = by_schedule
+                .remove(schedule.name.as_str())
+                .unwrap_or_default();
+            self.check_slots(schedule, &state, &rows, now, case);
+            check_overlap(schedule, &rows, case);
             let new: Vec<&LaunchRow> = rows
                 .iter()
                 .copied()
                 .filter(|row| !self.seen.contains(&row.id))
                 .collect();
-            check_lateness(known, &new, case);
+            check_lateness(schedule, &new, case);
             let before = self.cursors.insert(state.id, state.cursor_at);
             assert!(
                 before <= Some(state.cursor_at),
-                "a cursor went back: {case}"
+                "a cursor moved back: {case}"
             );
         }
-        assert!(of_each.is_empty(), "launches of nobody: {case}");
+        assert!(
+            by_schedule.is_empty(),
+            "launches without a schedule: {case}"
+        );
         self.check_runs(&rows, &runs, case);
         self.check_history(&rows, &runs, case);
         self.seen = rows.iter().map(|row| row.id).collect();
-        seen(&rows, &runs)
+        situations(&rows, &runs)
     }
 
-    /// Every slot is decided once, up to the cursor, and the next one is the next.
+    /// Check that every slot up to the cursor is decided once, and that the next slot is correct.
     fn check_slots(
         &self,
-        known: &Known,
+        schedule: &ModelSchedule,
         state: &ScheduleState,
         rows: &[&LaunchRow],
         now: Timestamp,
         case: &str,
     ) {
-        let name = &known.name;
-        let case = format!("{name} {:?}, {case}", known.said());
-        assert!(state.cursor_at <= now, "it looks ahead: {case}");
-        // A removal accounts for what had come by then, and leaves the cursor where it was.
-        let slots = known.slots(known.removed_at.unwrap_or(state.cursor_at));
+        let name = &schedule.name;
+        let case = format!("{name} {:?}, {case}", schedule.definition());
+        assert!(
+            state.cursor_at <= now,
+            "the cursor is in the future: {case}"
+        );
+        // A removal decides the slots that were due by then, and does not move the cursor.
+        let slots = schedule.slots(schedule.removed_at.unwrap_or(state.cursor_at));
         let mut decided = BTreeSet::new();
         for row in rows.iter().filter(|row| !row.kind.is_by_hand()) {
             let range = slots.range(row.scheduled_time..=row.last_scheduled_time);
@@ -226,131 +236,144 @@ impl Model {
             );
             for slot in covered {
                 assert!(decided.insert(slot), "{slot} is decided twice: {case}");
-                let is_out = known.taken_out.contains(&slot);
+                let is_skipped = schedule.skipped_slots.contains(&slot);
                 assert!(
-                    !is_out || row.decision == Decision::Skipped,
-                    "{slot} was taken out: {case}"
+                    !is_skipped || row.decision == Decision::Skipped,
+                    "an operator skipped {slot}: {case}"
                 );
             }
             let kind = LaunchKind::Schedule;
             assert_eq!(
                 row.id,
-                LaunchId::of(known.id, row.scheduled_time, kind),
+                LaunchId::of(schedule.id, row.scheduled_time, kind),
                 "{case}"
             );
         }
-        // Launches that were skipped later do not count. A removed schedule counts no more.
-        let made = rows.iter().filter(|row| !row.kind.is_by_hand());
-        let made = made.filter(|row| row.decision != Decision::Skipped).count() as i64;
+        // Launches that were skipped after their decision do not count. The count of a removed schedule is not updated.
+        let launched = rows.iter().filter(|row| !row.kind.is_by_hand());
+        let launched = launched
+            .filter(|row| row.decision != Decision::Skipped)
+            .count() as i64;
         let launches = state.history.launches;
         assert!(
-            made == launches || known.removed_at.is_some(),
-            "{made} made, {launches} counted: {case}"
+            launched == launches || schedule.removed_at.is_some(),
+            "{launched} launched, {launches} counted: {case}"
         );
-        // What the rule yields after the last launch that a schedule may have is no slot.
-        if known
+        // After `max_launches` the rule's further instants are no slots.
+        if schedule
             .revisions
             .iter()
-            .all(|(_, said)| said.policies.max_launches.is_none())
+            .all(|(_, definition)| definition.policies.max_launches.is_none())
         {
             let missing: Vec<&Timestamp> = slots.difference(&decided).collect();
             assert!(missing.is_empty(), "not decided: {missing:?}: {case}");
         }
-        let max = known.said().policies.max_launches;
+        let max = schedule.definition().policies.max_launches;
         let ended = max.is_some_and(|max| launches >= i64::try_from(max).unwrap());
-        let next = known.next_slot(state.cursor_at);
+        let next = schedule.next_slot(state.cursor_at);
         let next = next.filter(|_| state.enabled && state.deleted_at.is_none() && !ended);
         assert_eq!(state.next_slot, next, "{case}");
     }
 
-    /// A launch has one run that is active, succeeded or failed, and one lost run for each recovery.
+    /// Check that a launch has at most one run that is not lost, and that its status fits that run.
     fn check_runs(&self, rows: &[LaunchRow], runs: &[RunRow], case: &str) {
-        let mut of_each: HashMap<LaunchId, Vec<&RunRow>> = HashMap::new();
+        let mut by_schedule: HashMap<LaunchId, Vec<&RunRow>> = HashMap::new();
         for run in runs {
-            of_each.entry(run.launch_id).or_default().push(run);
+            by_schedule.entry(run.launch_id).or_default().push(run);
         }
         for row in rows {
-            let runs = of_each.remove(&row.id).unwrap_or_default();
+            let runs = by_schedule.remove(&row.id).unwrap_or_default();
             let case = format!("{row:#?} {runs:#?} {case}");
             let not_lost: Vec<&&RunRow> = runs
                 .iter()
                 .filter(|run| run.status != RunStatus::Lost)
                 .collect();
-            assert!(not_lost.len() <= 1, "two runs that count: {case}");
+            assert!(not_lost.len() <= 1, "two runs are not lost: {case}");
             assert!(row.recoveries <= RECOVERIES_MAX, "{case}");
-            let state = not_lost.first().map(|run| run.status);
-            let fits = match row.status {
+            let run_status = not_lost.first().map(|run| run.status);
+            let is_consistent = match row.status {
                 LaunchStatus::Open | LaunchStatus::Queued | LaunchStatus::Skipped => {
-                    state.is_none() && row.run_id.is_none()
+                    run_status.is_none() && row.run_id.is_none()
                 }
-                LaunchStatus::Running => state == Some(RunStatus::Running),
-                LaunchStatus::Waiting => state == Some(RunStatus::Waiting),
-                LaunchStatus::Succeeded => state == Some(RunStatus::Succeeded),
-                LaunchStatus::Failed => state == Some(RunStatus::Failed),
-                LaunchStatus::Cancelled => state.is_none_or(|state| state == RunStatus::Cancelled),
-                LaunchStatus::Unknown => state.is_none() && runs.len() == 1,
-                LaunchStatus::Abandoned => state.is_none(),
+                LaunchStatus::Running => run_status == Some(RunStatus::Running),
+                LaunchStatus::Waiting => run_status == Some(RunStatus::Waiting),
+                LaunchStatus::Succeeded => run_status == Some(RunStatus::Succeeded),
+                LaunchStatus::Failed => run_status == Some(RunStatus::Failed),
+                LaunchStatus::Cancelled => {
+                    run_status.is_none_or(|status| status == RunStatus::Cancelled)
+                }
+                LaunchStatus::Unknown => run_status.is_none() && runs.len() == 1,
+                LaunchStatus::Abandoned => run_status.is_none(),
             };
-            assert!(fits, "{case}");
-            let known = self
+            assert!(is_consistent, "{case}");
+            let schedule = self
                 .schedules
                 .iter()
-                .find(|known| known.name == row.schedule)
+                .find(|schedule| schedule.name == row.schedule)
                 .unwrap();
             if row.status == LaunchStatus::Unknown {
-                assert!(known.was_ever_at_most_once, "{case}");
+                assert!(schedule.was_at_most_once, "{case}");
             }
-            if !known.was_ever_at_least_once {
+            if !schedule.was_at_least_once {
                 assert!(runs.len() <= 1, "run twice: {case}");
             }
         }
-        assert!(of_each.is_empty(), "runs of nobody: {case}");
+        assert!(by_schedule.is_empty(), "runs without a launch: {case}");
     }
 
-    /// A finished row never changes.
+    /// Check that finished rows never change.
     fn check_history(&mut self, rows: &[LaunchRow], runs: &[RunRow], case: &str) {
         for row in rows.iter().filter(|row| row.finished_at.is_some()) {
-            let before = self.over.entry(row.id).or_insert_with(|| row.clone());
-            assert_eq!(before, row, "history was rewritten: {case}");
+            let before = self
+                .finished_launches
+                .entry(row.id)
+                .or_insert_with(|| row.clone());
+            assert_eq!(before, row, "a finished row changed: {case}");
         }
         for run in runs.iter().filter(|run| run.finished_at.is_some()) {
-            let before = self.runs_over.entry(run.id).or_insert_with(|| run.clone());
-            assert_eq!(before, run, "history was rewritten: {case}");
+            let before = self
+                .finished_runs
+                .entry(run.id)
+                .or_insert_with(|| run.clone());
+            assert_eq!(before, run, "a finished row changed: {case}");
         }
-        let kept = |id: &LaunchId| rows.iter().any(|row| row.id == *id);
-        assert!(self.over.keys().all(kept), "history was lost: {case}");
+        let exists = |id: &LaunchId| rows.iter().any(|row| row.id == *id);
+        assert!(
+            self.finished_launches.keys().all(exists),
+            "a finished row was deleted: {case}"
+        );
     }
 }
 
-/// No more launches are active, and no more queued, than the policies allow.
-fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
-    let (at_once, waiting) = known.said().limits();
-    let goes_on = |row: &&&LaunchRow| {
+/// Check that the policies allow the numbers of active and of queued launches.
+fn check_overlap(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
+    let (active_max, queued_max) = schedule.definition().limits();
+    let is_active = |row: &&&LaunchRow| {
         use LaunchStatus::{Open, Running, Waiting};
         matches!(row.status, Open | Running | Waiting)
     };
-    // A launch that was decided before its fire time overlaps nothing until then.
-    let waits = |row: &&&LaunchRow| {
+    // A launch that was decided before its fire time overlaps no other until then.
+    let is_queued = |row: &&&LaunchRow| {
         row.status == LaunchStatus::Queued
             && row.fire_time <= row.claimed_at
             && !matches!(row.kind, LaunchKind::Catchup | LaunchKind::Backfill)
     };
-    let going_on: Vec<_> = rows.iter().filter(goes_on).collect();
+    let active: Vec<_> = rows.iter().filter(is_active).collect();
     assert!(
-        going_on.len() <= at_once,
-        "{going_on:#?} {:?} {case}",
-        known.said()
+        active.len() <= active_max,
+        "{active:#?} {:?} {case}",
+        schedule.definition()
     );
-    // Queued slots of a paused schedule wait behind manual launches.
+    // Queued slots of a paused schedule wait behind manual launches, so both are counted separately.
     for by_hand in [false, true] {
-        let queued = rows.iter().filter(waits);
+        let queued = rows.iter().filter(is_queued);
         let queued: Vec<_> = queued
             .filter(|row| row.kind.is_by_hand() == by_hand)
             .collect();
         assert!(
-            queued.len() <= waiting,
+            queued.len() <= queued_max,
             "{queued:#?} {:?} {case}",
-            known.said()
+            schedule.definition()
         );
     }
     for row in rows {
@@ -361,16 +384,16 @@ fn check_overlap(known: &Known, rows: &[&LaunchRow], case: &str) {
     }
 }
 
-/// What was decided since the last look follows from how late the slot was then.
-fn check_lateness(known: &Known, rows: &[&LaunchRow], case: &str) {
-    let policies = &known.said().policies;
+/// Check that the decisions since the previous check fit the lateness of their slots.
+fn check_lateness(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
+    let policies = &schedule.definition().policies;
     let grace = policies.misfire_grace.unwrap_or(GRACE);
     let window = policies.catchup_window.unwrap_or(WINDOW);
     let jitter = policies.jitter.unwrap_or_default();
     let decided = rows.iter().filter(|row| !row.kind.is_by_hand());
     let mut caught_up: BTreeMap<Timestamp, usize> = BTreeMap::new();
     for row in decided {
-        let case = format!("{row:#?} {:?} {case}", known.said());
+        let case = format!("{row:#?} {:?} {case}", schedule.definition());
         let now = row.claimed_at;
         let late = now.since(row.scheduled_time);
         let reason = row.reason.as_deref();
@@ -401,12 +424,12 @@ fn check_lateness(known: &Known, rows: &[&LaunchRow], case: &str) {
     assert!(
         caught_up.values().all(|times| *times <= most),
         "{caught_up:?} {:?} {case}",
-        known.said()
+        schedule.definition()
     );
 }
 
-/// What of all that can be there is there.
-fn seen(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
+/// Return the situations that occur in the rows.
+fn situations(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
     let status = |status| rows.iter().any(|row| row.status == status);
     let reason = |reason| rows.iter().any(|row| row.reason.as_deref() == Some(reason));
     let kind = |kind| rows.iter().any(|row| row.kind == kind);
@@ -419,9 +442,9 @@ fn seen(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
         ("unknown", status(LaunchStatus::Unknown)),
         ("abandoned", status(LaunchStatus::Abandoned)),
         ("caught up", kind(LaunchKind::Catchup)),
-        ("by hand", kind(LaunchKind::Manual)),
-        ("filled back", kind(LaunchKind::Backfill)),
-        ("skipped once", reason("skipped_once")),
+        ("manual", kind(LaunchKind::Manual)),
+        ("backfill", kind(LaunchKind::Backfill)),
+        ("skipped by an operator", reason("skipped_once")),
         ("overlap", reason("overlap")),
         ("coalesced", reason("coalesced")),
         ("catchup_none", reason("catchup_none")),
@@ -442,7 +465,7 @@ fn seen(rows: &[LaunchRow], runs: &[RunRow]) -> Vec<&'static str> {
         .collect()
 }
 
-/// What must have been seen in the end.
+/// The situations that must occur in all sequences together.
 pub const EXPECTED: &[&str] = &[
     "queued",
     "retrying",
@@ -452,9 +475,9 @@ pub const EXPECTED: &[&str] = &[
     "unknown",
     "abandoned",
     "caught up",
-    "by hand",
-    "filled back",
-    "skipped once",
+    "manual",
+    "backfill",
+    "skipped by an operator",
     "overlap",
     "coalesced",
     "catchup_none",

@@ -1,4 +1,4 @@
-//! The definitions of the schedules of a sequence.
+//! Definitions of schedules in a simulation.
 
 use std::time::Duration;
 
@@ -14,13 +14,17 @@ use crate::fixtures::{PACKAGE, at};
 
 /// A schedule's definition.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct Definition {
     pub interval: Duration,
     pub policies: Policies,
 }
 
-/// Return a random definition with the overlap policy of before, since active launches stay.
-pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
+/// Return a random definition. A new definition of a schedule keeps the overlap policy, since active launches stay.
+pub fn random_definition(
+    random: &mut StdRng,
+    now: Timestamp,
+    previous: Option<&Definition>,
+) -> Definition {
     let interval = [7, 20, 60, 300][random.random_range(0..4)];
     let mut maybe = |span: std::ops::Range<u64>| {
         let seconds = random.random_range(span);
@@ -46,13 +50,13 @@ pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
     policies.max_launches = random.random_bool(0.1).then_some(5);
     policies.pause_on_failure = random.random_bool(0.15).then_some(2);
     policies.delivery = Delivery::ALL[usize::from(random.random_bool(0.25))];
-    match before {
-        Some(before) => {
-            let same = &before.policies;
-            policies.overlap = same.overlap;
-            policies.keep = same.keep;
-            policies.max_buffered = same.max_buffered;
-            policies.max_concurrent = same.max_concurrent;
+    match previous {
+        Some(previous) => {
+            let previous = &previous.policies;
+            policies.overlap = previous.overlap;
+            policies.keep = previous.keep;
+            policies.max_buffered = previous.max_buffered;
+            policies.max_concurrent = previous.max_concurrent;
         }
         None => {
             policies.overlap = Overlap::ALL[random.random_range(0..Overlap::ALL.len())];
@@ -64,13 +68,13 @@ pub fn any(random: &mut StdRng, now: Timestamp, before: Option<&Said>) -> Said {
             }
         }
     }
-    Said {
+    Definition {
         interval: Duration::from_secs(interval),
         policies,
     }
 }
 
-pub fn wanted(name: &str, said: &Said) -> ScheduleDefinition {
+pub fn wanted(name: &str, definition: &Definition) -> ScheduleDefinition {
     ScheduleDefinition {
         name: name.to_owned(),
         package: PACKAGE.to_owned(),
@@ -79,11 +83,11 @@ pub fn wanted(name: &str, said: &Said) -> ScheduleDefinition {
             anchor: Some(at(0)),
             ..RuleText::new(
                 RuleKind::Every,
-                format!("{}s", said.interval.as_secs()),
+                format!("{}s", definition.interval.as_secs()),
                 "UTC",
             )
         },
-        policies: said.policies.clone(),
+        policies: definition.policies.clone(),
         context: Map::new(),
     }
 }

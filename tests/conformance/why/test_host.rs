@@ -1,4 +1,4 @@
-//! The stage of a play: a host on a simulated clock, with one schedule.
+//! A host on a simulated clock, with one schedule.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use campanile_tests::TestDb;
 use crate::fixtures::schedule_id;
 use crate::serving::{GUESTS, settings, start};
 
-/// A host in the morning of a Monday.
-pub struct Stage {
+/// A host whose clock starts on Monday, 2026-05-04, at 10:00 UTC.
+pub struct TestHost {
     pub test: TestDb,
     pub clock: Clock,
     pub engine: Arc<Engine>,
     _lock: HostLock,
 }
 
-/// On the morning of the play, `10:05` or `10:05:30`.
-pub fn time(text: &str) -> Timestamp {
+/// Return the time `10:05` or `10:05:30` on 2026-05-04.
+pub fn clock_time(text: &str) -> Timestamp {
     let seconds = if text.len() == 5 { ":00" } else { "" };
     format!("2026-05-04T{text}{seconds}Z").parse().unwrap()
 }
@@ -34,11 +34,11 @@ pub fn cron(expression: &str) -> RuleText {
     RuleText::new(RuleKind::Cron, expression, "UTC")
 }
 
-impl Stage {
-    pub async fn new(test: TestDb) -> Stage {
-        let clock = Clock::simulated(time("10:00"));
+impl TestHost {
+    pub async fn new(test: TestDb) -> TestHost {
+        let clock = Clock::simulated(clock_time("10:00"));
         let (engine, lock) = start(&test, &clock, settings(8), GUESTS).await;
-        Stage {
+        TestHost {
             test,
             clock,
             engine,
@@ -46,7 +46,7 @@ impl Stage {
         }
     }
 
-    /// Add the schedule `bell`, which calls the task `ok`.
+    /// Add the schedule `report`, which calls the task `ok`.
     pub async fn add(&self, rule: RuleText, policies: Policies) {
         self.add_calling("ok", rule, policies).await;
     }
@@ -59,7 +59,7 @@ impl Stage {
         let definition = Revision {
             schedule_id: id,
             revision: 1,
-            name: "bell".to_owned(),
+            name: "report".to_owned(),
             package: "guests".to_owned(),
             task: Some(task.to_owned()),
             rule,
@@ -74,35 +74,35 @@ impl Stage {
         tx.commit().await.unwrap();
     }
 
-    /// Let everything happen that is to happen by then.
-    pub async fn pass_to(&self, text: &str) {
-        self.clock.advance_to(time(text));
-        self.engine.renew(time(text)).await.unwrap();
-        self.engine.tick(time(text)).await.unwrap();
+    /// Advance the clock and tick the host.
+    pub async fn tick_at(&self, text: &str) {
+        self.clock.advance_to(clock_time(text));
+        self.engine.renew(clock_time(text)).await.unwrap();
+        self.engine.tick(clock_time(text)).await.unwrap();
     }
 
-    /// Decide slots, and claim nothing.
+    /// Advance the clock and decide slots, without claiming launches.
     pub async fn decide(&self, text: &str) {
-        self.clock.advance_to(time(text));
-        self.engine.decide(time(text)).await.unwrap();
+        self.clock.advance_to(clock_time(text));
+        self.engine.decide(clock_time(text)).await.unwrap();
     }
 
-    /// Decide and claim slots, by a host that then is silent.
-    pub async fn begin(&self, text: &str) -> Vec<Work> {
+    /// Decide slots and claim their launches, without executing the runs.
+    pub async fn decide_and_claim(&self, text: &str) -> Vec<Work> {
         self.decide(text).await;
-        self.engine.claim(time(text)).await.unwrap()
+        self.engine.claim(clock_time(text)).await.unwrap()
     }
 
-    /// Let a started run succeed.
-    pub async fn end(&self, work: &Work, text: &str) {
-        self.clock.advance_to(time(text));
+    /// Finish a claimed run with a success.
+    pub async fn finish(&self, work: &Work, text: &str) {
+        self.clock.advance_to(clock_time(text));
         let finish = Finish {
             run_id: work.run_id,
             fence: work.fence,
             launch_id: work.launch.launch_id,
             schedule_id: work.launch.schedule_id,
             scheduled_time: work.launch.scheduled_time,
-            at: time(text),
+            at: clock_time(text),
             end: RunEnd::Succeeded { output: None },
             tasks: Vec::new(),
         };
@@ -112,52 +112,53 @@ impl Stage {
     }
 
     pub async fn pause(&self, text: &str, note: Option<&str>, until: Option<&str>) {
-        self.clock.advance_to(time(text));
+        self.clock.advance_to(clock_time(text));
         let pause = Pause {
             by: "ada",
             note,
-            until: until.map(time),
+            until: until.map(clock_time),
         };
         let mut tx = self.test.write().await;
-        schedule_admin::pause(&mut tx, "bell", pause, time(text))
+        schedule_admin::pause(&mut tx, "report", pause, clock_time(text))
             .await
             .unwrap();
         tx.commit().await.unwrap();
     }
 
     pub async fn resume(&self, text: &str) {
-        self.clock.advance_to(time(text));
+        self.clock.advance_to(clock_time(text));
         let mut tx = self.test.write().await;
-        schedule_admin::resume(&mut tx, "bell", "ben", false, time(text))
+        schedule_admin::resume(&mut tx, "report", "ben", false, clock_time(text))
             .await
             .unwrap();
         tx.commit().await.unwrap();
     }
 
-    /// Require the answer for `bell`, a line for each finding.
-    pub async fn tells(&self, at: Option<&str>, expected: &str) {
-        self.tells_of("bell", at, expected).await;
+    /// Require the findings about `report`, one line each.
+    pub async fn assert_why(&self, at: Option<&str>, expected: &str) {
+        self.assert_why_of("report", at, expected).await;
     }
 
-    pub async fn tells_of(&self, name: &str, at: Option<&str>, expected: &str) {
+    /// Require the findings about the schedule `name`, one line each.
+    pub async fn assert_why_of(&self, name: &str, at: Option<&str>, expected: &str) {
         let mut tx = self.test.read().await;
         let when = at.map(|at| at.parse().unwrap());
         let answer = why(&mut tx, name, when, self.clock.now()).await.unwrap();
         let lines: Vec<String> = answer.findings.iter().map(line).collect();
-        let told = lines.join("\n");
+        let found = lines.join("\n");
         let expected: Vec<&str> = expected.trim().lines().map(str::trim).collect();
-        assert_eq!(told, expected.join("\n"), "\n{told}\n");
+        assert_eq!(found, expected.join("\n"), "\n{found}\n");
     }
 }
 
-/// `kind, time: text`.
+/// Return a finding as `kind, time: text`.
 fn line(finding: &Finding) -> String {
     let at = finding.at.map_or_else(String::new, |at| format!(", {at}"));
     let text = without_ids(&finding.text).replace(tzdata_version(), "<tzdata>");
     format!("{}{at}: {text}", finding.kind)
 }
 
-/// The text with `<id>` for each id.
+/// Return the text with `<id>` for each id.
 fn without_ids(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let id = word.trim_matches(['(', ')', ',', ':', ';']);

@@ -8,22 +8,22 @@ use campanile_tests::cluster::free_port;
 use campanile_tests::{Backend, TestDb, fresh_db, fresh_place, on_both};
 use uuid::Uuid;
 
-on_both!(a_closed_database_says_so);
+on_both!(a_closed_database_is_reported_as_closed);
 
-/// The message of a refusal, with the place that changes from run to run named.
-fn message(refused: Result<Db, DbError>, place: &str, name: &str) -> String {
+/// Return the message of a refusal with the changing part `part` replaced by `name`.
+fn message(refused: Result<Db, DbError>, part: &str, name: &str) -> String {
     let Err(error) = refused else {
-        panic!("{place} was opened");
+        panic!("{part} was opened");
     };
-    error.to_string().replace(place, name)
+    error.to_string().replace(part, name)
 }
 
-/// What follows the address.
+/// Return the part of a message after the address.
 fn reason(text: &str) -> &str {
     text.split_once(": ").map_or(text, |(_, reason)| reason)
 }
 
-async fn a_closed_database_says_so(test: TestDb) {
+async fn a_closed_database_is_reported_as_closed(test: TestDb) {
     test.db.close().await;
     let Err(error) = test.db.read().await else {
         panic!("read from a closed database");
@@ -36,7 +36,7 @@ async fn a_closed_database_says_so(test: TestDb) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_is_said_to_be_missing() {
+async fn a_missing_file_is_reported_with_the_next_step() {
     let place = fresh_place(Backend::Sqlite).await;
     let path = place.folder.path().display().to_string();
     for refused in [
@@ -53,7 +53,7 @@ async fn a_file_that_is_not_there_is_said_to_be_missing() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_is_asked_for() {
+async fn a_missing_folder_is_reported() {
     let place = fresh_place(Backend::Sqlite).await;
     let path = place.folder.path().display().to_string();
     let url = DatabaseUrl::Sqlite(place.folder.path().join("no/such/campanile.db"));
@@ -78,7 +78,7 @@ async fn a_folder_is_not_a_database() {
 async fn a_file_of_another_kind_is_not_a_database() {
     let place = fresh_place(Backend::Sqlite).await;
     let path = place.folder.path().join("notes.txt");
-    let text = "Dear diary, today I rang all bells of the town.\n".repeat(100);
+    let text = "These are notes, not a database.\n".repeat(100);
     std::fs::write(&path, &text).unwrap();
     let url = DatabaseUrl::Sqlite(path.clone());
     for refused in [Db::open(&url).await, Db::open_and_migrate(&url).await] {
@@ -91,36 +91,36 @@ async fn a_file_of_another_kind_is_not_a_database() {
     assert_eq!(
         std::fs::read_to_string(&path).unwrap(),
         text,
-        "it is left as it was"
+        "the file is unchanged"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_to_be_away_at_once() {
+async fn a_stopped_server_is_reported_at_once() {
     let port = free_port().unwrap();
     let url =
-        DatabaseUrl::from_str(&format!("postgres://bell:secret@127.0.0.1:{port}/tower")).unwrap();
-    let begun = Instant::now();
+        DatabaseUrl::from_str(&format!("postgres://app:secret@127.0.0.1:{port}/jobs")).unwrap();
+    let started = Instant::now();
     let refused = Db::open(&url).await;
     assert!(
-        begun.elapsed() < Duration::from_secs(2),
+        started.elapsed() < Duration::from_secs(2),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
     assert!(matches!(&refused, Err(error @ DbError::Unavailable(_)) if error.is_transient()));
     assert_eq!(
         message(refused, &port.to_string(), "PORT"),
-        "the database cannot be reached: postgres://bell:***@127.0.0.1:PORT/tower: Connection refused (os error 111)"
+        "the database cannot be reached: postgres://app:***@127.0.0.1:PORT/jobs: Connection refused (os error 111)"
             .replace("111", &rustix::io::Errno::CONNREFUSED.raw_os_error().to_string())
     );
 }
 
-/// The address of the shared server with another part.
+/// Return the address of the shared server with `part` replaced, and the server's host and port.
 async fn shared_url(part: &str, replacement: &str) -> (DatabaseUrl, String) {
     let (server, _) = campanile_tests::cluster::shared();
     let text = server.expose();
     let (head, database) = text.rsplit_once('/').unwrap();
-    let (credentials, place) = head
+    let (credentials, server_address) = head
         .trim_start_matches("postgres://")
         .rsplit_once('@')
         .unwrap();
@@ -133,12 +133,12 @@ async fn shared_url(part: &str, replacement: &str) -> (DatabaseUrl, String) {
         "password" => password = replacement,
         _ => database = replacement,
     }
-    let url = format!("postgres://{user}:{password}@{place}/{database}");
-    (url.parse().unwrap(), place.to_owned())
+    let url = format!("postgres://{user}:{password}@{server_address}/{database}");
+    (url.parse().unwrap(), server_address.to_owned())
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused_and_not_repeated() {
+async fn a_wrong_password_is_refused_and_not_printed() {
     let test = fresh_db(Backend::Postgres).await;
     test.execute(
         "DO $$ BEGIN CREATE ROLE campanile_stranger LOGIN PASSWORD 'right';
@@ -167,17 +167,17 @@ async fn a_wrong_password_is_refused_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_user_who_does_not_exist_is_refused() {
-    let (server, place) = shared_url("user", "nobody_at_all").await;
+async fn an_unknown_user_is_refused() {
+    let (server, place) = shared_url("user", "unknown_user").await;
     let text = message(Db::open(&server).await, &place, "SERVER");
     assert_eq!(
         reason(&text),
-        "password authentication failed for user \"nobody_at_all\"; check the user and the password in the address"
+        "password authentication failed for user \"unknown_user\"; check the user and the password in the address"
     );
 }
 
 #[tokio::test]
-async fn a_database_that_does_not_exist_is_asked_for() {
+async fn a_missing_database_is_reported_with_the_next_step() {
     let name = format!("no_{}", Uuid::new_v4().simple());
     let (server, place) = shared_url("database", &name).await;
     let refused = Db::open_and_migrate(&server).await;
@@ -190,7 +190,7 @@ async fn a_database_that_does_not_exist_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_schema_that_does_not_exist_is_asked_for() {
+async fn a_missing_schema_is_reported_with_the_next_step() {
     let (server, _) = campanile_tests::cluster::shared();
     let refused = Db::open_and_migrate(&server.in_schema("no_such_schema")).await;
     let text = message(refused, "no_such_schema", "SCHEMA");
@@ -201,12 +201,12 @@ async fn a_schema_that_does_not_exist_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_address_that_the_driver_cannot_read_is_refused_without_its_password() {
-    let url = DatabaseUrl::from_str("postgres://bell:secret@tower:port/x").unwrap();
+async fn an_invalid_address_is_refused_and_its_password_is_not_printed() {
+    let url = DatabaseUrl::from_str("postgres://app:secret@dbserver:port/x").unwrap();
     let refused = Db::open(&url).await;
     assert!(matches!(refused, Err(DbError::Refused(_))));
     assert_eq!(
-        message(refused, "tower", "HOST"),
-        "postgres://bell:***@HOST:port/x: invalid port number; write postgres://user:password@host:port/name"
+        message(refused, "dbserver", "HOST"),
+        "postgres://app:***@HOST:port/x: invalid port number; write postgres://user:password@host:port/name"
     );
 }

@@ -1,4 +1,4 @@
-//! What goes in comes out, to the edges of every type.
+//! Stored values are read back unchanged, up to the limits of every type.
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, LaunchKind, RunId};
@@ -13,23 +13,23 @@ use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, begin, digest, launch, publish, revision, run_id, small_setup,
-    task_run,
+    PACKAGE, add_schedule, at, digest, host_with_schedules, insert_and_claim, launch, publish,
+    revision, run_id, task_run,
 };
 
 on_both!(
-    instants_keep_every_microsecond_and_their_order,
-    texts_of_any_length_come_back,
-    every_word_comes_back,
-    bytes_come_back_also_when_there_are_none,
-    a_task_run_comes_back_whole,
+    instants_are_read_back_to_the_microsecond_and_in_order,
+    texts_of_any_length_are_read_back,
+    every_enum_value_is_read_back,
+    bytes_are_read_back_also_when_they_are_empty,
+    a_task_run_is_read_back_completely,
     a_text_with_a_zero_byte_is_stored_without_it,
-    a_revision_comes_back_whole,
-    a_launch_comes_back_whole,
+    a_revision_is_read_back_completely,
+    a_launch_is_read_back_completely,
     ids_sort_by_their_bytes,
 );
 
-async fn instants_keep_every_microsecond_and_their_order(test: TestDb) {
+async fn instants_are_read_back_to_the_microsecond_and_in_order(test: TestDb) {
     let mut instants: Vec<Timestamp> = [
         i64::MIN, // the first instant of the year 1
         -62_135_596_799_999_999,
@@ -62,12 +62,12 @@ async fn instants_keep_every_microsecond_and_their_order(test: TestDb) {
     assert_eq!(read, instants);
 }
 
-async fn texts_of_any_length_come_back(test: TestDb) {
+async fn texts_of_any_length_are_read_back(test: TestDb) {
     let texts = [
         String::new(),
         " ".to_owned(),
         "it's \"quoted\" \\ $1 %s\r\n\ttab".to_owned(),
-        "Glöckchen 🔔 \u{10FFFF} e\u{301}".to_owned(),
+        "Größe 🔔 \u{10FFFF} e\u{301}".to_owned(),
         "x".repeat(1 << 20),
     ];
     let mut tx = test.write().await;
@@ -86,15 +86,15 @@ async fn texts_of_any_length_come_back(test: TestDb) {
     }
 }
 
-async fn every_word_comes_back(test: TestDb) {
-    small_setup(&test, 1).await;
+async fn every_enum_value_is_read_back(test: TestDb) {
+    host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     for (second, kind) in (0..).zip(EventKind::ALL) {
         events::record(&mut tx, at(second), *kind, "", "")
             .await
             .unwrap();
     }
-    let held = begin(
+    let claimed = insert_and_claim(
         &mut tx,
         crate::fixtures::host_id(1),
         &[launch(1, 10)],
@@ -106,11 +106,11 @@ async fn every_word_comes_back(test: TestDb) {
         .zip(FailureKind::ALL)
         .map(|(attempt, kind)| TaskRun {
             failure: Some(*kind),
-            ..task_run("ring", attempt)
+            ..task_run("build", attempt)
         })
         .collect();
     assert!(
-        runs::record_tasks(&mut tx, held.run_id, held.fence, &calls)
+        runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
             .await
             .unwrap()
     );
@@ -139,18 +139,18 @@ async fn every_word_comes_back(test: TestDb) {
         .collect();
     kinds.reverse();
     assert_eq!(kinds, EventKind::ALL);
-    let stored = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
+    let stored = task_runs::of_run(&mut tx, claimed.run_id).await.unwrap();
     assert_eq!(stored, calls);
-    let of = |number: u128| format!("bell-{number}");
+    let name_of = |number: u128| format!("schedule-{number}");
     for (number, origin) in (10..).zip(Origin::ALL) {
-        let found = schedules::find(&mut tx, &of(number))
+        let found = schedules::find(&mut tx, &name_of(number))
             .await
             .unwrap()
             .unwrap();
         assert_eq!(found.state.origin, *origin);
     }
     for (number, &kind) in (20..).zip(RuleKind::ALL) {
-        let found = schedules::find(&mut tx, &of(number))
+        let found = schedules::find(&mut tx, &name_of(number))
             .await
             .unwrap()
             .unwrap();
@@ -158,8 +158,8 @@ async fn every_word_comes_back(test: TestDb) {
     }
 }
 
-async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
-    let host = small_setup(&test, 0).await;
+async fn bytes_are_read_back_also_when_they_are_empty(test: TestDb) {
+    let host = host_with_schedules(&test, 0).await;
     let artifacts = [
         ("none", Vec::new()),
         ("each", (0..=255).collect()),
@@ -180,14 +180,14 @@ async fn bytes_come_back_also_when_there_are_none(test: TestDb) {
             .unwrap();
         assert!(stored.as_ref() == Some(bytes), "{name}");
     }
-    let unknown = ArtifactDigest::of(b"never seen");
+    let unknown = ArtifactDigest::of(b"not stored");
     assert_eq!(packages::artifact(&mut tx, &unknown).await.unwrap(), None);
 }
 
-async fn a_task_run_comes_back_whole(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn a_task_run_is_read_back_completely(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let full = TaskRun {
-        task: "ring".to_owned(),
+        task: "build".to_owned(),
         attempt: i64::MAX,
         succeeded: false,
         started_at: at(10),
@@ -211,32 +211,34 @@ async fn a_task_run_comes_back_whole(test: TestDb) {
         ..task_run("", 0)
     };
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let calls = [full, empty];
-    runs::record_tasks(&mut tx, held.run_id, held.fence, &calls)
+    runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
         .await
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let of_run = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
+    let of_run = task_runs::of_run(&mut tx, claimed.run_id).await.unwrap();
     assert!(of_run == calls);
-    let of_launch = task_runs::of_launch(&mut tx, held.launch_id).await.unwrap();
+    let of_launch = task_runs::of_launch(&mut tx, claimed.launch_id)
+        .await
+        .unwrap();
     let of_launch: Vec<_> = of_launch.into_iter().map(|call| call.call).collect();
     assert!(of_launch == calls);
 }
 
-/// Postgres has no such text. A task may still print one, and must not make its own end impossible to record.
+/// Postgres cannot store a zero byte in a text. A task may print one, and its end must still be recorded.
 async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let held = begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
     let call = TaskRun {
         message: Some("a\0b".to_owned()),
         stdout: "\0".to_owned(),
         stderr: "x\0".to_owned(),
-        ..task_run("ring", 1)
+        ..task_run("build", 1)
     };
-    let mut finish = held.failed("no \0 more", at(11));
+    let mut finish = claimed.failed("no \0 more", at(11));
     finish.tasks = vec![call];
     assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap().len(), 1);
     events::record(&mut tx, at(1), EventKind::PackageRejected, "p\0", "d\0")
@@ -248,11 +250,11 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
-    let stored = task_runs::of_run(&mut tx, held.run_id).await.unwrap();
+    let stored = task_runs::of_run(&mut tx, claimed.run_id).await.unwrap();
     assert_eq!(stored[0].message.as_deref(), Some("a\u{FFFD}b"));
     assert_eq!(stored[0].stdout, "\u{FFFD}");
     assert_eq!(stored[0].stderr, "x\u{FFFD}");
-    let run = runs::find(&mut tx, held.run_id).await.unwrap().unwrap();
+    let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
     assert_eq!(run.message.as_deref(), Some("no \u{FFFD} more"));
     let event = &events::list(&mut tx, 1).await.unwrap()[0];
     assert_eq!(
@@ -266,9 +268,9 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     );
 }
 
-async fn a_revision_comes_back_whole(test: TestDb) {
+async fn a_revision_is_read_back_completely(test: TestDb) {
     let full = Revision {
-        task: Some("ring".to_owned()),
+        task: Some("build".to_owned()),
         rule: RuleText {
             day_match: DayMatch::And,
             dst_gap: DstGap::Skip,
@@ -289,13 +291,19 @@ async fn a_revision_comes_back_whole(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let found = schedules::find(&mut tx, "bell-1").await.unwrap().unwrap();
+    let found = schedules::find(&mut tx, "schedule-1")
+        .await
+        .unwrap()
+        .unwrap();
     assert!(found.definition == full);
     assert_eq!(found.state.created_at, full.since);
     assert_eq!(found.state.cursor_at, full.since);
     assert_eq!(found.state.next_slot, None);
     assert!(found.state.enabled && found.state.deleted_at.is_none());
-    let other = schedules::find(&mut tx, "bell-2").await.unwrap().unwrap();
+    let other = schedules::find(&mut tx, "schedule-2")
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(other.definition, revision(2));
     assert_eq!(other.state.next_slot, Some(at(1)));
     let stored = schedules::revision(&mut tx, full.schedule_id, 1)
@@ -304,8 +312,8 @@ async fn a_revision_comes_back_whole(test: TestDb) {
     assert!(stored == Some(full));
 }
 
-async fn a_launch_comes_back_whole(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn a_launch_is_read_back_completely(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let full = launches::NewLaunch {
         kind: LaunchKind::Catchup,
@@ -323,7 +331,7 @@ async fn a_launch_comes_back_whole(test: TestDb) {
         (row.id, row.kind, row.decision),
         (full.id, full.kind, full.decision)
     );
-    assert_eq!(row.schedule, "bell-1");
+    assert_eq!(row.schedule, "schedule-1");
     assert_eq!(row.scheduled_time, full.scheduled_time);
     assert_eq!(row.scheduled_local, full.scheduled_local);
     assert_eq!(
@@ -342,24 +350,33 @@ async fn a_launch_comes_back_whole(test: TestDb) {
         (None, &None, &None)
     );
 
-    let taken = &runs::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
-    assert_eq!(taken.launch_id, full.id);
-    assert_eq!(taken.schedule_id, full.schedule_id);
-    assert_eq!((taken.schedule_revision, taken.kind), (1, full.kind));
+    let claimable = &runs::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
+    assert_eq!(claimable.launch_id, full.id);
+    assert_eq!(claimable.schedule_id, full.schedule_id);
     assert_eq!(
-        (taken.scheduled_time, &taken.scheduled_local),
+        (claimable.schedule_revision, claimable.kind),
+        (1, full.kind)
+    );
+    assert_eq!(
+        (claimable.scheduled_time, &claimable.scheduled_local),
         (full.scheduled_time, &full.scheduled_local)
     );
-    assert_eq!((&taken.package, &taken.digest), (&full.package, &digest()));
-    assert_eq!(taken.context, full.context);
-    assert_eq!(taken.interval_start, full.interval_start);
-    assert_eq!(taken.fire_time, full.fire_time);
-    assert_eq!((taken.recovered_at, &taken.last_result), (None, &None));
+    assert_eq!(
+        (&claimable.package, &claimable.digest),
+        (&full.package, &digest())
+    );
+    assert_eq!(claimable.context, full.context);
+    assert_eq!(claimable.interval_start, full.interval_start);
+    assert_eq!(claimable.fire_time, full.fire_time);
+    assert_eq!(
+        (claimable.recovered_at, &claimable.last_result),
+        (None, &None)
+    );
 }
 
 async fn ids_sort_by_their_bytes(test: TestDb) {
-    let host = small_setup(&test, 0).await;
-    // Where signed numbers, texts or reversed halves would sort otherwise.
+    let host = host_with_schedules(&test, 0).await;
+    // Ids that signed numbers, texts or swapped halves would sort in another order.
     let ids: Vec<RunId> = [
         0,
         1,

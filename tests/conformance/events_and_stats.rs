@@ -1,4 +1,4 @@
-//! Events, the counter of changes, and the numbers that are counted from the record.
+//! Events, the change counter, statistics, and the isolation of transactions.
 
 use campanile_store::events::{self, EventKind};
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
@@ -7,28 +7,30 @@ use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{Db, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{PAUSE, at, begin, launch, manual, schedule_id, skipped, small_setup};
+use crate::fixtures::{
+    PAUSE, at, host_with_schedules, insert_and_claim, launch, manual, schedule_id, skipped,
+};
 
 on_both!(
-    events_come_newest_first,
-    a_change_is_noticed_by_every_host,
-    launches_are_counted_by_what_became_of_them,
-    lag_is_of_launches_decided_in_time_that_have_started,
-    signs_of_ill_health_are_counted,
-    a_transaction_that_is_dropped_never_happened,
-    what_one_reads_is_of_one_moment,
-    only_a_server_has_a_clock,
-    who_only_reads_cannot_write,
+    events_are_listed_newest_first,
+    a_committed_change_is_visible_to_other_connections,
+    launches_are_counted_by_status,
+    lag_counts_only_on_time_launches_that_have_started,
+    health_signs_are_counted,
+    a_dropped_transaction_changes_nothing,
+    a_read_transaction_sees_one_snapshot,
+    only_a_database_server_has_a_clock,
+    a_read_transaction_cannot_write,
 );
 
-async fn events_come_newest_first(test: TestDb) {
+async fn events_are_listed_newest_first(test: TestDb) {
     let mut tx = test.write().await;
     for second in [5, 1, 3] {
         events::record(
             &mut tx,
             at(second),
             EventKind::HealthChanged,
-            "tower",
+            "host-1",
             &second.to_string(),
         )
         .await
@@ -45,7 +47,7 @@ async fn events_come_newest_first(test: TestDb) {
     assert_eq!(details(events::list(&mut tx, 2).await.unwrap()), all[..2]);
 }
 
-async fn a_change_is_noticed_by_every_host(test: TestDb) {
+async fn a_committed_change_is_visible_to_other_connections(test: TestDb) {
     let other = Db::open(&test.place.url).await.unwrap();
     let before = changes::counter(&mut other.read().await.unwrap())
         .await
@@ -57,7 +59,7 @@ async fn a_change_is_noticed_by_every_host(test: TestDb) {
             .await
             .unwrap(),
         before,
-        "not yet committed"
+        "the change is not committed yet"
     );
     tx.commit().await.unwrap();
     let after = changes::counter(&mut other.read().await.unwrap())
@@ -66,45 +68,45 @@ async fn a_change_is_noticed_by_every_host(test: TestDb) {
     assert_eq!(after, before + 1);
 }
 
-async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn launches_are_counted_by_status(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     assert_eq!(
         stats::counts(&mut tx, at(0)).await.unwrap(),
         Counts::default()
     );
     let slots: Vec<_> = (10..17).map(|slot| launch(1, slot)).collect();
-    let held = begin(&mut tx, host, &slots, 1, at(20)).await;
-    // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was given up, 14 waits, 15 and 16 run.
-    let verdict = |held: &crate::fixtures::Held, action| RecoveryDecision {
-        launch_id: held.launch_id,
-        run_id: Some(held.run_id),
+    let claimed = insert_and_claim(&mut tx, host, &slots, 1, at(20)).await;
+    // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was abandoned, 14 waits, 15 and 16 run.
+    let decision = |run: &crate::fixtures::ClaimedRun, action| RecoveryDecision {
+        launch_id: run.launch_id,
+        run_id: Some(run.run_id),
         action,
     };
     let lost = [
-        verdict(&held[0], RecoveryAction::RunAgain),
-        verdict(&held[1], RecoveryAction::RunAgain),
-        verdict(&held[3], RecoveryAction::Abandon("recovery_age")),
+        decision(&claimed[0], RecoveryAction::RunAgain),
+        decision(&claimed[1], RecoveryAction::RunAgain),
+        decision(&claimed[3], RecoveryAction::Abandon("recovery_age")),
     ];
     recovery::apply(&mut tx, host, &lost, "gone", at(21))
         .await
         .unwrap();
-    let again = crate::fixtures::take(&mut tx, host, 20, at(22)).await;
+    let second_claims = crate::fixtures::claim_all(&mut tx, host, 20, at(22)).await;
     recovery::apply(
         &mut tx,
         host,
-        &[verdict(&again[0], RecoveryAction::RunAgain)],
+        &[decision(&second_claims[0], RecoveryAction::RunAgain)],
         "gone",
         at(23),
     )
     .await
     .unwrap();
-    let once_more = crate::fixtures::take(&mut tx, host, 30, at(24)).await;
+    let third_claims = crate::fixtures::claim_all(&mut tx, host, 30, at(24)).await;
     let ends = [
-        once_more[0].succeeded("1", at(25)),
-        again[1].failed("no", at(25)),
-        held[2].succeeded("1", at(25)),
-        held[4].finish(RunEnd::Waiting { retry_at: at(50) }, at(25)),
+        third_claims[0].succeeded("1", at(25)),
+        second_claims[1].failed("no", at(25)),
+        claimed[2].succeeded("1", at(25)),
+        claimed[4].finish(RunEnd::Waiting { retry_at: at(50) }, at(25)),
     ];
     assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
     let range = launches::NewLaunch {
@@ -139,14 +141,14 @@ async fn launches_are_counted_by_what_became_of_them(test: TestDb) {
     );
 }
 
-async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
-    let host = small_setup(&test, 1).await;
+async fn lag_counts_only_on_time_launches_that_have_started(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let caught_up = launches::NewLaunch {
         kind: campanile_model::ids::LaunchKind::Catchup,
         ..launch(1, 11)
     };
-    begin(
+    insert_and_claim(
         &mut tx,
         host,
         &[launch(1, 10), caught_up, launch(1, 12), manual(1, 13)],
@@ -161,17 +163,17 @@ async fn lag_is_of_launches_decided_in_time_that_have_started(test: TestDb) {
     assert_eq!(stats::lags(&mut tx, at(0), 1).await.unwrap(), lags[..1]);
 }
 
-async fn signs_of_ill_health_are_counted(test: TestDb) {
-    let host = small_setup(&test, 4).await;
+async fn health_signs_are_counted(test: TestDb) {
+    let host = host_with_schedules(&test, 4).await;
     let mut tx = test.write().await;
-    let well = HealthSigns {
+    let healthy = HealthSigns {
         live_hosts: 1,
         schedules: 4,
         ..HealthSigns::default()
     };
     assert_eq!(
         stats::health_signs(&mut tx, at(0), at(3600)).await.unwrap(),
-        well
+        healthy
     );
     // 1 is overdue, 2 is far ahead, 3 is paused, 4 is removed; one launch is unclaimed, one run's lease has expired.
     let ahead = schedules::CursorMove {
@@ -190,7 +192,7 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
     schedules::remove(&mut tx, schedule_id(4), at(5))
         .await
         .unwrap();
-    begin(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
+    insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
     launches::insert(&mut tx, &[launch(1, 20), launch(1, 100)])
         .await
         .unwrap();
@@ -217,7 +219,7 @@ async fn signs_of_ill_health_are_counted(test: TestDb) {
     );
 }
 
-async fn a_transaction_that_is_dropped_never_happened(test: TestDb) {
+async fn a_dropped_transaction_changes_nothing(test: TestDb) {
     let before = campanile_tests::dump::dump(&test).await;
     let mut tx = test.write().await;
     changes::bump(&mut tx).await.unwrap();
@@ -229,7 +231,7 @@ async fn a_transaction_that_is_dropped_never_happened(test: TestDb) {
     assert_eq!(campanile_tests::dump::dump(&test).await, before);
 }
 
-async fn what_one_reads_is_of_one_moment(test: TestDb) {
+async fn a_read_transaction_sees_one_snapshot(test: TestDb) {
     let mut reading = test.read().await;
     let before = changes::counter(&mut reading).await.unwrap();
     let mut tx = test.write().await;
@@ -243,7 +245,7 @@ async fn what_one_reads_is_of_one_moment(test: TestDb) {
     );
 }
 
-async fn only_a_server_has_a_clock(test: TestDb) {
+async fn only_a_database_server_has_a_clock(test: TestDb) {
     let time = test.db.server_time().await.unwrap();
     assert_eq!(time.is_some(), test.backend() == Backend::Postgres);
     if let Some(time) = time {
@@ -254,7 +256,7 @@ async fn only_a_server_has_a_clock(test: TestDb) {
     }
 }
 
-async fn who_only_reads_cannot_write(test: TestDb) {
+async fn a_read_transaction_cannot_write(test: TestDb) {
     let mut tx = test.read().await;
     assert!(changes::bump(&mut tx).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! Steps of a host that depend on more than one transaction.
+//! Steps of a host that need more than one transaction.
 
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
@@ -15,25 +15,25 @@ use crate::serving::{self, GUESTS, Guest, settings};
 
 on_both!(
     a_lost_run_counts_only_for_the_tasks_that_it_may_have_called,
-    a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish,
+    a_failed_automatic_pause_does_not_fail_the_finish,
 );
 
 const DIAMOND: Guest = ("diamond", include_bytes!("../guests/diamond.wasm"));
 
-fn time(text: &str) -> Timestamp {
+fn clock_time(text: &str) -> Timestamp {
     format!("2026-05-04T{text}Z").parse().unwrap()
 }
 
-/// Add the schedule `bell` of `package`, which is due every hour.
+/// Add the schedule `report` of `package`, which is due every hour.
 async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Policies) {
     let rule = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
     let id = schedule_id(1);
-    let now = time("10:30:00");
+    let now = clock_time("10:30:00");
     let parsed = Rule::parse(&rule, HashKey::of(id)).unwrap();
     let definition = Revision {
         schedule_id: id,
         revision: 1,
-        name: "bell".to_owned(),
+        name: "report".to_owned(),
         package: package.to_owned(),
         task: task.map(str::to_owned),
         policies: serde_json::to_string(policies).unwrap(),
@@ -50,29 +50,29 @@ async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Polici
 }
 
 async fn claim_one(engine: &Engine, clock: &Clock, at: &str) -> Work {
-    clock.advance_to(time(at));
-    assert_eq!(engine.decide(time(at)).await.unwrap().decisions, 1);
-    let mut claimed = engine.claim(time(at)).await.unwrap();
+    clock.advance_to(clock_time(at));
+    assert_eq!(engine.decide(clock_time(at)).await.unwrap().decisions, 1);
+    let mut claimed = engine.claim(clock_time(at)).await.unwrap();
     assert_eq!(claimed.len(), 1);
     claimed.remove(0)
 }
 
 /// The workflow is `a`, then `b` and `c`, then `d`. The host dies after `a`: `d` begins with attempt 1.
 async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: TestDb) {
-    let clock = Clock::simulated(time("10:30:00"));
+    let clock = Clock::simulated(clock_time("10:30:00"));
     let (engine, _lock) = serving::start(&test, &clock, settings(8), DIAMOND).await;
     add(&test, "diamond", None, &Policies::default()).await;
     let work = claim_one(&engine, &clock, "11:00:00").await;
-    let a = TaskRun::succeeded("a", 1, time("11:00:00"), time("11:00:01"));
+    let a = TaskRun::succeeded("a", 1, clock_time("11:00:00"), clock_time("11:00:01"));
     let mut tx = test.write().await;
     let recorded = runs::record_tasks(&mut tx, work.run_id, work.fence, &[a]).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
 
     // The run is not tracked, so its lease expires.
-    clock.advance_to(time("11:01:00"));
-    engine.renew(time("11:01:00")).await.unwrap();
-    let tick = engine.tick(time("11:01:00")).await.unwrap();
+    clock.advance_to(clock_time("11:01:00"));
+    engine.renew(clock_time("11:01:00")).await.unwrap();
+    let tick = engine.tick(clock_time("11:01:00")).await.unwrap();
     assert_eq!((tick.recovered, tick.finished), (1, 1));
     let mut tx = test.read().await;
     let calls = task_runs::of_launch(&mut tx, work.launch.launch_id);
@@ -88,8 +88,8 @@ async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: Test
     assert_eq!(attempts, expected.map(|(task, n)| (task.to_owned(), n)));
 }
 
-async fn a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish(test: TestDb) {
-    let clock = Clock::simulated(time("10:30:00"));
+async fn a_failed_automatic_pause_does_not_fail_the_finish(test: TestDb) {
+    let clock = Clock::simulated(clock_time("10:30:00"));
     let (engine, _lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
     let policies = Policies {
         pause_on_failure: Some(1),
@@ -121,11 +121,11 @@ async fn a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish(test:
     };
     let is_enabled = async || {
         let mut tx = test.read().await;
-        let schedule = schedules::find(&mut tx, "bell").await.unwrap().unwrap();
+        let schedule = schedules::find(&mut tx, "report").await.unwrap().unwrap();
         schedule.state.enabled
     };
     execute(forbid).await;
-    let ends = [work.finished(end, Vec::new(), time("11:00:01"))];
+    let ends = [work.finished(end, Vec::new(), clock_time("11:00:01"))];
     assert_eq!(engine.finish(&ends).await.unwrap(), 1);
     let mut tx = test.read().await;
     let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
@@ -133,8 +133,8 @@ async fn a_pause_that_fails_after_the_finish_is_not_an_error_of_the_finish(test:
     drop(tx);
     assert!(is_enabled().await);
 
-    // The failures are counted again by the next recovery.
+    // The next recovery counts the failures again.
     execute(allow).await;
-    engine.recover(time("11:00:02")).await.unwrap();
+    engine.recover(clock_time("11:00:02")).await.unwrap();
     assert!(!is_enabled().await);
 }

@@ -1,7 +1,7 @@
-//! A host through nights in which the clocks change, on a simulated clock, minute by minute.
+//! A host on a simulated clock, minute by minute over the changes of local clocks.
 //!
-//! The recorded launches are printed, and compared with tables that do not come from
-//! the rules; the rules by themselves must give the same slots.
+//! The recorded launches are printed and compared with tables that were written by hand. The rules alone must
+//! give the same slots.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,150 +17,150 @@ use crate::fixtures::schedule_id;
 use crate::serving::{self, NOOP, settings};
 
 on_both!(
-    a_spring_night_in_new_york,
-    an_autumn_night_in_new_york,
-    a_spring_night_in_lord_howe,
-    an_autumn_night_in_lord_howe,
+    schedules_fire_as_expected_over_the_spring_change_in_new_york,
+    schedules_fire_as_expected_over_the_autumn_change_in_new_york,
+    schedules_fire_as_expected_over_the_half_hour_gap_in_lord_howe,
+    schedules_fire_as_expected_over_the_half_hour_fold_in_lord_howe,
 );
 
-/// How long every night lasts.
+/// The simulated time of each test, in minutes.
 const MINUTES: u64 = 180;
 
-/// A night.
-struct Night {
+/// A change of local clocks, and the expected launches around it.
+struct ClockChange {
     timezone: &'static str,
-    begin: &'static str,
-    /// When the daily schedules are to fire, in cron's order of minute and hour.
+    start: &'static str,
+    /// When the daily schedules fire: minute and hour, as in cron.
     daily: &'static str,
-    /// A day before the night, at the same local time.
+    /// An earlier day at the same local time, the anchor of the interval of one day.
     anchor: &'static str,
-    /// The slots in UTC, what the clock shows then, and the schedules that are launched.
+    /// One line per slot: the slot in UTC, the local time, and the launched schedules.
     expected: &'static str,
 }
 
-async fn a_spring_night_in_new_york(test: TestDb) {
-    let night = Night {
+async fn schedules_fire_as_expected_over_the_spring_change_in_new_york(test: TestDb) {
+    let change = ClockChange {
         timezone: "America/New_York",
-        begin: "2026-03-08T00:35:00-05:00",
+        start: "2026-03-08T00:35:00-05:00",
         daily: "30 2",
         anchor: "2026-03-06T02:30:00-05:00",
         expected: "
-2026-03-08T05:45:00Z 00:45-05:00 hourly wild
-2026-03-08T06:00:00Z 01:00-05:00 wild
-2026-03-08T06:15:00Z 01:15-05:00 wild
+2026-03-08T05:45:00Z 00:45-05:00 hourly wildcard
+2026-03-08T06:00:00Z 01:00-05:00 wildcard
+2026-03-08T06:15:00Z 01:15-05:00 wildcard
 2026-03-08T06:18:00Z 01:18-05:00 hashed
-2026-03-08T06:30:00Z 01:30-05:00 wild
-2026-03-08T06:45:00Z 01:45-05:00 hourly wild
+2026-03-08T06:30:00Z 01:30-05:00 wildcard
+2026-03-08T06:45:00Z 01:45-05:00 hourly wildcard
 2026-03-08T06:48:00Z 01:48-05:00 hashed
-2026-03-08T07:00:00Z 03:00-04:00 both daily fixed hashed second wild
-2026-03-08T07:15:00Z 03:15-04:00 wild
-2026-03-08T07:30:00Z 03:30-04:00 wild
-2026-03-08T07:45:00Z 03:45-04:00 hourly wild
-2026-03-08T08:00:00Z 04:00-04:00 wild
-2026-03-08T08:15:00Z 04:15-04:00 wild
-2026-03-08T08:30:00Z 04:30-04:00 wild",
+2026-03-08T07:00:00Z 03:00-04:00 both daily default hashed second wildcard
+2026-03-08T07:15:00Z 03:15-04:00 wildcard
+2026-03-08T07:30:00Z 03:30-04:00 wildcard
+2026-03-08T07:45:00Z 03:45-04:00 hourly wildcard
+2026-03-08T08:00:00Z 04:00-04:00 wildcard
+2026-03-08T08:15:00Z 04:15-04:00 wildcard
+2026-03-08T08:30:00Z 04:30-04:00 wildcard",
     };
-    night.pass(test).await;
+    change.check(test).await;
 }
 
-async fn an_autumn_night_in_new_york(test: TestDb) {
-    let night = Night {
+async fn schedules_fire_as_expected_over_the_autumn_change_in_new_york(test: TestDb) {
+    let change = ClockChange {
         timezone: "America/New_York",
-        begin: "2026-11-01T00:35:00-04:00",
+        start: "2026-11-01T00:35:00-04:00",
         daily: "45 1",
         anchor: "2026-10-30T01:45:00-04:00",
         expected: "
-2026-11-01T04:45:00Z 00:45-04:00 hourly wild
-2026-11-01T05:00:00Z 01:00-04:00 wild
-2026-11-01T05:15:00Z 01:15-04:00 wild
+2026-11-01T04:45:00Z 00:45-04:00 hourly wildcard
+2026-11-01T05:00:00Z 01:00-04:00 wildcard
+2026-11-01T05:15:00Z 01:15-04:00 wildcard
 2026-11-01T05:18:00Z 01:18-04:00 hashed
-2026-11-01T05:30:00Z 01:30-04:00 wild
-2026-11-01T05:45:00Z 01:45-04:00 both daily fixed hourly skip wild
+2026-11-01T05:30:00Z 01:30-04:00 wildcard
+2026-11-01T05:45:00Z 01:45-04:00 both daily default hourly skip wildcard
 2026-11-01T05:48:00Z 01:48-04:00 hashed
-2026-11-01T06:00:00Z 01:00-05:00 wild
-2026-11-01T06:15:00Z 01:15-05:00 wild
-2026-11-01T06:30:00Z 01:30-05:00 wild
-2026-11-01T06:45:00Z 01:45-05:00 both hourly second wild
-2026-11-01T07:00:00Z 02:00-05:00 wild
-2026-11-01T07:15:00Z 02:15-05:00 wild
+2026-11-01T06:00:00Z 01:00-05:00 wildcard
+2026-11-01T06:15:00Z 01:15-05:00 wildcard
+2026-11-01T06:30:00Z 01:30-05:00 wildcard
+2026-11-01T06:45:00Z 01:45-05:00 both hourly second wildcard
+2026-11-01T07:00:00Z 02:00-05:00 wildcard
+2026-11-01T07:15:00Z 02:15-05:00 wildcard
 2026-11-01T07:18:00Z 02:18-05:00 hashed
-2026-11-01T07:30:00Z 02:30-05:00 wild",
+2026-11-01T07:30:00Z 02:30-05:00 wildcard",
     };
-    night.pass(test).await;
+    change.check(test).await;
 }
 
-/// Half an hour is left out.
-async fn a_spring_night_in_lord_howe(test: TestDb) {
-    let night = Night {
+/// The local clock skips half an hour.
+async fn schedules_fire_as_expected_over_the_half_hour_gap_in_lord_howe(test: TestDb) {
+    let change = ClockChange {
         timezone: "Australia/Lord_Howe",
-        begin: "2026-10-04T00:35:00+10:30",
+        start: "2026-10-04T00:35:00+10:30",
         daily: "15 2",
         anchor: "2026-10-02T02:15:00+10:30",
         expected: "
-2026-10-03T14:15:00Z 00:45+10:30 hourly wild
-2026-10-03T14:30:00Z 01:00+10:30 wild
-2026-10-03T14:45:00Z 01:15+10:30 wild
+2026-10-03T14:15:00Z 00:45+10:30 hourly wildcard
+2026-10-03T14:30:00Z 01:00+10:30 wildcard
+2026-10-03T14:45:00Z 01:15+10:30 wildcard
 2026-10-03T14:48:00Z 01:18+10:30 hashed
-2026-10-03T15:00:00Z 01:30+10:30 wild
-2026-10-03T15:15:00Z 01:45+10:30 hourly wild
+2026-10-03T15:00:00Z 01:30+10:30 wildcard
+2026-10-03T15:15:00Z 01:45+10:30 hourly wildcard
 2026-10-03T15:18:00Z 01:48+10:30 hashed
-2026-10-03T15:30:00Z 02:30+11:00 both daily fixed hashed second wild
-2026-10-03T15:45:00Z 02:45+11:00 wild
+2026-10-03T15:30:00Z 02:30+11:00 both daily default hashed second wildcard
+2026-10-03T15:45:00Z 02:45+11:00 wildcard
 2026-10-03T15:48:00Z 02:48+11:00 hashed
-2026-10-03T16:00:00Z 03:00+11:00 wild
-2026-10-03T16:15:00Z 03:15+11:00 hourly wild
-2026-10-03T16:30:00Z 03:30+11:00 wild
-2026-10-03T16:45:00Z 03:45+11:00 wild
-2026-10-03T17:00:00Z 04:00+11:00 wild",
+2026-10-03T16:00:00Z 03:00+11:00 wildcard
+2026-10-03T16:15:00Z 03:15+11:00 hourly wildcard
+2026-10-03T16:30:00Z 03:30+11:00 wildcard
+2026-10-03T16:45:00Z 03:45+11:00 wildcard
+2026-10-03T17:00:00Z 04:00+11:00 wildcard",
     };
-    night.pass(test).await;
+    change.check(test).await;
 }
 
-/// Half an hour is shown twice.
-async fn an_autumn_night_in_lord_howe(test: TestDb) {
-    let night = Night {
+/// The local clock repeats half an hour.
+async fn schedules_fire_as_expected_over_the_half_hour_fold_in_lord_howe(test: TestDb) {
+    let change = ClockChange {
         timezone: "Australia/Lord_Howe",
-        begin: "2026-04-05T00:35:00+11:00",
+        start: "2026-04-05T00:35:00+11:00",
         daily: "45 1",
         anchor: "2026-04-03T01:45:00+11:00",
         expected: "
-2026-04-04T13:45:00Z 00:45+11:00 hourly wild
-2026-04-04T14:00:00Z 01:00+11:00 wild
-2026-04-04T14:15:00Z 01:15+11:00 wild
+2026-04-04T13:45:00Z 00:45+11:00 hourly wildcard
+2026-04-04T14:00:00Z 01:00+11:00 wildcard
+2026-04-04T14:15:00Z 01:15+11:00 wildcard
 2026-04-04T14:18:00Z 01:18+11:00 hashed
-2026-04-04T14:30:00Z 01:30+11:00 wild
-2026-04-04T14:45:00Z 01:45+11:00 both daily fixed hourly skip wild
+2026-04-04T14:30:00Z 01:30+11:00 wildcard
+2026-04-04T14:45:00Z 01:45+11:00 both daily default hourly skip wildcard
 2026-04-04T14:48:00Z 01:48+11:00 hashed
-2026-04-04T15:00:00Z 01:30+10:30 wild
-2026-04-04T15:15:00Z 01:45+10:30 both second wild
-2026-04-04T15:30:00Z 02:00+10:30 wild
-2026-04-04T15:45:00Z 02:15+10:30 hourly wild
+2026-04-04T15:00:00Z 01:30+10:30 wildcard
+2026-04-04T15:15:00Z 01:45+10:30 both second wildcard
+2026-04-04T15:30:00Z 02:00+10:30 wildcard
+2026-04-04T15:45:00Z 02:15+10:30 hourly wildcard
 2026-04-04T15:48:00Z 02:18+10:30 hashed
-2026-04-04T16:00:00Z 02:30+10:30 wild
-2026-04-04T16:15:00Z 02:45+10:30 wild
+2026-04-04T16:00:00Z 02:30+10:30 wildcard
+2026-04-04T16:15:00Z 02:45+10:30 wildcard
 2026-04-04T16:18:00Z 02:48+10:30 hashed
-2026-04-04T16:30:00Z 03:00+10:30 wild",
+2026-04-04T16:30:00Z 03:00+10:30 wildcard",
     };
-    night.pass(test).await;
+    change.check(test).await;
 }
 
-impl Night {
-    fn begin(&self) -> Timestamp {
-        self.begin.parse().unwrap()
+impl ClockChange {
+    fn start(&self) -> Timestamp {
+        self.start.parse().unwrap()
     }
 
     fn end(&self) -> Timestamp {
-        self.begin().plus(Duration::from_secs(MINUTES * 60))
+        self.start().plus(Duration::from_secs(MINUTES * 60))
     }
 
-    /// Run a host through the night, and check what it recorded.
-    async fn pass(&self, test: TestDb) {
-        let clock = Clock::simulated(self.begin());
+    /// Run a host over the clock change and check the launches that it recorded.
+    async fn check(&self, test: TestDb) {
+        let clock = Clock::simulated(self.start());
         let (engine, _lock) = serving::start(&test, &clock, settings(8), NOOP).await;
         let rules = self.add_schedules(&test).await;
         let mut launched = 0;
         for minute in 1..=MINUTES {
-            let now = self.begin().plus(Duration::from_secs(minute * 60));
+            let now = self.start().plus(Duration::from_secs(minute * 60));
             clock.advance_to(now);
             let tick = engine.tick(now).await.unwrap();
             assert_eq!((tick.runs, tick.finished), (tick.decisions, tick.decisions));
@@ -174,14 +174,14 @@ impl Night {
         assert_eq!(rows.len(), launched);
         assert_eq!(table(&rows), self.expected.trim_start());
         for row in &rows {
-            let ends = (row.decision, row.status, row.slot_count, row.attempts);
-            let launched = (Decision::Launched, LaunchStatus::Succeeded, 1, 1);
-            assert_eq!(ends, launched, "{row:?}");
+            let found = (row.decision, row.status, row.slot_count, row.attempts);
+            let expected = (Decision::Launched, LaunchStatus::Succeeded, 1, 1);
+            assert_eq!(found, expected, "{row:?}");
             assert_eq!(row.fire_time, row.scheduled_time);
             assert_eq!(row.finished_at, Some(row.scheduled_time));
         }
         for (name, rule) in rules {
-            let of_rule: Vec<Timestamp> = rule.slots(self.begin(), self.end()).collect();
+            let of_rule: Vec<Timestamp> = rule.slots(self.start(), self.end()).collect();
             let of_host: Vec<Timestamp> = rows
                 .iter()
                 .filter(|row| row.schedule == name)
@@ -191,7 +191,7 @@ impl Night {
         }
     }
 
-    /// The expected launches, by name.
+    /// Return the rules of the schedules, by name.
     fn rules(&self) -> [(&'static str, RuleText); 8] {
         let daily = format!("{} * * *", self.daily);
         let new = |kind, expression: &str| RuleText::new(kind, expression, self.timezone);
@@ -205,8 +205,8 @@ impl Night {
             ..new(RuleKind::Every, expression)
         };
         [
-            ("wild", cron("*/15 * * * *")),
-            ("fixed", cron(&daily)),
+            ("wildcard", cron("*/15 * * * *")),
+            ("default", cron(&daily)),
             (
                 "skip",
                 RuleText {
@@ -216,13 +216,13 @@ impl Night {
             ),
             ("second", folded(DstFold::Second)),
             ("both", folded(DstFold::Both)),
-            // At 18 and 48 minutes for the schedule 5.
+            // The hash of schedule 5 gives the minutes 18 and 48.
             ("hashed", cron("H/30 1,2 * * *")),
             (
                 "hourly",
                 every(
                     "1h",
-                    &self.begin().plus(Duration::from_secs(600)).to_string(),
+                    &self.start().plus(Duration::from_secs(600)).to_string(),
                 ),
             ),
             ("daily", every("1d", self.anchor)),
@@ -244,9 +244,9 @@ impl Night {
                 rule: text,
                 policies: "{}".to_owned(),
                 context: "{}".to_owned(),
-                since: self.begin(),
+                since: self.start(),
             };
-            let next = rule.next(self.begin());
+            let next = rule.next(self.start());
             schedules::insert(&mut tx, &revision, Origin::Operator, next)
                 .await
                 .unwrap();
@@ -266,13 +266,13 @@ fn print(rows: &[LaunchRow]) {
     }
 }
 
-/// A line for each slot, with the schedules launched at it.
+/// Return one line per slot with the schedules that were launched.
 fn table(rows: &[LaunchRow]) -> String {
     let mut lines: BTreeMap<Timestamp, String> = BTreeMap::new();
     for row in rows {
         // `2026-03-08T03:00:00-04:00[…]` is shown as `03:00-04:00`.
         let local = &row.scheduled_local;
-        let shown = || {
+        let line_start = || {
             format!(
                 "{} {}{}",
                 row.scheduled_time,
@@ -280,7 +280,7 @@ fn table(rows: &[LaunchRow]) -> String {
                 &local[19..25]
             )
         };
-        let line = lines.entry(row.scheduled_time).or_insert_with(shown);
+        let line = lines.entry(row.scheduled_time).or_insert_with(line_start);
         line.push(' ');
         line.push_str(&row.schedule);
     }

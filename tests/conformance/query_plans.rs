@@ -1,16 +1,16 @@
-//! The statements of a tick find their rows through their partial indexes.
+//! The query plans of the statements of a tick use the partial indexes.
 
 use campanile_store::probe;
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::small_setup;
+use crate::fixtures::host_with_schedules;
 
 on_both!(
     the_statements_of_a_tick_use_their_indexes,
-    unfinished_launches_are_found_through_indexes,
+    the_statement_for_unfinished_launches_uses_indexes,
 );
 
-/// A piece of the statement that no other has, and the index that it must use.
+/// A distinctive piece of a statement, and the index that the statement must use.
 const EXPECTED: &[(&str, &str)] = &[
     (
         "WHERE s.next_slot <= $1 ORDER BY s.next_slot",
@@ -25,7 +25,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(retry_at)", "run_retry"),
     ("h.ended_at IS NOT NULL THEN 'host_died'", "run_"),
-    // Two indexes hold unclaimed launches; either is good.
+    // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
     (
@@ -54,7 +54,7 @@ const EXPECTED: &[(&str, &str)] = &[
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
-    small_setup(&test, 3).await;
+    host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
     if test.backend() == Backend::Postgres {
         // In tables of three rows a scan is cheaper than any index.
@@ -68,7 +68,7 @@ async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
             .iter()
             .filter(|sql| sql.contains(piece))
             .collect();
-        assert!(!found.is_empty(), "no statement has `{piece}`");
+        assert!(!found.is_empty(), "no statement contains `{piece}`");
         for sql in found {
             let plan = match test.backend() {
                 Backend::Sqlite => {
@@ -81,13 +81,16 @@ async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
                     probe::plan(&mut tx, &sql).await.unwrap().join("\n")
                 }
             };
-            assert!(plan.contains(index), "not through {index}: {sql}\n{plan}");
+            assert!(
+                plan.contains(index),
+                "the plan does not use {index}: {sql}\n{plan}"
+            );
         }
     }
 }
 
-async fn unfinished_launches_are_found_through_indexes(test: TestDb) {
-    small_setup(&test, 3).await;
+async fn the_statement_for_unfinished_launches_uses_indexes(test: TestDb) {
+    host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
     let sql = probe::unfinished(&tx);
     let sql = match test.backend() {
@@ -101,34 +104,37 @@ async fn unfinished_launches_are_found_through_indexes(test: TestDb) {
     };
     let plan = probe::plan(&mut tx, &sql).await.unwrap().join("\n");
     for index in ["run_active", "launch_unclaimed", "launch_queued"] {
-        assert!(plan.contains(index), "not through {index}:\n{plan}");
+        assert!(
+            plan.contains(index),
+            "the plan does not use {index}:\n{plan}"
+        );
     }
 }
 
-/// The statement with something in each place: an instant, an id or name, a count.
+/// Return the statement with a value for each parameter: an instant, an id, a name or a count.
 fn with_values(sql: &str) -> String {
     const INSTANT: &str = "'2027-01-15T08:00:00Z'";
     const ID: &str = "'00000000-0000-0000-0000-00000000a001'";
-    let is_limit = |place: &str| sql.contains(&format!("LIMIT {place}"));
+    let is_limit = |parameter: &str| sql.contains(&format!("LIMIT {parameter}"));
     let mut filled = sql.to_owned();
-    for place in ["$1", "$2", "$3"] {
-        let before = |name: &str| sql.contains(&format!("{name} = {place}"));
-        let value = if is_limit(place) {
+    for parameter in ["$1", "$2", "$3"] {
+        let compares = |name: &str| sql.contains(&format!("{name} = {parameter}"));
+        let value = if is_limit(parameter) {
             "10"
-        } else if before("host_id")
-            || before("WHERE id")
-            || before("launch_id")
-            || before("schedule_id")
-            || before("backfill_id")
-            || sql.contains(&format!("backfill_id IS NOT DISTINCT FROM {place}"))
+        } else if compares("host_id")
+            || compares("WHERE id")
+            || compares("launch_id")
+            || compares("schedule_id")
+            || compares("backfill_id")
+            || sql.contains(&format!("backfill_id IS NOT DISTINCT FROM {parameter}"))
         {
             ID
-        } else if before("name") {
-            "'tower'"
+        } else if compares("name") {
+            "'host-1'"
         } else {
             INSTANT
         };
-        filled = filled.replace(place, value);
+        filled = filled.replace(parameter, value);
     }
     filled
 }
