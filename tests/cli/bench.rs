@@ -1,4 +1,4 @@
-//! `campanile bench`: the figures that the README names, and nothing left behind.
+//! `campanile bench`: the figures of its reports, and that it leaves no files behind.
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use crate::site::{Site, package};
 
 on_both_empty!(
-    a_backlog_is_measured_beside_its_floors,
-    a_burst_is_measured_and_accounted_for,
-    starts_drops_and_the_lag_beside_a_compilation_are_measured,
+    bench_launches_reports_rates_and_ratios,
+    bench_burst_reports_every_slot_as_succeeded,
+    bench_load_reports_start_drop_and_lag_times,
 );
 
-async fn a_backlog_is_measured_beside_its_floors(place: Place) {
+async fn bench_launches_reports_rates_and_ratios(place: Place) {
     let site = Site::new(place);
     let report = site.json(["bench", "launches", "-n", "20"]);
     assert_eq!(report["launches"], 20);
@@ -24,11 +24,11 @@ async fn a_backlog_is_measured_beside_its_floors(place: Place) {
         let figure = report[key].as_f64().unwrap_or_default();
         assert!(figure > 0.0, "{key}: {report:#}");
     }
-    has_lag(&report);
-    left_nothing(&site);
+    assert_percentiles(&report, "lag_ms");
+    assert_no_files_left(&site);
 }
 
-async fn a_burst_is_measured_and_accounted_for(place: Place) {
+async fn bench_burst_reports_every_slot_as_succeeded(place: Place) {
     let site = Site::new(place);
     let report = site.json(["bench", "burst", "--schedules", "2", "--seconds", "1"]);
     let count = |key: &str| {
@@ -40,11 +40,11 @@ async fn a_burst_is_measured_and_accounted_for(place: Place) {
     assert_eq!(count("succeeded"), count("slots"), "{report:#}");
     assert_eq!((count("missed"), count("doubled")), (0, 0), "{report:#}");
     assert!(report["cpu_us_per_launch"].as_f64().is_some(), "{report:#}");
-    has_lag(&report);
-    left_nothing(&site);
+    assert_percentiles(&report, "lag_ms");
+    assert_no_files_left(&site);
 }
 
-async fn starts_drops_and_the_lag_beside_a_compilation_are_measured(place: Place) {
+async fn bench_load_reports_start_drop_and_lag_times(place: Place) {
     let site = Site::new(place);
     let component = package("diamond");
     let report = site.json([
@@ -67,23 +67,20 @@ async fn starts_drops_and_the_lag_beside_a_compilation_are_measured(place: Place
         assert!(figure.as_f64().unwrap_or_default() > 0.0, "{report:#}");
     }
     for key in ["drop_ms", "lag_alone_ms", "lag_compiling_ms"] {
-        has_figures(&report, key);
+        assert_percentiles(&report, key);
     }
-    left_nothing(&site);
+    assert_no_files_left(&site);
 }
 
-fn has_lag(report: &Value) {
-    has_figures(report, "lag_ms");
-}
-
-fn has_figures(report: &Value, of: &str) {
+/// Assert that the report has percentiles under the key `of`.
+fn assert_percentiles(report: &Value, of: &str) {
     for key in ["p50", "p99", "max"] {
         assert!(report[of][key].is_f64(), "{of}.{key}: {report:#}");
     }
 }
 
-/// The database of the measurement is gone, and that of the site was not made.
-fn left_nothing(site: &Site) {
+/// Assert that the benchmark deleted its database and created none for the site.
+fn assert_no_files_left(site: &Site) {
     let entries = std::fs::read_dir(site.folder()).expect("the folder");
     let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["plugins"]);

@@ -1,65 +1,65 @@
-//! `campanile cron`: what a rule comes to, without a database and whatever a configuration says.
+//! `campanile cron`: slots, explanations and calendars of a rule, without a database or a configuration.
 
 use serde_json::{Value, json};
 
-use crate::site::{Said, keys, list, run};
+use crate::site::{CommandOutput, keys, list, run};
 
-/// Run `campanile cron` in a folder whose configuration nobody could read.
-fn cron(args: &[&str]) -> Said {
+/// Run `campanile cron` in a folder with an invalid configuration, which it must not read.
+fn cron(args: &[&str]) -> CommandOutput {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("campanile.toml");
     std::fs::write(config, "broken = [").expect("a configuration");
-    let said = run(folder.path(), ["cron"].iter().chain(args));
-    let left = std::fs::read_dir(folder.path())
+    let output = run(folder.path(), ["cron"].iter().chain(args));
+    let entries = std::fs::read_dir(folder.path())
         .expect("the folder")
         .count();
-    assert_eq!(left, 1, "something was made");
-    said
+    assert_eq!(entries, 1, "a file was created");
+    output
 }
 
-/// Run it, which must succeed and say nothing else.
+/// Run `campanile cron`, which must succeed with an empty stderr. Return its stdout.
 #[track_caller]
-fn quiet(args: &[&str]) -> String {
-    let said = cron(args);
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    said.stdout
+fn cron_ok(args: &[&str]) -> String {
+    let output = cron(args);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    output.stdout
 }
 
 #[track_caller]
-fn value(args: &[&str]) -> Value {
+fn cron_json(args: &[&str]) -> Value {
     let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
-    serde_json::from_str(&quiet(&args)).expect("JSON")
+    serde_json::from_str(&cron_ok(&args)).expect("JSON")
 }
 
 #[test]
-fn the_next_slots_of_rules() {
+fn cron_next_lists_the_expected_slots() {
     #[rustfmt::skip]
     let table: &[(&[&str], &str, &[&str])] = &[
-        // Strictly after.
+        // A slot at the start itself is not listed.
         (&["0 9 * * *"], "2026-11-21T09:00:00Z", &["2026-11-22T09:00:00Z", "2026-11-23T09:00:00Z"]),
         (&["0 9 * * *"], "2026-11-21T09:59:59+01:00", &["2026-11-21T09:00:00Z"]),
         (&["30 0 9 * * *"], "2026-11-21T09:00:00Z", &["2026-11-21T09:00:30Z"]),
-        // Zones without changes of their clock.
+        // Zones without clock changes.
         (&["45 5 * * *", "--tz", "Asia/Kathmandu"], "2026-11-21T00:00:00Z", &["2026-11-22T00:00:00Z"]),
         (&["30 3 * * *", "--tz", "Asia/Tokyo"], "2026-11-21T00:00:00Z", &["2026-11-21T18:30:00Z"]),
-        // A gap: 02:30 is left out on 8 March.
+        // A gap: 02:30 does not exist on 8 March.
         (&["30 2 * * *", "--tz", "America/New_York"], "2026-03-07T00:00:00Z",
             &["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
         (&["30 2 * * *", "--tz", "America/New_York", "--dst-gap", "skip"], "2026-03-07T00:00:00Z",
             &["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z"]),
         (&["*/30 2 * * *", "--tz", "America/New_York"], "2026-03-07T07:30:00Z",
             &["2026-03-09T06:00:00Z"]),
-        // A fold: 01:30 is shown twice on 1 November.
+        // A fold: 01:30 exists twice on 1 November.
         (&["30 1 * * *", "--tz", "America/New_York"], "2026-11-01T00:00:00Z",
             &["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"]),
         (&["30 1 * * *", "--tz", "America/New_York", "--dst-fold", "second"], "2026-11-01T00:00:00Z",
             &["2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"]),
         (&["30 1 * * *", "--tz", "America/New_York", "--dst-fold", "both"], "2026-11-01T00:00:00Z",
             &["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z", "2026-11-02T06:30:00Z"]),
-        // Half an hour, in a summer that is in January.
+        // A clock change of half an hour, on the southern hemisphere.
         (&["15 2 * * *", "--tz", "Australia/Lord_Howe"], "2026-10-03T00:00:00Z",
             &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
-        // Days.
+        // Days of the month and of the week.
         (&["0 0 13 * FRI"], "2026-11-01T00:00:00Z",
             &["2026-11-06T00:00:00Z", "2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"]),
         (&["0 0 13 * FRI", "--day-match", "and"], "2026-11-01T00:00:00Z",
@@ -84,24 +84,24 @@ fn the_next_slots_of_rules() {
             .chain(rule.iter().copied())
             .chain(more)
             .collect();
-        assert_eq!(value(&args), json!(slots), "{args:?}");
+        assert_eq!(cron_json(&args), json!(slots), "{args:?}");
     }
 }
 
 #[test]
-fn slots_are_shown_in_utc_and_on_the_clock_of_the_zone() {
+fn slots_are_shown_in_utc_and_in_local_time() {
     let from = ["--tz", "Europe/Paris", "--from", "2027-03-27T00:00:00Z"];
     let next = ["next", "30 2 * * *", "-n", "2"];
-    let said = quiet(&[&next[..], &from].concat());
+    let stdout = cron_ok(&[&next[..], &from].concat());
     let expected = "\
 2027-03-27T01:30:00Z  2027-03-27T02:30:00+01:00[Europe/Paris]
 2027-03-28T01:00:00Z  2027-03-28T03:00:00+02:00[Europe/Paris]
 ";
-    assert_eq!(said, expected);
+    assert_eq!(stdout, expected);
 }
 
 #[test]
-fn rules_without_slots_on_the_clock_say_when_they_ring() {
+fn a_rule_without_slots_prints_when_it_launches() {
     for (rule, when) in [
         (&["@reboot"][..], "once at every start of a host"),
         (
@@ -109,26 +109,29 @@ fn rules_without_slots_on_the_clock_say_when_they_ring() {
             "10 minutes after each launch ends",
         ),
     ] {
-        let said = cron(&[&["next", "--json"][..], rule].concat());
-        assert_eq!((said.code, said.json()), (0, json!([])), "{said:?}");
-        let talk = format!("the rule has no slots: it launches {when}\n");
-        assert_eq!(said.stderr, talk);
-        assert!(quiet(&[&["explain"][..], rule].concat()).contains(talk.trim_end()));
+        let output = cron(&[&["next", "--json"][..], rule].concat());
+        assert_eq!((output.code, output.json()), (0, json!([])), "{output:?}");
+        let message = format!("the rule has no slots: it launches {when}\n");
+        assert_eq!(output.stderr, message);
+        assert!(cron_ok(&[&["explain"][..], rule].concat()).contains(message.trim_end()));
     }
-    let said = cron(&[
+    let output = cron(&[
         "next",
         "--at",
         "2020-01-01T00:00:00Z",
         "--from",
         "2026-11-21T00:00:00Z",
     ]);
-    assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said:?}");
-    assert_eq!(said.stderr, "there is no slot after 2026-11-21T00:00:00Z\n");
+    assert_eq!((output.code, output.stdout.as_str()), (0, ""), "{output:?}");
+    assert_eq!(
+        output.stderr,
+        "there is no slot after 2026-11-21T00:00:00Z\n"
+    );
 }
 
 #[test]
-fn hashed_values_are_those_of_no_schedule() {
-    let talk = "hashed values differ for each schedule; `schedule next NAME` shows them\n";
+fn a_hashed_field_resolves_without_a_schedule_and_prints_a_note() {
+    let message = "hashed values differ for each schedule; `schedule next NAME` shows them\n";
     let next = [
         "H 3 * * *",
         "--from",
@@ -137,12 +140,12 @@ fn hashed_values_are_those_of_no_schedule() {
         "1",
         "--json",
     ];
-    let said = cron(&[&["next"][..], &next[..]].concat());
-    assert_eq!(said.json(), json!(["2026-11-21T03:55:00Z"]));
-    assert_eq!(said.stderr, talk);
-    let said = cron(&[&["explain"][..], &next[..]].concat());
-    assert_eq!(said.stderr, talk);
-    let (normal, resolved) = (&said.json()["normal_form"], &said.json()["resolved"]);
+    let output = cron(&[&["next"][..], &next[..]].concat());
+    assert_eq!(output.json(), json!(["2026-11-21T03:55:00Z"]));
+    assert_eq!(output.stderr, message);
+    let output = cron(&[&["explain"][..], &next[..]].concat());
+    assert_eq!(output.stderr, message);
+    let (normal, resolved) = (&output.json()["normal_form"], &output.json()["resolved"]);
     assert_eq!(
         (normal, resolved),
         (&json!("H 3 * * *"), &json!("55 3 * * *"))
@@ -150,7 +153,7 @@ fn hashed_values_are_those_of_no_schedule() {
 }
 
 #[test]
-fn bad_input_is_refused_with_its_place_and_what_to_write() {
+fn bad_input_is_refused_with_its_position_and_a_hint() {
     for command in ["next", "explain", "calendar"] {
         for (rule, expected) in [
             (
@@ -192,23 +195,26 @@ fn bad_input_is_refused_with_its_place_and_what_to_write() {
                 &["<EXPRESSION|--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"],
             ),
         ] {
-            cron(&[&[command][..], rule].concat()).refused(expected);
+            cron(&[&[command][..], rule].concat()).assert_refused(expected);
         }
     }
-    let said = cron(&["next", "61 * * * *", "--json"]);
-    assert_eq!((said.code, keys(&said.json())), (2, vec!["error", "hint"]));
-    for wrong in [
+    let output = cron(&["next", "61 * * * *", "--json"]);
+    assert_eq!(
+        (output.code, keys(&output.json())),
+        (2, vec!["error", "hint"])
+    );
+    for args in [
         &["next", "@daily", "-n", "0"][..],
         &["next", "@daily", "-n", "10001"],
         &["calendar", "@daily", "--months", "0"],
         &["calendar", "@daily", "--months", "25"],
     ] {
-        cron(wrong).refused(&["is not in 1.."]);
+        cron(args).assert_refused(&["is not in 1.."]);
     }
 }
 
 #[test]
-fn a_rule_is_explained_in_words() {
+fn explain_prints_a_rule_as_text() {
     let rule = [
         "explain",
         "30 2 13 * FRI",
@@ -217,7 +223,7 @@ fn a_rule_is_explained_in_words() {
         "-n",
         "2",
     ];
-    let said = quiet(&[&rule[..], &["--from", "2026-11-21T00:00:00Z"]].concat());
+    let stdout = cron_ok(&[&rule[..], &["--from", "2026-11-21T00:00:00Z"]].concat());
     let expected = "\
 At 02:30 on the 13th and on Friday, in Europe/Paris.
 
@@ -234,13 +240,13 @@ warning: both day fields are restricted, so that a day which matches either one 
    hint: for days that match both, set day_match to `and`; for one field only, write `*` in the other
 ";
     assert_eq!(
-        said,
+        stdout,
         expected.replace("VERSION", campanile_schedule::rule::tzdata_version())
     );
 }
 
 #[test]
-fn what_clock_changes_do_is_told() {
+fn explain_shows_the_effect_of_clock_changes() {
     for (rule, expected) in [
         (
             &["30 2 * * *"][..],
@@ -268,15 +274,15 @@ fn what_clock_changes_do_is_told() {
         ),
     ] {
         let more = ["--tz", "Europe/Paris", "--from", "2026-11-21T00:00:00Z"];
-        let said = quiet(&[&["explain"][..], rule, &more].concat());
+        let stdout = cron_ok(&[&["explain"][..], rule, &more].concat());
         for expected in expected {
-            assert!(said.contains(expected), "no {expected:?}: {said}");
+            assert!(stdout.contains(expected), "no {expected:?}: {stdout}");
         }
     }
 }
 
 #[test]
-fn a_day_that_a_country_left_out_is_told() {
+fn explain_shows_a_day_that_the_zone_skips() {
     let more = ["--tz", "Pacific/Apia", "--from", "2011-12-01T00:00:00Z"];
     for (rule, expected) in [
         (
@@ -288,13 +294,13 @@ fn a_day_that_a_country_left_out_is_told() {
             "2011-12-30 00:00 to 23:00 are left out by the clock: nothing fires\n",
         ),
     ] {
-        let said = quiet(&[&["explain", rule][..], &more].concat());
-        assert!(said.contains(expected), "no {expected:?}: {said}");
+        let stdout = cron_ok(&[&["explain", rule][..], &more].concat());
+        assert!(stdout.contains(expected), "no {expected:?}: {stdout}");
     }
 }
 
 #[test]
-fn a_rule_is_explained_in_json() {
+fn explain_prints_a_rule_as_json() {
     let rule = [
         "explain",
         "0 30 2 ? * SUN",
@@ -303,10 +309,14 @@ fn a_rule_is_explained_in_json() {
         "-n",
         "1",
     ];
-    let said = value(&[&rule[..], &["--from", "2027-03-20T00:00:00Z"]].concat());
-    let mut effects = list(said["dst_effects"].clone());
-    let warnings = list(said["warnings"].clone());
-    assert_eq!(effects.len(), 4, "two years have four changes: {said:#}");
+    let report = cron_json(&[&rule[..], &["--from", "2027-03-20T00:00:00Z"]].concat());
+    let mut effects = list(report["dst_effects"].clone());
+    let warnings = list(report["warnings"].clone());
+    assert_eq!(
+        effects.len(),
+        4,
+        "two years have four clock changes: {report:#}"
+    );
     let expected = json!({
         "kind": "cron",
         "expression": "0 30 2 ? * SUN",
@@ -320,7 +330,7 @@ fn a_rule_is_explained_in_json() {
         "dst_effects": effects,
         "warnings": warnings,
     });
-    assert_eq!(said, expected);
+    assert_eq!(report, expected);
     let first = json!({
         "change": "2027-03-28T01:00:00Z",
         "local": "2027-03-28T02:30:00",
@@ -336,9 +346,9 @@ fn a_rule_is_explained_in_json() {
 }
 
 #[test]
-fn months_are_shown_beside_each_other() {
+fn calendar_shows_months_side_by_side() {
     let from = ["--tz", "Europe/Paris", "--from", "2026-11-21T12:00:00Z"];
-    let said = quiet(&[&["calendar", "30 2 * * MON-FRI"][..], &from].concat());
+    let stdout = cron_ok(&[&["calendar", "30 2 * * MON-FRI"][..], &from].concat());
     let expected = "\
 Slots in Europe/Paris after 2026-11-21 13:00:00
 
@@ -353,11 +363,11 @@ Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  Sa  Su    Mo  Tu  We  Th  Fr  
 
 * a day with one slot
 ";
-    assert_eq!(said, expected);
+    assert_eq!(stdout, expected);
 }
 
 #[test]
-fn days_with_several_slots_show_how_many() {
+fn calendar_counts_the_slots_of_each_day() {
     let from = [
         "--tz",
         "Europe/Paris",
@@ -380,18 +390,18 @@ Mo    Tu    We    Th    Fr    Sa    Su
 
 * a day with one slot; *2 a day with two slots, and so on
 ";
-    assert_eq!(quiet(&hourly), expected);
+    assert_eq!(cron_ok(&hourly), expected);
     let days = json!([
         {"date": "2027-10-28", "count": 21},
         {"date": "2027-10-29", "count": 24},
         {"date": "2027-10-30", "count": 24},
         {"date": "2027-10-31", "count": 25},
     ]);
-    assert_eq!(value(&hourly), days);
+    assert_eq!(cron_json(&hourly), days);
 }
 
 #[test]
-fn no_line_of_a_calendar_or_a_help_is_too_long() {
+fn calendar_and_help_lines_have_at_most_100_characters() {
     let from = ["--from", "2026-11-01T00:00:00Z"];
     for rule in [
         "0 9 * * *",
@@ -400,13 +410,13 @@ fn no_line_of_a_calendar_or_a_help_is_too_long() {
         "*/5 * * * *",
         "* * * * *",
     ] {
-        let said = quiet(&[&["calendar", rule, "--months", "12"][..], &from].concat());
-        let longest = said.lines().map(str::len).max();
-        assert!(longest <= Some(100), "{longest:?} characters:\n{said}");
-        assert_eq!(said.matches("Mo ").count(), 12, "{said}");
+        let stdout = cron_ok(&[&["calendar", rule, "--months", "12"][..], &from].concat());
+        let longest = stdout.lines().map(str::len).max();
+        assert!(longest <= Some(100), "{longest:?} characters:\n{stdout}");
+        assert_eq!(stdout.matches("Mo ").count(), 12, "{stdout}");
     }
     for command in ["next", "explain", "calendar"] {
-        let help = quiet(&[command, "--help"]);
+        let help = cron_ok(&[command, "--help"]);
         let longest = help.lines().map(str::len).max();
         assert!(longest <= Some(100), "{longest:?} characters:\n{help}");
     }

@@ -16,9 +16,9 @@
 //! Other blocks are not run. Use `sh` for commands that build all packages or a crate of the reader.
 //!
 //! `campanile serve` runs in the background until the page ends. In shown output, `…` and `[..]` stand for any text of
-//! a line, and a line `...` for any lines. Instants, ids and digests need not be equal; one that the output
-//! showed stands for the real one in later commands. A command without shown output may print anything. Each command must exit with 0,
-//! unless the next one is `echo $?`. A command that only reads is repeated until its output is the one shown.
+//! a line, and a line `...` for any lines. Instants, ids and digests need not be equal; a later command that uses a
+//! shown id or instant runs with the real one. A command without shown output may print anything. Each command must
+//! exit with 0, unless the next one is `echo $?`. A read-only command is repeated until its output matches.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,19 +34,19 @@ use campanile_tests::{Backend, campanile_binary, run_empty_case};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::site::PATIENCE;
+use crate::site::WAIT_MAX;
 
-/// The time for one command, which may be a build.
+/// The time limit of one command, which may be a build.
 const COMMAND_SECONDS_MAX: u64 = 600;
 
 /// The address of a Postgres in the documents.
 const POSTGRES: &str = "postgres://campanile:secret@localhost/campanile";
 
-/// Stands for a copy of the repository in the documents.
+/// The name of a copy of the repository in the documents.
 const REPOSITORY: &str = "CAMPANILE_REPOSITORY";
 
-/// Commands that change nothing: their output may come later.
-const READING: &[&str] = &[
+/// Commands that change nothing: they are repeated until their output matches.
+const READ_ONLY: &[&str] = &[
     "campanile backfill list",
     "campanile backfill show",
     "campanile event list",
@@ -128,7 +128,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages whose console blocks are run, below the repository's folder.
+/// Return the paths of all pages, relative to the repository.
 fn documents() -> Vec<String> {
     let mut found = [
         "README.md",
@@ -267,7 +267,7 @@ fn run_blocks(path: &str, blocks: &[Block], postgres: &str) {
     }
 }
 
-/// A fresh folder for a page, with the first-party packages.
+/// Return a new folder for a page, with the first-party packages.
 fn page_folder(path: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plugins = folder.path().join("plugins");
@@ -278,13 +278,13 @@ fn page_folder(path: &str) -> TempDir {
         fs::copy(from, plugins.join(&file)).expect("a package");
     }
     if !path.starts_with("docs/") {
-        show_repository(folder.path());
+        link_repository(folder.path());
     }
     folder
 }
 
-/// Let `folder` look like the repository, without a place where a build could write into it.
-fn show_repository(folder: &Path) {
+/// Link parts of the repository into `folder`, so that no build writes into the repository itself.
+fn link_repository(folder: &Path) {
     fs::create_dir(folder.join("examples")).expect("a folder");
     for name in [
         "Cargo.lock",
@@ -298,7 +298,7 @@ fn show_repository(folder: &Path) {
         symlink(from, folder.join(name)).expect("a link");
     }
     let example = "examples/rust-task";
-    // Its build writes into its folder.
+    // A copy, because the build of the example writes into its folder.
     fs::create_dir_all(folder.join(example).join("src")).expect("a folder");
     for file in ["Cargo.lock", "Cargo.toml", "src/lib.rs"] {
         let file = format!("{example}/{file}");
@@ -306,24 +306,25 @@ fn show_repository(folder: &Path) {
     }
 }
 
-/// Whether a block that needs `what` can be run here.
-fn is_installed(what: &str) -> bool {
-    let output = match what {
+/// Return whether `requirement`, which a block needs, is installed on this machine.
+fn is_installed(requirement: &str) -> bool {
+    let output = match requirement {
         "postgres" => return true,
         "wasm32-wasip2" => Command::new("rustc")
-            .args(["--print", "target-libdir", "--target", what])
+            .args(["--print", "target-libdir", "--target", requirement])
             .output(),
         "python" => Command::new("python3").arg("--version").output(),
         other => panic!("no block can need `{other}`: see the top of this file"),
     };
-    let is_there = output.is_ok_and(|output| {
+    let is_installed = output.is_ok_and(|output| {
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        output.status.success() && (what != "wasm32-wasip2" || Path::new(printed.trim()).is_dir())
+        output.status.success()
+            && (requirement != "wasm32-wasip2" || Path::new(printed.trim()).is_dir())
     });
-    if !is_there {
-        eprintln!("NOT RUN: the blocks that need {what}, which is not installed here");
+    if !is_installed {
+        eprintln!("NOT RUN: the blocks that need {requirement}, which is not installed here");
     }
-    is_there
+    is_installed
 }
 
 /// One shell for all commands of a page, so that `cd` and `export` work.
@@ -333,7 +334,7 @@ struct Shell {
     lines: Receiver<String>,
     folder: PathBuf,
     hosts: usize,
-    /// The ids and instants that the document shows, and those that the program printed in their place.
+    /// The ids and instants of the document, and the real ones that the program printed for them.
     values: BTreeMap<String, String>,
 }
 
@@ -392,21 +393,21 @@ impl Shell {
         }
     }
 
-    /// Run one command. Returns its output and its exit code.
+    /// Run one command. Return its output and its exit code.
     fn run(&mut self, place: &str, command: &str) -> (Vec<String>, i32) {
         let stdin = self.stdin.as_mut().expect("an open shell");
-        // The code of the command before is what `$?` shows.
+        // Restore the exit code, so that a following `echo $?` prints it.
         writeln!(stdin, "{{ {command}\n}} </dev/null\n__code=$?; printf '\\n%s %s\\n' '{END}' $__code; (exit $__code)")
             .expect("a shell");
-        let until = Instant::now() + Duration::from_secs(COMMAND_SECONDS_MAX);
+        let deadline = Instant::now() + Duration::from_secs(COMMAND_SECONDS_MAX);
         let mut output = Vec::new();
         loop {
             match self
                 .lines
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
                 Ok(line) => match line.strip_prefix(END) {
-                    // The line before is the line break that precedes the end.
+                    // The empty line before the end marker is the one that `printf` added.
                     Some(code) => {
                         if output.last().is_some_and(String::is_empty) {
                             output.pop();
@@ -432,24 +433,27 @@ impl Shell {
         let log = self.folder.join(format!(".host-{}.log", self.hosts));
         let command = command.split(" #").next().unwrap_or(command);
         self.run(place, &format!("{command} >{} 2>&1 &", log.display()));
-        let until = Instant::now() + PATIENCE * 4;
+        let deadline = Instant::now() + WAIT_MAX * 4;
         loop {
-            let mut said = String::new();
+            let mut log_text = String::new();
             if let Ok(mut file) = fs::File::open(&log) {
-                file.read_to_string(&mut said).expect("a log");
+                file.read_to_string(&mut log_text).expect("a log");
             }
-            if said.contains("serving") {
+            if log_text.contains("serving") {
                 return;
             }
-            assert!(Instant::now() < until, "{place}: no host serves:\n{said}");
+            assert!(
+                Instant::now() < deadline,
+                "{place}: the host does not serve:\n{log_text}"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Run a step, and compare what it prints with what the document shows.
+    /// Run a step, and compare its output with the document.
     fn check(&mut self, place: &str, command: &str, step: &Step, may_fail: bool, is_exact: bool) {
-        let only_reads = READING.iter().any(|word| command.starts_with(word));
-        let until = Instant::now() + PATIENCE;
+        let only_reads = READ_ONLY.iter().any(|word| command.starts_with(word));
+        let deadline = Instant::now() + WAIT_MAX;
         loop {
             let (output, code) = self.run(place, command);
             let is_right = (code == 0 || may_fail)
@@ -459,7 +463,7 @@ impl Shell {
                 return;
             }
             assert!(
-                only_reads && Instant::now() < until,
+                only_reads && Instant::now() < deadline,
                 "{place}: `{command}` exits with {code} and prints\n{}\n\nThe document shows\n{}\n",
                 output.join("\n"),
                 step.shown.join("\n")
@@ -468,7 +472,7 @@ impl Shell {
         }
     }
 
-    /// Keep the ids and instants that stand in the same place of the output as of the document.
+    /// Record which real ids and instants stand for those of the document.
     fn remember(&mut self, shown: &[String], output: &[String]) {
         let values = |line: &str| -> Vec<String> {
             let words = line.split_whitespace();
@@ -489,10 +493,10 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // The shell reads to its end and stops its hosts.
+        // The end of its input stops the shell, and its trap stops the hosts.
         self.stdin = None;
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
+        let deadline = Instant::now() + WAIT_MAX;
+        while Instant::now() < deadline {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;
             }
@@ -505,7 +509,7 @@ impl Drop for Shell {
     }
 }
 
-/// Whether `output` is what is `shown`.
+/// Return whether `output` matches the lines that are `shown`.
 fn matches(shown: &[String], output: &[String], is_exact: bool) -> bool {
     match shown.split_first() {
         None => output.is_empty(),
@@ -519,8 +523,8 @@ fn matches(shown: &[String], output: &[String], is_exact: bool) -> bool {
 }
 
 fn line_matches(shown: &str, line: &str, is_exact: bool) -> bool {
-    let shown = plain(&shown.replace("[..]", "…"), is_exact);
-    let line = plain(line, is_exact);
+    let shown = normalized(&shown.replace("[..]", "…"), is_exact);
+    let line = normalized(line, is_exact);
     let mut parts = shown.split('…');
     let Some(mut rest) = parts.next().and_then(|first| line.strip_prefix(first)) else {
         return false;
@@ -538,8 +542,8 @@ fn line_matches(shown: &str, line: &str, is_exact: bool) -> bool {
     rest.ends_with(last)
 }
 
-/// `text` with one space between words and, unless `is_exact`, with the same word for all instants and for all ids.
-fn plain(text: &str, is_exact: bool) -> String {
+/// Return `text` with one space between words. Unless `is_exact`, one word replaces every instant and one every id.
+fn normalized(text: &str, is_exact: bool) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let edges = [',', ':', ';', '.', '(', ')', '"'];
@@ -554,7 +558,7 @@ fn plain(text: &str, is_exact: bool) -> String {
     words.join(" ")
 }
 
-/// Whether `word` is an instant in RFC 3339, with a zone or without.
+/// Return whether `word` is an instant in RFC 3339, with a zone or without.
 fn is_instant(word: &str) -> bool {
     let mut bytes = word.bytes();
     let begins = b"dddd-dd-ddTdd:dd"
@@ -566,7 +570,7 @@ fn is_instant(word: &str) -> bool {
     begins && !word.contains('…')
 }
 
-/// Whether `word` is a UUID or a digest, short or long.
+/// Return whether `word` is a UUID or a digest, short or long.
 fn is_id(word: &str) -> bool {
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<usize> = word.split('-').map(str::len).collect();

@@ -1,4 +1,4 @@
-//! A host and its plugins folder: what is dropped in rings, whatever happens to the file later.
+//! A host and its plugins folder: packages are added, replaced, broken and deleted while it serves.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use campanile_tests::{HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::with_functions;
-use crate::site::{Site, eventually, keys, list, millis, package, text};
+use crate::site::{Site, eventually, keys, list, millis, package, stop, text};
 
 on_both_empty!(
-    a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule,
-    the_last_good_version_rings_on_until_a_better_one_comes,
-    slots_of_a_deleted_package_are_skipped_until_it_is_back,
-    a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where,
-    no_schedule_is_ended_for_one_that_was_refused,
-    a_new_sidecar_holds_also_while_the_newest_file_is_broken,
-    a_package_and_its_schedules_are_on_the_record_together_or_not_at_all,
-    a_host_that_still_compiles_can_be_stopped,
+    a_package_added_to_the_plugins_folder_launches_on_its_schedule,
+    the_last_good_version_stays_active_until_a_valid_one_arrives,
+    slots_of_a_deleted_package_are_skipped_until_its_file_returns,
+    a_sidecar_with_an_invalid_rule_is_rejected_with_its_line,
+    a_refused_schedule_ends_no_existing_schedule,
+    a_new_sidecar_applies_while_the_package_file_is_broken,
+    a_package_and_its_schedules_are_recorded_in_one_transaction,
+    a_host_stops_while_a_package_compiles,
 );
 
-async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule(place: Place) {
+async fn a_package_added_to_the_plugins_folder_launches_on_its_schedule(place: Place) {
     let site = Site::new(place);
     let host = site.serve();
-    site.bring("hello");
+    site.copy_package("hello");
     host.wait_for_line("added hello");
     let schedule = eventually(|| {
         let all = list(site.json(["schedule", "list"]));
@@ -33,7 +33,7 @@ async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule
     assert_eq!(schedule["origin"], "package");
     assert_eq!(schedule["expression"], "10s");
     let first_slot = text(&schedule["next_slot"]);
-    let launch = site.launch_where("hello", |row| row["status"] == "succeeded");
+    let launch = site.wait_for_launch("hello", |row| row["status"] == "succeeded");
     for key in [
         "id",
         "schedule",
@@ -70,24 +70,24 @@ async fn a_package_dropped_into_a_running_hosts_folder_rings_by_its_own_schedule
     assert_eq!(logs[0]["logs"][0]["message"], "Hello, world!");
 }
 
-/// A site whose package `noop` rings every second by its sidecar.
-fn ringing(place: Place) -> (Site, HostProcess) {
+/// Return a site with a host whose package `noop` launches every second.
+fn serve_noop(place: Place) -> (Site, HostProcess) {
     let site = Site::new(place);
-    site.bring("noop");
+    site.copy_package("noop");
     site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
     let host = site.serve();
     (site, host)
 }
 
-/// The next launch that succeeds after all those there are now.
+/// Wait for a successful launch of a slot after those of all existing launches.
 fn next_success(site: &Site) -> Value {
-    let seen = site.launches("noop").len();
-    let newest = site.launches("noop")[..seen]
+    let existing = site.launches("noop").len();
+    let newest = site.launches("noop")[..existing]
         .iter()
         .map(|row| millis(&row["scheduled_time"]))
         .max()
         .unwrap_or(0);
-    site.launch_where("noop", |row| {
+    site.wait_for_launch("noop", |row| {
         row["status"] == "succeeded" && millis(&row["scheduled_time"]) > newest
     })
 }
@@ -98,24 +98,31 @@ fn package_state(site: &Site, name: &str) -> Value {
     found.unwrap_or(Value::Null)
 }
 
-async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
-    let (site, mut host) = ringing(place);
+async fn the_last_good_version_stays_active_until_a_valid_one_arrives(place: Place) {
+    let (site, mut host) = serve_noop(place);
     let first = next_success(&site)["digest"].clone();
 
     std::fs::write(site.plugin("noop.wasm"), "a broken build").expect("a broken file");
-    let said = host.wait_for_line("rejected noop");
-    assert!(said.contains("this is not WebAssembly"), "{said}");
-    assert_eq!(next_success(&site)["digest"], first, "the old one goes on");
+    let line = host.wait_for_line("rejected noop");
+    assert!(line.contains("this is not WebAssembly"), "{line}");
+    assert_eq!(
+        next_success(&site)["digest"],
+        first,
+        "the old version stays active"
+    );
     let state = package_state(&site, "noop");
     assert_eq!(state["digest"], first);
     let rejection = text(&state["rejection"]);
     assert!(rejection.contains("this is not WebAssembly"), "{state:#}");
 
-    // Its bytes are on the record: a restart with the broken file still there changes nothing.
-    host.terminate();
-    assert!(host.wait_exit().success());
+    // The database has the bytes of the version, so a restart with the broken file changes nothing.
+    stop(&mut host);
     let host = site.serve();
-    assert_eq!(next_success(&site)["digest"], first, "also after a restart");
+    assert_eq!(
+        next_success(&site)["digest"],
+        first,
+        "the version is active after a restart"
+    );
 
     // A custom section changes the file and not the code.
     let mut better = std::fs::read(package("noop")).expect("a package");
@@ -123,7 +130,7 @@ async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
     std::fs::write(site.plugin("noop.wasm"), better).expect("a better file");
     host.wait_for_line("updated noop");
     let second = next_success(&site)["digest"].clone();
-    assert_ne!(second, first, "the newer one takes over");
+    assert_ne!(second, first, "the new version is active");
     let state = package_state(&site, "noop");
     assert_eq!(
         (&state["digest"], &state["rejection"]),
@@ -131,23 +138,26 @@ async fn the_last_good_version_rings_on_until_a_better_one_comes(place: Place) {
     );
 }
 
-async fn slots_of_a_deleted_package_are_skipped_until_it_is_back(place: Place) {
-    let (site, host) = ringing(place);
+async fn slots_of_a_deleted_package_are_skipped_until_its_file_returns(place: Place) {
+    let (site, host) = serve_noop(place);
     let before = next_success(&site);
 
     std::fs::remove_file(site.plugin("noop.wasm")).expect("the file");
     host.wait_for_line("removed noop");
-    let skipped = site.launch_where("noop", |row| row["reason"] == "package_missing");
+    let skipped = site.wait_for_launch("noop", |row| row["reason"] == "package_missing");
     assert_eq!(skipped["decision"], "skipped");
     assert_eq!(skipped["status"], "skipped");
     assert_eq!(skipped["run_id"], Value::Null);
     assert_eq!(package_state(&site, "noop")["state"], "missing");
-    assert!(site.launches("noop").contains(&before), "history stays");
+    assert!(
+        site.launches("noop").contains(&before),
+        "earlier launches stay"
+    );
     assert_eq!(list(site.json(["schedule", "list"])).len(), 1);
     site.run(["schedule", "trigger", "noop"])
-        .refused(&["the package `noop` is in no live host's folder"]);
+        .assert_refused(&["the package `noop` is in no live host's folder"]);
 
-    site.bring("noop");
+    site.copy_package("noop");
     host.wait_for_line("added noop");
     let back = next_success(&site);
     assert_eq!(back["digest"], before["digest"]);
@@ -166,17 +176,17 @@ fn schedule_names(site: &Site) -> Vec<String> {
     all.iter().map(|schedule| text(&schedule["name"])).collect()
 }
 
-async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place) {
-    let (site, host) = ringing(place);
+async fn a_sidecar_with_an_invalid_rule_is_rejected_with_its_line(place: Place) {
+    let (site, host) = serve_noop(place);
     next_success(&site);
     site.sidecar(
         "noop",
         "[[schedules]]\nname = 'new'\ncron = '* * * * MOO'\n",
     );
-    let said = host.wait_for_line("rejected noop");
+    let line = host.wait_for_line("rejected noop");
     assert!(
-        said.contains("noop.toml:3:1: `schedules[0].cron` is refused"),
-        "{said}"
+        line.contains("noop.toml:3:1: `schedules[0].cron` is refused"),
+        "{line}"
     );
     next_success(&site);
     assert_eq!(schedule_names(&site), ["noop"]);
@@ -184,8 +194,8 @@ async fn a_sidecar_with_a_wrong_rule_changes_nothing_and_says_where(place: Place
     assert!(rejection.contains("noop.toml:3"), "{rejection}");
 }
 
-async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
-    let (site, host) = ringing(place);
+async fn a_refused_schedule_ends_no_existing_schedule(place: Place) {
+    let (site, host) = serve_noop(place);
     site.ok([
         "schedule",
         "add",
@@ -195,10 +205,10 @@ async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
         "--every",
         "1h",
     ]);
-    // A new name for the same schedule, which the operator's has already.
+    // The sidecar renames its schedule to the name of the operator's schedule.
     site.sidecar("noop", "[[schedules]]\nname = 'mine'\nevery = '1s'\n");
-    let said = host.wait_for_line("is refused");
-    assert!(said.contains("`mine` exists already"), "{said}");
+    let line = host.wait_for_line("is refused");
+    assert!(line.contains("`mine` exists already"), "{line}");
     next_success(&site);
     assert_eq!(schedule_names(&site), ["mine", "noop"]);
     let events = list(site.json(["event", "list"]));
@@ -208,31 +218,30 @@ async fn no_schedule_is_ended_for_one_that_was_refused(place: Place) {
     assert_eq!(refused.expect("an event")["subject"], "mine");
 }
 
-async fn a_new_sidecar_holds_also_while_the_newest_file_is_broken(place: Place) {
-    let (site, host) = ringing(place);
+async fn a_new_sidecar_applies_while_the_package_file_is_broken(place: Place) {
+    let (site, host) = serve_noop(place);
     let first = next_success(&site)["digest"].clone();
     std::fs::write(site.plugin("noop.wasm"), "a broken build").expect("a broken file");
     host.wait_for_line("rejected noop");
     site.sidecar("noop", "[[schedules]]\nname = 'other'\nevery = '1s'\n");
     host.wait_for_line("applied the new settings of noop");
-    let launch = site.launch_where("other", |row| row["status"] == "succeeded");
+    let launch = site.wait_for_launch("other", |row| row["status"] == "succeeded");
     assert_eq!(launch["digest"], first);
     assert_eq!(schedule_names(&site), ["other"]);
     eventually(|| match &package_state(&site, "noop")["rejection"] {
-        Value::Null => Err("the rejection is forgotten".to_owned()),
+        Value::Null => Err("the rejection is gone".to_owned()),
         _ => Ok(()),
     });
 }
 
-async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(place: Place) {
+async fn a_package_and_its_schedules_are_recorded_in_one_transaction(place: Place) {
     let site = Site::new(place);
-    let often = "[watch]\nrescan = '1s'\n";
-    std::fs::write(site.folder().join("campanile.toml"), often).expect("a configuration");
+    site.configure("[watch]\nrescan = '1s'\n");
     let host = site.serve();
     site.execute("ALTER TABLE schedule_revision RENAME TO elsewhere")
         .await;
     site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
-    site.bring("noop");
+    site.copy_package("noop");
     host.wait_for_line("following the plugin folder");
     assert_eq!(package_state(&site, "noop"), Value::Null);
     site.execute("ALTER TABLE elsewhere RENAME TO schedule_revision")
@@ -241,18 +250,18 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
         names if names == ["noop"] => Ok(()),
         names => Err(format!("{names:?}")),
     });
-    site.launch_where("noop", |row| row["status"] == "succeeded");
+    site.wait_for_launch("noop", |row| row["status"] == "succeeded");
 
-    // A rejection too is found again until it is on the record.
+    // The host retries until it can record a rejection.
     site.execute("ALTER TABLE event RENAME TO elsewhere").await;
     std::fs::write(site.plugin("bad.wasm"), "a broken build").expect("a broken file");
     eventually(|| {
-        let said = host.stderr_lines();
-        let is_it =
+        let lines = host.stderr_lines();
+        let is_expected =
             |line: &String| line.contains("following the plugin folder") && line.contains("event");
-        match said.iter().any(is_it) {
+        match lines.iter().any(is_expected) {
             true => Ok(()),
-            false => Err(said.join("\n")),
+            false => Err(lines.join("\n")),
         }
     });
     assert_eq!(package_state(&site, "bad"), Value::Null);
@@ -264,8 +273,8 @@ async fn a_package_and_its_schedules_are_on_the_record_together_or_not_at_all(pl
     assert_eq!(package["state"], "rejected");
 }
 
-/// A component that is sound and takes the compiler tens of seconds.
-fn laborious() -> Vec<u8> {
+/// Return a valid component that takes the compiler tens of seconds.
+fn slow_component() -> Vec<u8> {
     const FUNCTIONS: usize = 60;
     const LOCALS: usize = 300;
     const CHOICES: usize = 2_500;
@@ -286,29 +295,28 @@ fn laborious() -> Vec<u8> {
     with_functions(&functions)
 }
 
-async fn a_host_that_still_compiles_can_be_stopped(place: Place) {
+async fn a_host_stops_while_a_package_compiles(place: Place) {
     let site = Site::new(place);
-    let anew = "[sandbox]\ncache = false\n";
-    std::fs::write(site.folder().join("campanile.toml"), anew).expect("a configuration");
-    site.bring("noop");
+    site.configure("[sandbox]\ncache = false\n");
+    site.copy_package("noop");
     let mut host = site.serve();
-    std::fs::write(site.plugin("slow.wasm"), laborious()).expect("a package");
-    // What needs no compiling does not wait for what does.
+    std::fs::write(site.plugin("slow.wasm"), slow_component()).expect("a package");
+    // A change of a compiled package does not wait for the compilation of another one.
     site.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
     host.wait_for_line("applied the new settings of noop");
     host.terminate();
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());
     assert!(!host.stderr_lines().join("\n").contains("slow"));
 
-    // Nor is a stop at the start waited for.
+    // A stop during the first scan does not wait for the compilation either.
     let mut host = site.start(&[]);
     host.wait_for_line("added noop");
     host.terminate();
     assert!(host.wait_exit_within(Duration::from_secs(10)).success());
-    let said = host.stderr_lines().join("\n");
+    let log = host.stderr_lines().join("\n");
     assert!(
-        said.contains("stopped before the plugin folder was scanned"),
-        "{said}"
+        log.contains("stopped before the plugin folder was scanned"),
+        "{log}"
     );
-    assert!(!said.contains("serving"), "{said}");
+    assert!(!log.contains("serving"), "{log}");
 }

@@ -1,8 +1,8 @@
-//! Packages made on the spot, in the text format: for what no committed one does.
+//! Packages that a test builds from WebAssembly text, for behaviour that no committed package has.
 
 use serde_json::Value;
 
-/// The types of the contract, and an instance of each interface, around the functions of one core module.
+/// Return a component that exports the interfaces of the contract from the functions of one core module.
 fn component(code: &str, describes: bool) -> Vec<u8> {
     let types = r#"
         (type $completion (record (field "output" (option string)) (field "context" (option string))))
@@ -45,7 +45,7 @@ fn component(code: &str, describes: bool) -> Vec<u8> {
     wat::parse_str(component).expect("WebAssembly")
 }
 
-/// A package whose `run` traps, with these functions besides.
+/// Return a package whose `run` traps, with these additional functions.
 pub fn with_functions(functions: &str) -> Vec<u8> {
     let code = format!(
         r#"(memory (export "memory") 1)
@@ -56,10 +56,10 @@ pub fn with_functions(functions: &str) -> Vec<u8> {
     component(&code, false)
 }
 
-/// A package that says this of itself, and whose tasks do nothing and succeed.
+/// Return a package with this manifest, whose tasks do nothing and succeed.
 pub fn described(description: &Value) -> Vec<u8> {
     let text = description.to_string();
-    // Byte for byte, so that nothing needs to be escaped.
+    // Every byte is escaped, so no character needs special treatment.
     let data: String = text.bytes().map(|byte| format!("\\{byte:02x}")).collect();
     let length: String = u32::try_from(text.len())
         .expect("a short description")
@@ -67,7 +67,8 @@ pub fn described(description: &Value) -> Vec<u8> {
         .iter()
         .map(|byte| format!("\\{byte:02x}"))
         .collect();
-    // At 0 an empty completion; at 64 where the description is, and how long; at 128 the description; after it the heap.
+    // Memory: an empty completion at 0, the address and length of the description at 64, the description at 128,
+    // and the heap from 65536.
     let code = format!(
         r#"(memory (export "memory") 4)
         (data (i32.const 64) "\80\00\00\00{length}")

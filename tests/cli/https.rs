@@ -1,4 +1,4 @@
-//! HTTPS as a task meets it: certificates that the machine trusts, and both versions of HTTP.
+//! HTTPS requests of a task: trusted certificates, and both versions of HTTP.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ use tokio_rustls::server::TlsStream;
 
 use crate::site::{command, package};
 
-/// A server on this machine, whose certificate nobody trusts who was not told to.
+/// A server on this machine with a self-signed certificate.
 struct Server {
     folder: TempDir,
     address: SocketAddr,
-    /// What the requests were, one line each.
-    served: JoinHandle<Vec<String>>,
+    /// The requests that the server received, one line each.
+    requests: JoinHandle<Vec<String>>,
 }
 
 impl Server {
-    /// One that speaks `protocol` and answers one connection.
+    /// Start a server that offers `protocol` and answers one connection.
     async fn start(protocol: &'static [u8]) -> Server {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -36,7 +36,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = acceptor(&cert, &signing_key, protocol);
-        let served = tokio::spawn(async move {
+        let requests = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             match acceptor.accept(stream).await {
                 Ok(stream) if protocol == b"h2" => serve_http2(stream).await,
@@ -48,12 +48,12 @@ impl Server {
         Server {
             folder,
             address,
-            served,
+            requests,
         }
     }
 
-    /// Let `http-check` look at the server, in a machine that trusts it or not; gives the report and what was asked.
-    async fn looked_at(self, is_trusted: bool) -> (Value, Vec<String>) {
+    /// Run `http-check` against the server. Return the report and the requests that the server received.
+    async fn run_check(self, is_trusted: bool) -> (Value, Vec<String>) {
         let url = format!("https://localhost:{}/health", self.address.port());
         let plugin = self.folder.path().join("http-check.wasm");
         std::fs::copy(package("http-check"), &plugin).unwrap();
@@ -69,7 +69,7 @@ impl Server {
             report(&folder, plugin, &context, is_trusted.then_some(trusted))
         });
         let report = report.await.unwrap();
-        (report, self.served.await.unwrap())
+        (report, self.requests.await.unwrap())
     }
 }
 
@@ -105,13 +105,13 @@ fn acceptor(cert: &rcgen::Certificate, key: &KeyPair, protocol: &[u8]) -> TlsAcc
 
 async fn serve_http2(stream: TlsStream<TcpStream>) -> Vec<String> {
     let mut connection = h2::server::handshake(stream).await.unwrap();
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     while let Some(request) = connection.accept().await {
         let Ok((request, mut answer)) = request else {
             break;
         };
         let host = request.headers().get("host").is_some();
-        asked.push(format!(
+        requests.push(format!(
             "{} {} host={host}",
             request.method(),
             request.uri()
@@ -121,7 +121,7 @@ async fn serve_http2(stream: TlsStream<TcpStream>) -> Vec<String> {
             .unwrap();
         body.send_data("all is fine".into(), true).unwrap();
     }
-    asked
+    requests
 }
 
 async fn serve_http1(mut stream: TlsStream<TcpStream>) -> Vec<String> {
@@ -137,30 +137,33 @@ async fn serve_http1(mut stream: TlsStream<TcpStream>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_speaks_http_2_is_spoken_to_in_http_2() {
+async fn a_task_uses_http_2_when_the_server_offers_it() {
     let server = Server::start(b"h2").await;
     let port = server.address.port();
-    let (report, asked) = server.looked_at(true).await;
+    let (report, requests) = server.run_check(true).await;
     assert_eq!(report["outcome"], "succeeded", "{report:#}");
     assert_eq!(report["output"][0]["status"], 200, "{report:#}");
     let address = format!("GET https://localhost:{port}/health host=false");
-    assert_eq!(asked, [address]);
+    assert_eq!(requests, [address]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_speaks_http_1_is_spoken_to_in_http_1() {
+async fn a_task_uses_http_1_when_the_server_offers_only_that() {
     let server = Server::start(b"http/1.1").await;
-    let (report, asked) = server.looked_at(true).await;
+    let (report, requests) = server.run_check(true).await;
     assert_eq!(report["outcome"], "succeeded", "{report:#}");
-    assert_eq!(asked, ["GET /health HTTP/1.1"]);
+    assert_eq!(requests, ["GET /health HTTP/1.1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_the_machine_does_not_trust_is_an_error() {
+async fn an_untrusted_certificate_fails_the_request() {
     let server = Server::start(b"h2").await;
-    let (report, asked) = server.looked_at(false).await;
+    let (report, requests) = server.run_check(false).await;
     assert_eq!(report["outcome"], "failed", "{report:#}");
-    let said = report.to_string();
-    assert!(said.to_lowercase().contains("certificate"), "{said}");
-    assert!(asked.is_empty(), "{asked:?}");
+    let report_text = report.to_string();
+    assert!(
+        report_text.to_lowercase().contains("certificate"),
+        "{report_text}"
+    );
+    assert!(requests.is_empty(), "{requests:?}");
 }

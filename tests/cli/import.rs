@@ -1,19 +1,19 @@
-//! `campanile schedule import crontab`: what becomes of each line, and that nothing is done twice.
+//! `campanile schedule import crontab`: the report of each line, and repeated imports.
 
 use std::fs::File;
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::site::{Said, Site, list, text};
+use crate::site::{CommandOutput, Site, list, text};
 
 on_both_empty!(
-    every_line_of_a_crontab_is_accounted_for,
-    a_system_crontab_has_users_and_one_package_takes_all,
-    a_crontab_that_cannot_be_read_is_refused,
+    the_report_covers_every_line_of_a_crontab,
+    a_system_crontab_imports_every_entry_into_one_package,
+    an_unreadable_crontab_is_refused,
 );
 
-const CRONTAB: &str = r#"# what the old machine did
+const CRONTAB: &str = r#"# the jobs of the old machine
 
 PATH=/bin:/usr/bin
 TZ=Europe/Rome
@@ -28,9 +28,9 @@ CRON_TZ=Asia/Tokyo
 @reboot guests
 "#;
 
-fn serving(place: Place) -> (Site, campanile_tests::HostProcess) {
+fn serve_guests(place: Place) -> (Site, campanile_tests::HostProcess) {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     let host = site.serve();
     (site, host)
 }
@@ -39,13 +39,13 @@ fn write(site: &Site, text: &str) {
     std::fs::write(site.folder().join("crontab"), text).expect("a crontab");
 }
 
-fn import(site: &Site, more: &[&str]) -> Said {
+fn import(site: &Site, more: &[&str]) -> CommandOutput {
     let fixed = ["schedule", "import", "crontab", "crontab"];
     site.run(fixed.into_iter().chain(more.iter().copied()))
 }
 
-/// The result of each line, in short.
-fn told(report: &Value) -> Vec<(u64, String, Value)> {
+/// Return the number, the result and the schedule of each line of the report.
+fn line_results(report: &Value) -> Vec<(u64, String, Value)> {
     let lines = list(report["lines"].clone());
     let short = |line: &Value| {
         let number = line["line"].as_u64().expect("a number");
@@ -58,8 +58,8 @@ fn schedules(site: &Site) -> Vec<Value> {
     list(site.json(["schedule", "list"]))
 }
 
-async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
-    let (site, _host) = serving(place);
+async fn the_report_covers_every_line_of_a_crontab(place: Place) {
+    let (site, _host) = serve_guests(place);
     write(&site, CRONTAB);
     let expected = |result: &str| {
         let line = |number: u64, result: &str, name: Option<&str>| {
@@ -79,30 +79,34 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
             line(13, result, Some("guests-5")),
         ]
     };
-    let dry = import(&site, &["--dry-run", "--json"]);
-    assert_eq!((dry.code, dry.stderr.as_str()), (1, ""), "{dry:?}");
-    assert_eq!(told(&dry.json()), expected("added"));
-    let words = import(&site, &["--dry-run"]);
+    let dry_run = import(&site, &["--dry-run", "--json"]);
+    assert_eq!(
+        (dry_run.code, dry_run.stderr.as_str()),
+        (1, ""),
+        "{dry_run:?}"
+    );
+    assert_eq!(line_results(&dry_run.json()), expected("added"));
+    let text_output = import(&site, &["--dry-run"]);
     assert!(
-        words.stdout.contains("line 5: would add guests: "),
-        "{words:?}"
+        text_output.stdout.contains("line 5: would add guests: "),
+        "{text_output:?}"
     );
     assert!(
-        words
+        text_output
             .stderr
             .starts_with("5 would be added, 0 exist already, 3 not"),
-        "{words:?}"
+        "{text_output:?}"
     );
     assert_eq!(
         schedules(&site),
         Vec::<Value>::new(),
-        "a dry run does nothing"
+        "a dry run adds nothing"
     );
 
-    let said = import(&site, &["--json"]);
-    assert_eq!((said.code, said.stderr.as_str()), (1, ""), "{said:?}");
-    let report = said.json();
-    assert_eq!(told(&report), expected("added"));
+    let output = import(&site, &["--json"]);
+    assert_eq!((output.code, output.stderr.as_str()), (1, ""), "{output:?}");
+    let report = output.json();
+    assert_eq!(line_results(&report), expected("added"));
     let counts = ["added", "exist", "refused", "dry_run"].map(|key| report[key].clone());
     assert_eq!(counts, [json!(5), json!(0), json!(3), json!(false)]);
     let rows = schedules(&site);
@@ -130,11 +134,11 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         ]
     );
 
-    // Again, in words: everything is there, and nothing is added.
-    let said = import(&site, &[]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let lines: Vec<&str> = said.stdout.lines().collect();
-    assert_eq!(lines.len(), 11, "{said:?}");
+    // A second import, as text: every schedule exists, and none is added.
+    let output = import(&site, &[]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines.len(), 11, "{output:?}");
     for (place, expected) in [
         (
             0,
@@ -179,13 +183,16 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
         );
     }
     assert!(lines[7].ends_with("the text after `%`, standard input for the command, is ignored"));
-    assert!(said.stderr.contains("are read in UTC"), "{said:?}");
-    assert_eq!(told(&import(&site, &["--json"]).json()), expected("exists"));
+    assert!(output.stderr.contains("are read in UTC"), "{output:?}");
+    assert_eq!(
+        line_results(&import(&site, &["--json"]).json()),
+        expected("exists")
+    );
     assert_eq!(schedules(&site), rows, "nothing is added twice");
 
-    // With another zone they are other rules; the entries after CRON_TZ are the same.
-    let said = import(&site, &["--tz", "Europe/Rome", "--json"]);
-    let added: Vec<u64> = told(&said.json())
+    // Another default zone makes another rule of the entries before CRON_TZ.
+    let output = import(&site, &["--tz", "Europe/Rome", "--json"]);
+    let added: Vec<u64> = line_results(&output.json())
         .into_iter()
         .filter(|(_, result, _)| result == "added")
         .map(|(line, _, _)| line)
@@ -197,29 +204,29 @@ async fn every_line_of_a_crontab_is_accounted_for(place: Place) {
     );
 }
 
-async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
-    let (site, _host) = serving(place);
+async fn a_system_crontab_imports_every_entry_into_one_package(place: Place) {
+    let (site, _host) = serve_guests(place);
     write(
         &site,
         "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly\n-H 3 * * * ada x.sh\n",
     );
     let system = ["--system", "--package", "guests", "--tz", "Europe/Paris"];
-    let said = import(&site, &system);
-    assert_eq!(said.code, 0, "{said:?}");
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let result = import(&site, &system);
+    assert_eq!(result.code, 0, "{result:?}");
+    let lines: Vec<&str> = result.stdout.lines().collect();
     assert!(lines[0].starts_with("line 1: added run-parts: cron 17 * * * *, Europe/Paris"));
     assert!(
         lines[0].ends_with("; the user root is ignored: tasks have no user"),
-        "{said:?}"
+        "{result:?}"
     );
-    assert!(lines[1].contains("the user ada is ignored"), "{said:?}");
-    assert!(lines[1].ends_with("every launch is recorded"), "{said:?}");
-    assert_eq!(said.stderr, "2 added, 0 exist already, 0 not imported\n");
+    assert!(lines[1].contains("the user ada is ignored"), "{result:?}");
+    assert!(lines[1].ends_with("every launch is recorded"), "{result:?}");
+    assert_eq!(result.stderr, "2 added, 0 exist already, 0 not imported\n");
     let shown = site.json(["schedule", "show", "run-parts"]);
     let command = "cd / && run-parts --report /etc/cron.hourly";
     assert_eq!(shown["context"], json!({ "command": command }));
 
-    // Standard input is a crontab too.
+    // The crontab can come from standard input.
     let file = File::open(site.folder().join("crontab")).expect("the crontab");
     let from_stdin = ["schedule", "import", "crontab", "-", "--json"];
     let output = site
@@ -234,22 +241,23 @@ async fn a_system_crontab_has_users_and_one_package_takes_all(place: Place) {
         "{report:#}"
     );
 
-    // Without --system, the user is taken for the command.
-    let said = import(&site, &["--package", "guests", "--dry-run"]);
+    // Without --system, the user is read as the command.
+    let result = import(&site, &["--package", "guests", "--dry-run"]);
     assert!(
-        said.stdout.contains("would add root: cron 17 * * * *"),
-        "{said:?}"
+        result.stdout.contains("would add root: cron 17 * * * *"),
+        "{result:?}"
     );
     assert!(
-        said.stdout
+        result
+            .stdout
             .contains("if `root` is the user, import it with --system"),
-        "{said:?}"
+        "{result:?}"
     );
 }
 
-async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
-    let (site, _host) = serving(place);
-    import(&site, &[]).refused(&["crontab: ", "No such file"]);
+async fn an_unreadable_crontab_is_refused(place: Place) {
+    let (site, _host) = serve_guests(place);
+    import(&site, &[]).assert_refused(&["crontab: ", "No such file"]);
     for (text, expected) in [
         (
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],
@@ -265,17 +273,17 @@ async fn a_crontab_that_cannot_be_read_is_refused(place: Place) {
         ),
     ] {
         std::fs::write(site.folder().join("crontab"), text).expect("a crontab");
-        import(&site, &[]).refused(&[expected]);
+        import(&site, &[]).assert_refused(&[expected]);
     }
-    // A zone that is none is told at its own line.
+    // An unknown zone is reported at its own line.
     write(&site, "CRON_TZ=Mars/Foo\n0 3 * * * guests\n");
-    let said = import(&site, &["--dry-run"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = import(&site, &["--dry-run"]);
+    assert_eq!(output.code, 1, "{output:?}");
     let first = "line 1: not imported: timezone `Mars/Foo` is not known; ";
-    assert!(said.stdout.starts_with(first), "{said:?}");
+    assert!(output.stdout.starts_with(first), "{output:?}");
 
     write(&site, "0 3 * * * x\n");
-    import(&site, &["--package", "guest"]).refused(&["did you mean `guests`?"]);
-    import(&site, &["--tz", "Europe/Pariss"]).refused(&["`Europe/Pariss`", "hint: "]);
+    import(&site, &["--package", "guest"]).assert_refused(&["did you mean `guests`?"]);
+    import(&site, &["--tz", "Europe/Pariss"]).assert_refused(&["`Europe/Pariss`", "hint: "]);
     assert_eq!(schedules(&site), Vec::<Value>::new());
 }

@@ -1,7 +1,8 @@
-//! Tasks in every language: the examples, which all count primes, driven the same way.
+//! The examples of all languages, which all count primes, in the same tests.
 //!
-//! The small ones are committed, in `tests/guests/languages/`. `CAMPANILE_EXAMPLES` names another folder, such as the one
-//! in which `examples/build` leaves all of them, those with an engine of their own as well; `.ci/run` does so.
+//! The small examples are committed in `tests/guests/languages/`. `CAMPANILE_EXAMPLES` names another folder of
+//! examples; `.ci/run` sets it to the folder where `examples/build` writes all of them, also those that contain a
+//! language engine.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -14,13 +15,13 @@ use campanile_tests::{Backend, Place, run_empty_case};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{Said, Site, run, text};
+use crate::site::{CommandOutput, Site, run, text};
 
 /// One example, compiled.
 struct Example {
     name: String,
     file: PathBuf,
-    /// The context goes in and the output comes out as `campanile:task` has it; not through the streams of a program.
+    /// Whether the example exports `campanile:task`; otherwise it is a program that uses standard streams.
     typed: bool,
 }
 
@@ -32,47 +33,47 @@ impl Example {
             file,
             typed: false,
         };
-        let report = example.report(nowhere().path(), &json!({}), &[]);
+        let report = example.report(temp_folder().path(), &json!({}), &[]);
         example.typed = report["package"]["form"] == "typed_component";
         example
     }
 
-    /// Run it by hand in `folder`; gives the report.
+    /// Run the example in `folder`. Return the report.
     #[track_caller]
     fn report(&self, folder: &Path, context: &Value, more: &[&str]) -> Value {
         let context = context.to_string();
         let args = ["task".as_ref(), "run".as_ref(), self.file.as_os_str()];
         let options = ["--json", "--context", &context];
         let more = options.iter().chain(more).map(AsRef::as_ref);
-        let said: Said = run(folder, args.into_iter().chain(more));
-        let report = said.json();
+        let output: CommandOutput = run(folder, args.into_iter().chain(more));
+        let report = output.json();
         let code = if report["outcome"] == "succeeded" {
             0
         } else {
             1
         };
-        assert_eq!(said.code, code, "{}: {said:?}", self.name);
+        assert_eq!(output.code, code, "{}: {output:?}", self.name);
         report
     }
 
-    /// The same in a folder of its own, with that text beside it as its sidecar and an empty folder `reports`.
-    fn granted(&self, sidecar: &str) -> (TempDir, Example) {
-        let here = nowhere();
-        let file = here.path().join("primes.wasm");
+    /// Return a copy of the example in a new folder, with this sidecar and an empty folder `reports`.
+    fn with_sidecar(&self, sidecar: &str) -> (TempDir, Example) {
+        let folder = temp_folder();
+        let file = folder.path().join("primes.wasm");
         std::fs::copy(&self.file, &file).expect("a copy");
-        std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
-        std::fs::create_dir(here.path().join("reports")).expect("a folder");
-        let granted = Example {
+        std::fs::write(folder.path().join("primes.toml"), sidecar).expect("a sidecar");
+        std::fs::create_dir(folder.path().join("reports")).expect("a folder");
+        let copy = Example {
             name: self.name.clone(),
             file,
             typed: self.typed,
         };
-        (here, granted)
+        (folder, copy)
     }
 
     #[track_caller]
-    fn fails(&self, context: &Value, more: &[&str], kind: &str, expected: &str) {
-        let report = self.report(nowhere().path(), context, more);
+    fn assert_fails(&self, context: &Value, more: &[&str], kind: &str, expected: &str) {
+        let report = self.report(temp_folder().path(), context, more);
         let message = text(&report["failure"]["message"]);
         assert_eq!(report["outcome"], kind, "{}: {report:#}", self.name);
         assert!(
@@ -83,19 +84,19 @@ impl Example {
     }
 }
 
-/// A grant of the folder `reports`.
-fn reports(access: &str) -> String {
+/// Return a sidecar that grants the folder `reports`.
+fn grant_of_reports(access: &str) -> String {
     format!(
         "[[grants.directories]]\nhost = \"reports\"\nguest = \"/reports\"\naccess = \"{access}\"\n"
     )
 }
 
-fn nowhere() -> TempDir {
+fn temp_folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// All that there are, in order of their names. Each has run once, so that its compiled code is in the cache: that of
-/// an engine takes long.
+/// Return all examples, sorted by name. Each has run once, so its compiled code is in the cache: a language engine
+/// takes long to compile.
 fn examples() -> &'static [Example] {
     static EXAMPLES: OnceLock<Vec<Example>> = OnceLock::new();
     EXAMPLES.get_or_init(|| {
@@ -117,23 +118,23 @@ fn examples() -> &'static [Example] {
 }
 
 #[test]
-fn each_gives_its_output_and_writes_one_report_for_a_slot() {
+fn each_example_returns_its_output_and_writes_one_report_per_slot() {
     for example in examples() {
-        let (here, granted) = example.granted(&reports("write"));
+        let (folder, copy) = example.with_sidecar(&grant_of_reports("write"));
         let context = json!({"below": 100_000, "report": "/reports/"});
-        let report = granted.report(here.path(), &context, &[]);
+        let report = copy.report(folder.path(), &context, &[]);
         let output = &report["output"];
         let slot = text(&output["slot"]);
         let expected = json!({
             "below": 100_000, "primes": 9_592, "is_recovery": false, "slot": slot, "attempt": 1,
         });
         assert_eq!(*output, expected, "{}: {report:#}", example.name);
-        let written = here
+        let written = folder
             .path()
             .join(format!("reports/primes-{}.json", slot.replace(':', "-")));
         let written = std::fs::read_to_string(written).expect("the report of the slot");
         let written: Value = serde_json::from_str(&written).expect("JSON");
-        // Nothing of the run that wrote it: another one writes the same.
+        // The report has no values of its run, so another run of the slot writes the same.
         let expected = json!({"below": 100_000, "primes": 9_592, "slot": slot});
         assert_eq!(written, expected, "{}", example.name);
         if example.typed {
@@ -148,9 +149,9 @@ fn each_gives_its_output_and_writes_one_report_for_a_slot() {
 }
 
 #[test]
-fn each_refuses_a_context_of_the_wrong_shape() {
+fn each_example_refuses_a_context_of_the_wrong_type() {
     for example in examples() {
-        let report = example.report(nowhere().path(), &json!({"below": "many"}), &[]);
+        let report = example.report(temp_folder().path(), &json!({"below": "many"}), &[]);
         let failure = &report["failure"];
         assert_eq!(failure["kind"], "failed", "{}: {report:#}", example.name);
         let message = text(&failure["message"]);
@@ -162,7 +163,7 @@ fn each_refuses_a_context_of_the_wrong_shape() {
         match example.typed {
             true => assert_eq!(failure["retryable"], false, "{}: {report:#}", example.name),
             false => {
-                // A component's exit tells success from failure only, and not that it is no use to try again.
+                // The exit of a component reports only success or failure, so the failure is retryable.
                 let component = report["package"]["form"] == "command_component";
                 let (code, retryable) = if component { (1, true) } else { (65, false) };
                 let exit_code = &failure["details"]["exit_code"];
@@ -174,18 +175,18 @@ fn each_refuses_a_context_of_the_wrong_shape() {
 }
 
 #[test]
-fn the_time_out_stops_each() {
+fn the_timeout_stops_each_example() {
     for example in examples() {
         let endless = json!({"rounds": 4_000_000_000_u32});
-        example.fails(&endless, &["--timeout", "400ms"], "timed_out", "400ms");
+        example.assert_fails(&endless, &["--timeout", "400ms"], "timed_out", "400ms");
     }
 }
 
 #[test]
-fn the_memory_limit_stops_each() {
+fn the_memory_limit_stops_each_example() {
     for example in examples() {
         let context = json!({"below": 500_000_000});
-        example.fails(
+        example.assert_fails(
             &context,
             &["--memory", "48MiB"],
             "memory_exceeded",
@@ -194,8 +195,8 @@ fn the_memory_limit_stops_each() {
     }
 }
 
-/// The kind that a task gives its failure in the details; a program and most tasks give none.
-fn own_kind(report: &Value) -> &str {
+/// Return the kind of failure that the task reported in the details, if it reported one.
+fn reported_kind(report: &Value) -> &str {
     match report["failure"]["details"]["kind"] == "denied" {
         true => "denied",
         false => "failed",
@@ -203,11 +204,16 @@ fn own_kind(report: &Value) -> &str {
 }
 
 #[test]
-fn each_fails_without_a_directory_and_a_note_proposes_the_grant() {
+fn each_example_fails_without_a_directory_and_a_note_proposes_the_grant() {
     for example in examples() {
         let context = json!({"report": "/reports"});
-        let report = example.report(nowhere().path(), &context, &[]);
-        assert_eq!(report["outcome"], own_kind(&report), "{}", example.name);
+        let report = example.report(temp_folder().path(), &context, &[]);
+        assert_eq!(
+            report["outcome"],
+            reported_kind(&report),
+            "{}",
+            example.name
+        );
         let failure = &report["failure"];
         match failure["note"].as_str() {
             Some(note) => assert!(
@@ -232,12 +238,17 @@ fn each_fails_without_a_directory_and_a_note_proposes_the_grant() {
 }
 
 #[test]
-fn each_fails_to_write_to_a_read_only_directory_and_a_note_proposes_the_grant() {
+fn each_example_fails_to_write_to_a_read_only_directory_and_a_note_proposes_the_grant() {
     for example in examples() {
-        let (here, granted) = example.granted(&reports("read"));
-        let report = granted.report(here.path(), &json!({"report": "/reports"}), &[]);
+        let (folder, copy) = example.with_sidecar(&grant_of_reports("read"));
+        let report = copy.report(folder.path(), &json!({"report": "/reports"}), &[]);
         let note = text(&report["failure"]["note"]);
-        assert_eq!(report["outcome"], own_kind(&report), "{}", example.name);
+        assert_eq!(
+            report["outcome"],
+            reported_kind(&report),
+            "{}",
+            example.name
+        );
         assert!(
             note.contains("cannot be written: /reports is granted for reading only; to allow it, write `access = \"write\"`"),
             "{}: {note}",
@@ -247,55 +258,66 @@ fn each_fails_to_write_to_a_read_only_directory_and_a_note_proposes_the_grant() 
 }
 
 #[test]
-fn each_may_crash_anywhere_and_be_run_again() {
+fn each_example_is_idempotent_at_every_crash_point() {
     for example in examples() {
-        let sidecar = reports("write") + "[[grants.http]]\nhost = \"bells.example\"\n";
-        let (here, granted) = example.granted(&sidecar);
-        let context = json!({"report": "/reports", "notify": "https://bells.example/primes"});
+        let sidecar = grant_of_reports("write") + "[[grants.http]]\nhost = \"hooks.example\"\n";
+        let (folder, copy) = example.with_sidecar(&sidecar);
+        let context = json!({"report": "/reports", "notify": "https://hooks.example/primes"});
         let context = context.to_string();
-        let args = ["task".as_ref(), "check".as_ref(), granted.file.as_os_str()];
+        let args = ["task".as_ref(), "check".as_ref(), copy.file.as_os_str()];
         let more = ["--idempotent", "--json", "--context", &context];
-        let said = run(here.path(), args.into_iter().chain(more.map(AsRef::as_ref)));
-        assert_eq!(said.code, 0, "{}: {said:?}", example.name);
-        let found = &said.json()["idempotence"];
-        let effects = found["effects"].as_array().expect("a list");
-        // It opens its report, writes it, and if it can tells of it.
+        let output = run(
+            folder.path(),
+            args.into_iter().chain(more.map(AsRef::as_ref)),
+        );
+        assert_eq!(output.code, 0, "{}: {output:?}", example.name);
+        let idempotence = &output.json()["idempotence"];
+        let effects = idempotence["effects"].as_array().expect("a list");
+        // The effects: open the report, write it, and for a typed example the HTTP request.
         assert!(
             effects.len() >= 2 + usize::from(example.typed),
-            "{}: {found:#}",
+            "{}: {idempotence:#}",
             example.name
         );
-        assert_eq!(found["crashes"], 2 * effects.len(), "{}", example.name);
+        assert_eq!(
+            idempotence["crashes"],
+            2 * effects.len(),
+            "{}",
+            example.name
+        );
     }
 }
 
 #[test]
-fn each_typed_one_is_denied_a_host_that_was_not_granted() {
+fn each_typed_example_is_denied_a_host_without_a_grant() {
     let typed: Vec<&Example> = examples().iter().filter(|example| example.typed).collect();
     assert!(!typed.is_empty());
     for example in typed {
-        let context = json!({"notify": "http://bells.example/primes"});
-        example.fails(
+        let context = json!({"notify": "http://hooks.example/primes"});
+        example.assert_fails(
             &context,
             &[],
             "denied",
-            "POST http://bells.example is not granted",
+            "POST http://hooks.example is not granted",
         );
     }
 }
 
-/// A server on this machine that answers one request with `status`; gives its port, and in the end the request.
-fn server(status: &'static str) -> (u16, JoinHandle<String>) {
-    let server = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = server.local_addr().expect("an address").port();
+/// Start a server on this machine that answers one request with `status`. Return its port and the request.
+fn start_server(status: &'static str) -> (u16, JoinHandle<String>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
     let answers = move || {
-        let (mut connection, _) = server.accept().expect("a connection");
+        let (mut connection, _) = listener.accept().expect("a connection");
         let mut request = Vec::new();
-        // The report is the only object in it; a body without a length ends with an empty piece.
+        // The report is the only object in the request; a body without a length ends with an empty chunk.
         while !request.ends_with(b"}") && !request.ends_with(b"0\r\n\r\n") {
             let mut bytes = [0; 4096];
             let count = connection.read(&mut bytes).expect("bytes");
-            assert_ne!(count, 0, "the request has an end");
+            assert_ne!(
+                count, 0,
+                "the connection closed before the end of the request"
+            );
             request.extend(&bytes[..count]);
         }
         let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
@@ -305,30 +327,30 @@ fn server(status: &'static str) -> (u16, JoinHandle<String>) {
     (port, std::thread::spawn(answers))
 }
 
-/// Run `example` with `methods` granted at `port`, to which it is to post its report.
-fn notifying(example: &Example, port: u16, methods: &str) -> Value {
-    let here = nowhere();
-    let file = here.path().join("primes.wasm");
+/// Run `example`, which posts its report to `port`, with a grant of `methods` there.
+fn run_notify(example: &Example, port: u16, methods: &str) -> Value {
+    let folder = temp_folder();
+    let file = folder.path().join("primes.wasm");
     std::fs::copy(&example.file, &file).expect("a copy");
     let sidecar = format!(
         "[[grants.http]]\nscheme = \"http\"\nhost = \"127.0.0.1\"\nport = {port}\nmethods = {methods}\n"
     );
-    std::fs::write(here.path().join("primes.toml"), sidecar).expect("a sidecar");
-    let granted = Example {
+    std::fs::write(folder.path().join("primes.toml"), sidecar).expect("a sidecar");
+    let copy = Example {
         name: example.name.clone(),
         file,
         typed: example.typed,
     };
     let url = format!("http://127.0.0.1:{port}/primes");
-    granted.report(here.path(), &json!({"notify": url}), &[])
+    copy.report(folder.path(), &json!({"notify": url}), &[])
 }
 
 #[test]
-fn each_typed_one_posts_to_a_host_that_was_granted() {
+fn each_typed_example_posts_to_a_granted_host() {
     for example in examples().iter().filter(|example| example.typed) {
         let name = &example.name;
-        let (port, request) = server("204 No Content");
-        let report = notifying(example, port, "[\"POST\"]");
+        let (port, request) = start_server("204 No Content");
+        let report = run_notify(example, port, "[\"POST\"]");
         assert_eq!(report["outcome"], "succeeded", "{name}: {report:#}");
         let request = request.join().expect("a request");
         assert!(
@@ -350,14 +372,14 @@ fn each_typed_one_posts_to_a_host_that_was_granted() {
         }
         assert_eq!(body["primes"], 168, "{name}: {body}");
 
-        let (port, request) = server("503 Service Unavailable");
-        let report = notifying(example, port, "[\"POST\"]");
+        let (port, request) = start_server("503 Service Unavailable");
+        let report = run_notify(example, port, "[\"POST\"]");
         request.join().expect("a request");
         assert_eq!(report["outcome"], "failed", "{name}: {report:#}");
         assert_eq!(report["failure"]["retryable"], true, "{name}: {report:#}");
 
-        // Nobody is asked when another method is granted: this port is closed.
-        let report = notifying(example, 1, "[\"GET\"]");
+        // Without a grant of the method no request is sent: this port is closed.
+        let report = run_notify(example, 1, "[\"GET\"]");
         assert_eq!(report["outcome"], "denied", "{name}: {report:#}");
         let message = text(&report["failure"]["message"]);
         assert!(
@@ -367,24 +389,24 @@ fn each_typed_one_posts_to_a_host_that_was_granted() {
     }
 }
 
-/// A site with all examples, and beside each a sidecar with that text.
+/// Return a site with all examples, each with this sidecar.
 fn site_with_all(place: Place, sidecar: &str) -> Site {
     let site = Site::new(place);
     for example in examples() {
         let file = site.plugin(&format!("{}.wasm", example.name));
         std::fs::copy(&example.file, file).expect("a copy");
     }
-    say_in_sidecars(&site, sidecar);
+    write_sidecars(&site, sidecar);
     site
 }
 
-fn say_in_sidecars(site: &Site, sidecar: &str) {
+fn write_sidecars(site: &Site, sidecar: &str) {
     for example in examples() {
         site.sidecar(&example.name, sidecar);
     }
 }
 
-/// Serve; the packages are loaded first, which takes a while for eight of them.
+/// Start a host and wait until it serves. It loads all packages first, so the wait is long.
 fn serve(site: &Site) -> campanile_tests::HostProcess {
     let host = site.start(&[]);
     host.wait_for_line_within("serving", Duration::from_secs(120));
@@ -392,12 +414,12 @@ fn serve(site: &Site) -> campanile_tests::HostProcess {
 }
 
 #[test]
-fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
+fn each_example_runs_on_its_schedule() {
     run_empty_case(Backend::Sqlite, async |place| {
         let site = site_with_all(place, "[[schedules]]\nevery = \"2s\"\n");
         let _host = serve(&site);
         for Example { name, .. } in examples() {
-            let launch = site.launch_where(name, |row| row["status"] == "succeeded");
+            let launch = site.wait_for_launch(name, |row| row["status"] == "succeeded");
             let run = site.run_of(&launch);
             let output = &run["tasks"][0]["output"];
             assert_eq!(output["primes"], 168, "{name}: {run:#}");
@@ -407,7 +429,7 @@ fn each_is_dropped_into_the_folder_and_run_by_its_schedule() {
 }
 
 #[test]
-fn each_is_told_of_its_recovery_when_the_host_was_killed() {
+fn each_example_sees_is_recovery_after_the_host_is_killed() {
     run_empty_case(Backend::Sqlite, async |place| {
         let site = site_with_all(place, "schedules = []\n[context]\nrounds = 4000000000\n");
         let mut host = serve(&site);
@@ -418,17 +440,17 @@ fn each_is_told_of_its_recovery_when_the_host_was_killed() {
                 .into_iter()
                 .chain(never));
             let launch = site.trigger(name, &json!({}));
-            site.launch_where(name, |row| {
+            site.wait_for_launch(name, |row| {
                 row["id"] == launch && row["status"] == "running"
             });
             launches.push(launch);
         }
         host.kill();
-        // The sidecar's part of a context is what it says when the task is called.
-        say_in_sidecars(&site, "schedules = []\n[context]\nrounds = 1\n");
+        // The call of a task reads the context of the current sidecar.
+        write_sidecars(&site, "schedules = []\n[context]\nrounds = 1\n");
         let _host = serve(&site);
         for (Example { name, .. }, launch) in examples().iter().zip(&launches) {
-            let launch = site.ended(name, launch);
+            let launch = site.wait_until_ended(name, launch);
             assert_eq!(launch["status"], "succeeded", "{name}: {launch:#}");
             assert_eq!(launch["recoveries"], 1, "{name}: {launch:#}");
             let run = site.run_of(&launch);

@@ -1,4 +1,4 @@
-//! The command line as an outside script meets it: the real program, its exit codes, its JSON, its talk.
+//! The command line as a script uses it: the real program, its exit codes, its JSON and its messages.
 
 mod backfill;
 mod bench;

@@ -1,4 +1,4 @@
-//! `campanile new`: a project of one's own.
+//! `campanile new`: projects in each language.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::site::{Said, list, run, text};
+use crate::site::{CommandOutput, list, run, text};
 
 const LANGUAGES: [&str; 10] = [
     "rust",
@@ -24,22 +24,22 @@ const LANGUAGES: [&str; 10] = [
     "go",
 ];
 
-fn nowhere() -> TempDir {
+fn temp_folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-fn new(folder: &Path, args: &[&str]) -> Said {
+fn new(folder: &Path, args: &[&str]) -> CommandOutput {
     run(folder, ["new"].iter().chain(args))
 }
 
-/// The files below `folder`, in order.
+/// Return the paths of the files below `folder`, sorted.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let entry = entry.unwrap();
-            // Real files and folders only: a project is alone.
+            // A project has no links to files elsewhere.
             assert!(!entry.file_type().unwrap().is_symlink(), "{entry:?}");
             match entry.path() {
                 path if path.is_dir() => folders.push(path),
@@ -55,19 +55,19 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_project_in_each_language_is_written_as_it_is_told() {
+fn new_writes_the_files_it_lists_for_each_language() {
     for language in LANGUAGES {
-        let here = nowhere();
-        let said = new(here.path(), &["my-task", "--lang", language, "--json"]);
-        assert_eq!(said.code, 0, "{said:?}");
-        let told = said.json();
-        assert_eq!(told["name"], "my-task");
-        assert_eq!(told["language"], language);
-        assert_eq!(told["folder"], "my-task");
-        assert_eq!(told["next"][0], "cd my-task");
-        let mut listed: Vec<String> = list(told["files"].clone()).iter().map(text).collect();
+        let parent = temp_folder();
+        let output = new(parent.path(), &["my-task", "--lang", language, "--json"]);
+        assert_eq!(output.code, 0, "{output:?}");
+        let report = output.json();
+        assert_eq!(report["name"], "my-task");
+        assert_eq!(report["language"], language);
+        assert_eq!(report["folder"], "my-task");
+        assert_eq!(report["next"][0], "cd my-task");
+        let mut listed: Vec<String> = list(report["files"].clone()).iter().map(text).collect();
         listed.sort();
-        let folder = here.path().join("my-task");
+        let folder = parent.path().join("my-task");
         assert_eq!(listed, files(&folder), "{language}");
         let readme = fs::read_to_string(folder.join("README.md")).unwrap();
         assert!(readme.contains("my-task"), "{language}: {readme}");
@@ -88,14 +88,14 @@ fn a_project_in_each_language_is_written_as_it_is_told() {
 }
 
 #[test]
-fn a_build_can_be_run() {
+fn the_build_script_is_executable() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let here = nowhere();
-    let said = new(here.path(), &["site", "--lang", "c"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let parent = temp_folder();
+    let output = new(parent.path(), &["site", "--lang", "c"]);
+    assert_eq!(output.code, 0, "{output:?}");
     let mode = |file: &str| {
-        let path = here.path().join("site").join(file);
+        let path = parent.path().join("site").join(file);
         fs::metadata(path).unwrap().permissions().mode() & 0o111
     };
     assert_ne!(mode("build"), 0);
@@ -103,11 +103,11 @@ fn a_build_can_be_run() {
 }
 
 #[test]
-fn the_next_steps_are_told() {
-    let here = nowhere();
-    let said = new(here.path(), &["my-task"]);
+fn new_prints_the_next_steps() {
+    let parent = temp_folder();
+    let output = new(parent.path(), &["my-task"]);
     assert_eq!(
-        said.stdout,
+        output.stdout,
         "my-task: 5 files\n\nnext:\n  cd my-task\n  rustup target add wasm32-wasip2\n  \
          cargo add --path CAMPANILE_REPOSITORY/guest-sdk  # campanile-sdk is not on crates.io yet\n  cargo test\n  \
          cargo build --release --target wasm32-wasip2\n  \
@@ -115,19 +115,19 @@ fn the_next_steps_are_told() {
          campanile task run target/my-task.wasm --context '{\"text\": \"to be or not\"}'\n  \
          cp target/my-task.wasm YOUR_PLUGIN_FOLDER/\n"
     );
-    let said = new(here.path(), &["site", "--lang", "go", "--into", "a/b"]);
-    assert!(said.stdout.contains("only a README.md"), "{said:?}");
-    assert_eq!(files(&here.path().join("a/b")), ["README.md"]);
+    let output = new(parent.path(), &["site", "--lang", "go", "--into", "a/b"]);
+    assert!(output.stdout.contains("only a README.md"), "{output:?}");
+    assert_eq!(files(&parent.path().join("a/b")), ["README.md"]);
 }
 
 #[test]
-fn what_cannot_become_a_project_is_refused_and_nothing_written() {
-    let here = nowhere();
-    let before = || files(here.path());
-    fs::create_dir(here.path().join("taken")).unwrap();
-    fs::write(here.path().join("taken/notes"), "mine").unwrap();
-    fs::write(here.path().join("file"), "mine").unwrap();
-    let there = before();
+fn an_invalid_project_name_or_folder_is_refused_and_writes_nothing() {
+    let parent = temp_folder();
+    let before = || files(parent.path());
+    fs::create_dir(parent.path().join("taken")).unwrap();
+    fs::write(parent.path().join("taken/notes"), "mine").unwrap();
+    fs::write(parent.path().join("file"), "mine").unwrap();
+    let files_before = before();
     for name in [
         "a b",
         "../up",
@@ -137,37 +137,38 @@ fn what_cannot_become_a_project_is_refused_and_nothing_written() {
         "site.wasm",
         &"x".repeat(65),
     ] {
-        new(here.path(), &[name]).refused(&["is not a valid project name", "hint: choose 1 to 64"]);
+        new(parent.path(), &[name])
+            .assert_refused(&["is not a valid project name", "hint: choose 1 to 64"]);
     }
-    new(here.path(), &["taken"]).refused(&["taken is not empty", "hint: ", "--into"]);
-    new(here.path(), &["new", "--into", "taken"]).refused(&["taken is not empty"]);
-    new(here.path(), &["file"]).refused(&["file cannot hold a project", "--into"]);
-    let said = new(here.path(), &["site", "--lang", "cobol"]);
-    said.refused(&["'cobol'", "typescript", "zig"]);
-    let said = new(here.path(), &["taken", "--json"]);
+    new(parent.path(), &["taken"]).assert_refused(&["taken is not empty", "hint: ", "--into"]);
+    new(parent.path(), &["new", "--into", "taken"]).assert_refused(&["taken is not empty"]);
+    new(parent.path(), &["file"]).assert_refused(&["file cannot hold a project", "--into"]);
+    let output = new(parent.path(), &["site", "--lang", "cobol"]);
+    output.assert_refused(&["'cobol'", "typescript", "zig"]);
+    let output = new(parent.path(), &["taken", "--json"]);
     assert_eq!(
-        (said.code, &said.json()["error"]),
+        (output.code, &output.json()["error"]),
         (2, &json!("taken is not empty"))
     );
-    assert_eq!(before(), there);
+    assert_eq!(before(), files_before);
 
-    // An empty folder is as good as none.
-    fs::create_dir(here.path().join("empty")).unwrap();
-    assert_eq!(new(here.path(), &["empty"]).code, 0);
+    // An existing empty folder is accepted.
+    fs::create_dir(parent.path().join("empty")).unwrap();
+    assert_eq!(new(parent.path(), &["empty"]).code, 0);
 }
 
-/// The tests of a project in Rust, by the versions of its lock file; what it depends on is built once for all of them.
+/// Run the tests of a new Rust project with the versions of its lock file. All projects share one target folder.
 fn test_natively(language: &str) {
-    // Always the same place, so that a new one does not leave another build behind.
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("projects");
-    let folder = place.join(language);
+    // The same folder in every run, so that old builds do not pile up.
+    let projects = Path::new(env!("CARGO_TARGET_TMPDIR")).join("projects");
+    let folder = projects.join(language);
     match fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => panic!("{folder:?}: {error}"),
         _ => fs::create_dir_all(&folder).unwrap(),
     }
-    // Between its neighbours, this name stands elsewhere in the lock file than the example's.
-    let said = new(&folder, &["A-site", "--lang", language, "--into", "."]);
-    assert_eq!(said.code, 0, "{said:?}");
+    // This name has another position in the sorted lock file than the name of the example.
+    let result = new(&folder, &["A-site", "--lang", language, "--into", "."]);
+    assert_eq!(result.code, 0, "{result:?}");
     let cargo = |args: &[&OsStr]| {
         let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut cargo = Command::new(program);
@@ -190,7 +191,7 @@ fn test_natively(language: &str) {
             sdk.as_ref(),
         ]);
     }
-    let target = place.join("target");
+    let target = projects.join("target");
     let options = ["test", "--locked", "--target-dir"].map(OsStr::new);
     let stdout = cargo(&[&options[..], &[target.as_ref()]].concat());
     let passed = stdout.lines().any(|line| {

@@ -1,4 +1,4 @@
-//! Data on stdout, talk on stderr, and nobody minds who does not listen.
+//! Data on stdout, messages on stderr, and outputs that cannot be written.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
-use crate::site::{Site, eventually, list, package, run};
+use crate::site::{Site, eventually, list, package, run, stop};
 
-on_both_empty!(every_command_answers_in_json_and_in_words);
+on_both_empty!(every_command_prints_json_and_text);
 
-async fn every_command_answers_in_json_and_in_words(place: Place) {
+async fn every_command_prints_json_and_text(place: Place) {
     let site = Site::new(place);
-    site.bring("hello");
+    site.copy_package("hello");
     site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
     let mut host = site.serve_with(&["--log-format", "json"]);
-    let launch = site.launch_where("hello", |row| row["status"] == "succeeded");
+    let launch = site.wait_for_launch("hello", |row| row["status"] == "succeeded");
     let run = launch["run_id"].as_str().expect("a run");
     for command in [
         &["schedule", "list"][..],
@@ -40,9 +40,9 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
         &["schedule", "pause", "hello"],
         &["schedule", "resume", "hello"],
     ] {
-        let words = site.run(command.iter().copied());
-        assert_eq!((words.code, words.stderr.as_str()), (0, ""), "{words:?}");
-        assert!(!words.stdout.trim().is_empty(), "{command:?}");
+        let text = site.run(command.iter().copied());
+        assert_eq!((text.code, text.stderr.as_str()), (0, ""), "{text:?}");
+        assert!(!text.stdout.trim().is_empty(), "{command:?}");
         if let ["schedule", "pause" | "resume", _] = command {
             let again = site.run(command.iter().copied().chain(["--json"]));
             let error: Value = serde_json::from_str(&again.stdout).expect("JSON");
@@ -54,8 +54,7 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
     }
     let newest = list(site.json(["launch", "list", "--limit", "1"]));
     assert_eq!(newest.len(), 1);
-    host.terminate();
-    assert!(host.wait_exit().success());
+    stop(&mut host);
     assert!(host.stdout_lines().is_empty(), "serve has no data");
     for line in host.stderr_lines() {
         let line: Value =
@@ -68,24 +67,24 @@ async fn every_command_answers_in_json_and_in_words(place: Place) {
 }
 
 #[test]
-fn every_command_has_help_and_the_version_names_what_decides() {
-    let here = tempfile::tempdir().expect("a folder");
-    let say = |args: &[&str]| {
-        let said = run(here.path(), args);
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-        said.stdout
+fn every_command_has_help_and_the_version_names_its_components() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stdout_of = |args: &[&str]| {
+        let output = run(folder.path(), args);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+        output.stdout
     };
-    // The whole tree, as the program itself lists it.
+    // All commands, as `--help` lists them.
     let mut commands = vec![Vec::<String>::new()];
-    let mut seen = 0;
+    let mut count = 0;
     while let Some(command) = commands.pop() {
-        seen += 1;
+        count += 1;
         let args: Vec<&str> = command
             .iter()
             .map(String::as_str)
             .chain(["--help"])
             .collect();
-        let help = say(&args);
+        let help = stdout_of(&args);
         assert!(help.contains("Usage: campanile"), "{help}");
         let below = help.split("Commands:\n").nth(1).unwrap_or_default();
         for line in below.lines().take_while(|line| line.starts_with("  ")) {
@@ -94,22 +93,22 @@ fn every_command_has_help_and_the_version_names_what_decides() {
                 continue;
             }
             let about = line.split_whitespace().count();
-            assert!(about > 1, "`{name}` says nothing of itself:\n{help}");
+            assert!(about > 1, "`{name}` has no description:\n{help}");
             commands.push(command.iter().cloned().chain([name.to_owned()]).collect());
         }
     }
-    assert!(seen > 30, "only {seen} commands were found");
-    let version = say(&["--version"]);
+    assert!(count > 30, "only {count} commands were found");
+    let version = stdout_of(&["--version"]);
     for part in ["campanile ", "wasmtime ", "tzdata "] {
         assert!(version.contains(part), "{version}");
     }
 }
 
 #[test]
-fn wrong_usage_is_exit_code_2_and_says_how() {
-    let here = tempfile::tempdir().expect("a folder");
+fn wrong_usage_exits_with_2_and_names_the_argument() {
+    let folder = tempfile::tempdir().expect("a folder");
     for (args, expected) in [
-        (&["ring"][..], "unrecognized subcommand 'ring'"),
+        (&["start"][..], "unrecognized subcommand 'start'"),
         (&["schedule", "add"], "--package"),
         (&["schedule", "add", "x", "--package", "p"], "--cron"),
         (
@@ -132,13 +131,15 @@ fn wrong_usage_is_exit_code_2_and_says_how() {
         (&["serve", "--wait", "soon"], "30s"),
         (&["serve", "--log-format", "xml"], "json"),
     ] {
-        run(here.path(), args).refused(&[expected]);
+        run(folder.path(), args).assert_refused(&[expected]);
     }
-    let left = std::fs::read_dir(here.path()).expect("the folder").count();
-    assert_eq!(left, 0, "nothing was made");
+    let entries = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(entries, 0, "no file was created");
 }
 
-/// The writing end of a pipe from which nobody reads.
+/// Return the write end of a pipe without a reader.
 fn broken_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -159,7 +160,7 @@ fn on_sqlite(case: impl FnOnce(Site)) {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_stdout_is_no_failure_and_a_full_disk_is_one() {
     on_sqlite(|site| {
         site.ok(["db", "migrate"]);
         for args in [
@@ -181,7 +182,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
                 "{args:?}"
             );
         }
-        // A disk that is full is one: the data is not there.
+        // A full disk is a failure: the data is lost.
         let mut list = site.command(["launch", "list"]);
         assert_eq!(
             code(list.stdout(full_device()).stderr(Stdio::null())),
@@ -191,11 +192,11 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn talk_that_nobody_hears_changes_no_exit_code() {
+fn an_unwritable_stderr_does_not_change_the_exit_code() {
     on_sqlite(|site| {
         let mut unknown = site.command(["schedule", "show", "x", "--database", "sqlite:none.db"]);
-        for deaf in [broken_pipe(), full_device()] {
-            assert_eq!(code(unknown.stderr(deaf)), Some(2));
+        for stderr in [broken_pipe(), full_device()] {
+            assert_eq!(code(unknown.stderr(stderr)), Some(2));
         }
         let file = crate::site::package("hello");
         let mut hello = site.command(["task".as_ref(), "run".as_ref(), file.as_os_str()]);
@@ -207,16 +208,16 @@ fn talk_that_nobody_hears_changes_no_exit_code() {
 }
 
 #[test]
-fn a_host_outlives_whoever_reads_its_log() {
+fn a_host_keeps_running_after_its_log_reader_closes() {
     on_sqlite(|site| {
-        site.bring("hello");
+        site.copy_package("hello");
         site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
         let mut command = site.command(["serve"]);
-        let quiet = command.stderr(broken_pipe()).stdout(Stdio::null());
-        let mut host = HostProcess::spawn_without_reading(quiet);
+        let command = command.stderr(broken_pipe()).stdout(Stdio::null());
+        let mut host = HostProcess::spawn_without_reading(command);
         eventually(|| match site.run(["launch", "list", "--json"]) {
-            said if said.stdout.contains("succeeded") => Ok(()),
-            said => Err(format!("{said:?}")),
+            output if output.stdout.contains("succeeded") => Ok(()),
+            output => Err(format!("{output:?}")),
         });
         host.terminate();
         assert_eq!(host.wait_exit().code(), Some(0));
@@ -224,24 +225,29 @@ fn a_host_outlives_whoever_reads_its_log() {
 }
 
 #[test]
-fn what_a_task_says_cannot_pass_for_lines_of_the_host() {
-    let here = tempfile::tempdir().expect("a temporary folder");
+fn task_output_cannot_imitate_lines_of_the_host() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let file = package("guests");
     let file = file.to_string_lossy();
-    let said = run(here.path(), ["task", "run", &file, "--task", "log_escapes"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(
-        !said.stderr.contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
-        "{said:?}"
+    let output = run(
+        folder.path(),
+        ["task", "run", &file, "--task", "log_escapes"],
     );
-    let forged: Vec<&str> = said
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(
+        !output
+            .stderr
+            .contains(['\u{1b}', '\r', '\u{7}', '\u{202e}']),
+        "{output:?}"
+    );
+    let forged: Vec<&str> = output
         .stderr
         .lines()
         .filter(|line| line.contains("forged line"))
         .collect();
-    let begins: Vec<&str> = forged
+    let prefixes: Vec<&str> = forged
         .iter()
         .map(|line| line.split("forged").next().unwrap_or_default())
         .collect();
-    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{said:?}");
+    assert_eq!(prefixes, ["    | ", "stdout: ", "stderr: "], "{output:?}");
 }

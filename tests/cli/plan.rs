@@ -1,4 +1,4 @@
-//! `campanile plan`: what it says will run, and what it refuses to say.
+//! `campanile plan`: its forecasts, and the requests that it refuses.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use crate::site::{Site, keys, list};
 
 on_both_empty!(
-    an_hour_is_shown_with_its_chart,
-    capacity_is_respected_and_a_pause_is_named,
-    an_outage_shows_the_rows_that_it_leads_to,
-    another_schedules_file_is_held_against_the_schedules,
-    a_schedule_that_another_file_removes_is_omitted_and_named,
-    questions_without_an_answer_are_refused,
+    plan_shows_an_hour_with_a_chart,
+    plan_respects_capacity_and_names_paused_schedules,
+    plan_shows_the_decisions_after_an_outage,
+    plan_diff_compares_another_schedules_file,
+    plan_diff_leaves_out_a_schedule_that_the_file_removes,
+    plan_refuses_invalid_times_and_names,
 );
 
 const HOUR_US: i64 = 3_600_000_000;
 
-/// The whole hour after the next.
-fn hour() -> Timestamp {
+/// Return the start of the hour after the next.
+fn next_full_hour() -> Timestamp {
     let now = Clock::system().now().micros();
     Timestamp::from_micros((now.div_euclid(HOUR_US) + 2) * HOUR_US)
 }
@@ -29,10 +29,10 @@ fn minutes(after: Timestamp, minutes: u64) -> Timestamp {
     after.plus(Duration::from_secs(60 * minutes))
 }
 
-/// A site that nobody serves any more, with the package `noop` and these schedules.
+/// Return a site with the package `noop` and these schedules, without a running host.
 fn site(place: Place, schedules: &[(&str, &str)]) -> Site {
     let site = Site::new(place);
-    site.bring("noop");
+    site.copy_package("noop");
     let host = site.serve();
     for (name, cron) in schedules {
         site.ok(["schedule", "add", name, "--package", "noop", "--cron", cron]);
@@ -41,13 +41,13 @@ fn site(place: Place, schedules: &[(&str, &str)]) -> Site {
     site
 }
 
-async fn an_hour_is_shown_with_its_chart(place: Place) {
+async fn plan_shows_an_hour_with_a_chart(place: Place) {
     let site = site(place, &[("quarter", "*/15 * * * *")]);
-    let from = hour();
+    let from = next_full_hour();
     let to = minutes(from, 60);
     let (from_text, to_text) = (from.to_string(), to.to_string());
     let args = ["plan", "--from", &from_text, "--to", &to_text];
-    let said = site.run(args);
+    let output = site.run(args);
     let gap = "·".repeat(14);
     let label = from_text[..16].replace('T', " ");
     let expected = format!(
@@ -61,9 +61,12 @@ at most 1 of 256 possible runs at one time, first at {from}
 a launch waits at most 0s
 "
     );
-    assert_eq!((said.stdout.as_str(), said.code), (expected.as_str(), 0));
     assert_eq!(
-        said.stderr,
+        (output.stdout.as_str(), output.code),
+        (expected.as_str(), 0)
+    );
+    assert_eq!(
+        output.stderr,
         "~ marks a guessed duration: no launch of that schedule has succeeded yet\n"
     );
     let rows = site.ok(args.into_iter().chain(["--rows"]));
@@ -75,21 +78,20 @@ a launch waits at most 0s
     assert_eq!(rows[1..], expected);
 }
 
-async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
+async fn plan_respects_capacity_and_names_paused_schedules(place: Place) {
     let hourly = "0 * * * *";
     let names = ["a", "b", "c", "d"];
     let site = site(place, &names.map(|name| (name, hourly)));
     let pause = ["schedule", "pause", "--by", "ada"];
     site.ok(pause.into_iter().chain(["c"]));
-    let back_at = ["--until", "2099-01-01T00:00:00Z"];
-    site.ok(pause.into_iter().chain(["d"]).chain(back_at));
-    let config = site.folder().join("campanile.toml");
-    std::fs::write(config, "[host]\nruns_max = 1\n").expect("a configuration");
-    let from = hour();
+    let until_args = ["--until", "2099-01-01T00:00:00Z"];
+    site.ok(pause.into_iter().chain(["d"]).chain(until_args));
+    site.configure("[host]\nruns_max = 1\n");
+    let from = next_full_hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 120).to_string());
     let args = ["plan", "--from", &from_text, "--to", &to_text];
     let plan = site.json(args);
-    let known = [
+    let expected_keys = [
         "capacity",
         "changes",
         "cut_at",
@@ -107,7 +109,7 @@ async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
         "starts",
         "to",
     ];
-    assert_eq!(keys(&plan), known);
+    assert_eq!(keys(&plan), expected_keys);
     assert_eq!(plan["capacity"], 1);
     assert_eq!(plan["peak"], json!({ "running": 1, "at": from }));
     assert_eq!(
@@ -126,7 +128,7 @@ async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
     ]);
     assert_eq!(plan["starts"], starts);
     let schedules = list(plan["schedules"].clone());
-    let known = [
+    let expected_keys = [
         "duration_from",
         "duration_ms",
         "first",
@@ -139,10 +141,10 @@ async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
     ];
     assert_eq!(
         schedules.iter().map(keys).collect::<Vec<_>>(),
-        [known, known]
+        [expected_keys, expected_keys]
     );
     assert_eq!(schedules[0]["next_slot"], json!(minutes(from, 120)));
-    let known = [
+    let expected_keys = [
         "decided_at",
         "decision",
         "finished_at",
@@ -160,24 +162,24 @@ async fn capacity_is_respected_and_a_pause_is_named(place: Place) {
         "started_at",
         "status",
     ];
-    assert_eq!(keys(&plan["rows"][0]), known);
+    assert_eq!(keys(&plan["rows"][0]), expected_keys);
 
-    // Of one schedule, beside which the other takes its place all the same.
+    // The forecast of one schedule counts the capacity that the others use.
     let one = site.json(args.into_iter().chain(["--schedule", "b"]));
     let rows = list(one["rows"].clone());
-    let second = list(plan["rows"].clone());
-    let second = second.into_iter().filter(|row| row["schedule"] == "b");
-    assert_eq!(rows, second.collect::<Vec<Value>>());
+    let all_rows = list(plan["rows"].clone());
+    let all_rows = all_rows.into_iter().filter(|row| row["schedule"] == "b");
+    assert_eq!(rows, all_rows.collect::<Vec<Value>>());
     assert_eq!(one["launches"], 2);
 }
 
-async fn an_outage_shows_the_rows_that_it_leads_to(place: Place) {
+async fn plan_shows_the_decisions_after_an_outage(place: Place) {
     let site = site(place, &[("quarter", "*/15 * * * *")]);
-    let from = hour();
+    let from = next_full_hour();
     let at = |after| minutes(from, after);
     let outage = format!("{from}..{}", at(60));
-    let said = site.ok(["plan", "--outage", &outage]);
-    let (record, rest) = said.split_once("\n\n").expect("a paragraph of rows");
+    let stdout = site.ok(["plan", "--outage", &outage]);
+    let (record, rest) = stdout.split_once("\n\n").expect("a paragraph of rows");
     let expected = format!(
         "decisions when a host starts at {}:
 SCHEDULED TIME                               SCHEDULE  KIND      DECISION  REASON     FIRE TIME             SLOT COUNT
@@ -196,13 +198,13 @@ SCHEDULED TIME                               SCHEDULE  KIND      DECISION  REASO
     assert!(rest.contains("quarter  coalesced  3"), "{rest}");
 }
 
-async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
+async fn plan_diff_compares_another_schedules_file(place: Place) {
     let site = site(place, &[("quarter", "*/15 * * * *")]);
     let file = site.folder().join("new.toml");
-    let orders = "[[schedules]]\nname = \"half\"\npackage = \"noop\"\ncron = \"*/30 * * * *\"\n";
-    std::fs::write(&file, orders).expect("a schedules file");
+    let file_text = "[[schedules]]\nname = \"half\"\npackage = \"noop\"\ncron = \"*/30 * * * *\"\n";
+    std::fs::write(&file, file_text).expect("a schedules file");
     let before = site.json(["schedule", "list"]);
-    let from = hour();
+    let from = next_full_hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
     let args = [
         "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
@@ -219,40 +221,40 @@ async fn another_schedules_file_is_held_against_the_schedules(place: Place) {
         (&plan["launches"], &plan["refused"]),
         (&json!(6), &json!([]))
     );
-    let said = site.ok(args.into_iter().chain(["--rows"]));
-    let lines: Vec<&str> = said.lines().take(6).collect();
+    let stdout = site.ok(args.into_iter().chain(["--rows"]));
+    let lines: Vec<&str> = stdout.lines().take(6).collect();
     assert_eq!(lines[1], format!("half      2      0        0      {from}"));
     assert_eq!(
         lines[4],
         format!("added   {from}  half      -             {from}")
     );
-    // It was tried and not done.
+    // The forecast changed no schedule.
     assert_eq!(site.json(["schedule", "list"]), before);
 
-    // What a schedule of another origin is called is not to be had.
-    std::fs::write(&file, orders.replace("half", "quarter")).expect("a schedules file");
-    let said = site.run(args);
-    assert_eq!(said.code, 1, "{said:?}");
+    // The file cannot take the name of a schedule of another origin.
+    std::fs::write(&file, file_text.replace("half", "quarter")).expect("a schedules file");
+    let output = site.run(args);
+    assert_eq!(output.code, 1, "{output:?}");
     assert!(
-        said.stderr.contains("`quarter` would be refused"),
-        "{said:?}"
+        output.stderr.contains("`quarter` would be refused"),
+        "{output:?}"
     );
 }
 
-async fn a_schedule_that_another_file_removes_is_omitted_and_named(place: Place) {
+async fn plan_diff_leaves_out_a_schedule_that_the_file_removes(place: Place) {
     let site = Site::new(place);
-    site.bring("noop");
-    let order = |file: &str, names: &[&str]| {
+    site.copy_package("noop");
+    let write_file = |file: &str, names: &[&str]| {
         let schedules = names.iter().map(|name| {
             format!("[[schedules]]\nname = '{name}'\npackage = 'noop'\ncron = '*/30 * * * *'\n")
         });
         let text: String = schedules.collect();
         std::fs::write(site.folder().join(file), text).expect("a schedules file");
     };
-    order("schedules.toml", &["gone", "half"]);
-    order("new.toml", &["half"]);
+    write_file("schedules.toml", &["gone", "half"]);
+    write_file("new.toml", &["half"]);
     drop(site.serve());
-    let from = hour();
+    let from = next_full_hour();
     let (from_text, to_text) = (from.to_string(), minutes(from, 60).to_string());
     let args = [
         "plan", "--from", &from_text, "--to", &to_text, "--diff", "new.toml",
@@ -265,41 +267,43 @@ async fn a_schedule_that_another_file_removes_is_omitted_and_named(place: Place)
         "moved": [],
     }]);
     for (more, launches) in [(&[][..], 2), (&["--schedule", "gone"], 0)] {
-        let asked = args.into_iter().chain(more.iter().copied());
-        let said = site.run(asked.chain(["--json"]));
-        assert_eq!(said.code, 0, "{said:?}");
-        let plan = said.json();
+        let args = args.into_iter().chain(more.iter().copied());
+        let output = site.run(args.chain(["--json"]));
+        assert_eq!(output.code, 0, "{output:?}");
+        let plan = output.json();
         assert_eq!(plan["omitted"], omitted, "{more:?}");
         assert_eq!(plan["changes"], changes, "{more:?}");
         assert_eq!(plan["launches"], launches, "{more:?}");
     }
-    let said = site.run(args.into_iter().chain(["--schedule", "gone"]));
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = site.run(args.into_iter().chain(["--schedule", "gone"]));
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains(&format!("gone      0      2        0      {from}")),
-        "{said:?}"
+        "{output:?}"
     );
     assert!(
-        said.stderr
+        output
+            .stderr
             .contains("`gone` is left out: the file removes it"),
-        "{said:?}"
+        "{output:?}"
     );
-    // Of the others nothing is told.
+    // The plan of another schedule does not mention it.
     let half = site.json(args.into_iter().chain(["--schedule", "half"]));
-    let told = (&half["omitted"], &half["changes"], &half["launches"]);
-    assert_eq!(told, (&json!([]), &json!([]), &json!(2)));
+    let summary = (&half["omitted"], &half["changes"], &half["launches"]);
+    assert_eq!(summary, (&json!([]), &json!([]), &json!(2)));
 }
 
-async fn questions_without_an_answer_are_refused(place: Place) {
+async fn plan_refuses_invalid_times_and_names(place: Place) {
     let site = site(place, &[("quarter", "*/15 * * * *")]);
-    let later = hour();
+    let later = next_full_hour();
     let [later, latest] = [later, minutes(later, 60)].map(|time| time.to_string());
     let backwards = format!("{latest}..{later}");
-    let whole = format!("{later}..{latest}");
+    let outage = format!("{later}..{latest}");
     let year = "2098-01-01T00:00:00Z";
     let past = "2020-01-01T00:00:00Z";
-    let over = "2020-01-01T00:00:00Z..2020-01-01T01:00:00Z";
+    let past_outage = "2020-01-01T00:00:00Z..2020-01-01T01:00:00Z";
     let times = "write two times with `..` between them";
     for (args, parts) in [
         (&["--outage", "tonight"][..], [times, "--outage"]),
@@ -314,9 +318,9 @@ async fn questions_without_an_answer_are_refused(place: Place) {
                 "write the earlier time first",
             ],
         ),
-        (&["--outage", over], ["is in the past", "hint: "]),
+        (&["--outage", past_outage], ["is in the past", "hint: "]),
         (
-            &["--outage", &whole, "--to", &later],
+            &["--outage", &outage, "--to", &later],
             ["the outage ends at", "hint: give a --from"],
         ),
         (
@@ -346,6 +350,6 @@ async fn questions_without_an_answer_are_refused(place: Place) {
         ),
     ] {
         site.run(["plan"].into_iter().chain(args.iter().copied()))
-            .refused(&parts);
+            .assert_refused(&parts);
     }
 }

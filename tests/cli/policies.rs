@@ -1,4 +1,4 @@
-//! Policies: said by flags, a sidecar or a package, shown as they hold, and refused where they contradict.
+//! Policies: set by flags or a sidecar, shown, and refused when they contradict each other.
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use crate::site::{Site, eventually, keys, list, text};
 
 on_both_empty!(
-    every_policy_is_said_by_a_flag_and_shown,
-    policies_that_contradict_are_refused_with_the_reason_and_the_fix,
-    a_sidecar_says_policies_and_a_wrong_one_changes_nothing,
-    slots_are_those_that_the_policies_leave,
+    every_policy_is_set_by_a_flag_and_shown,
+    contradicting_policies_are_refused_with_a_hint,
+    a_sidecar_sets_policies_and_an_invalid_one_changes_nothing,
+    policies_limit_the_slots_of_a_schedule,
 );
 
-async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
-    let site = Site::known(place);
-    for (name, flags, said) in [
+async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
+    let site = Site::with_guests(place);
+    for (name, flags, output) in [
         (
             "caught-up",
             &[
@@ -75,7 +75,7 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
             &["--overlap", "cancel_other", "--cancel-grace", "10s"],
             json!({"overlap": "cancel_other", "cancel_grace": "10s"}),
         ),
-        // What other schedulers call it.
+        // The names of other schedulers.
         ("skip", &["--catchup", "skip"], json!({"catchup": "none"})),
         ("all", &["--catchup", "run_all"], json!({"catchup": "all"})),
         ("latest", &["--catchup", "execute"], json!({})),
@@ -91,23 +91,23 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
         ),
     ] {
         let more = [&["--every", "1h"], flags].concat();
-        let said_of_it = site.try_to_add(name, "ok", &more);
+        let said_of_it = site.run_add(name, "ok", &more);
         assert_eq!(said_of_it.code, 0, "{said_of_it:?}");
         let shown = site.json(["schedule", "show", name]);
-        assert_eq!(shown["policies"], said, "{name}");
+        assert_eq!(shown["policies"], output, "{name}");
         let effective = &shown["effective_policies"];
         assert_eq!(keys(effective).len(), 16, "{effective:#}");
-        for (key, value) in said.as_object().expect("an object") {
+        for (key, value) in output.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }
-        let words = site.ok(["schedule", "show", name]);
-        for (key, value) in said.as_object().expect("an object") {
+        let stdout = site.ok(["schedule", "show", name]);
+        for (key, value) in output.as_object().expect("an object") {
             let value = value
                 .as_str()
                 .map_or_else(|| value.to_string(), str::to_owned);
             let expected = format!(" {key} {value}");
             let row = |line: &str| line.ends_with(&expected);
-            assert!(words.lines().any(row), "{expected}: {words}");
+            assert!(stdout.lines().any(row), "{expected}: {stdout}");
         }
     }
     let plain = site.json(["schedule", "show", "latest"]);
@@ -134,10 +134,9 @@ async fn every_policy_is_said_by_a_flag_and_shown(place: Place) {
     );
 }
 
-async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place: Place) {
-    let site = Site::known(place);
-    let hourly =
-        |flags: &[&str]| site.try_to_add("new", "ok", &[&["--every", "1h"], flags].concat());
+async fn contradicting_policies_are_refused_with_a_hint(place: Place) {
+    let site = Site::with_guests(place);
+    let hourly = |flags: &[&str]| site.run_add("new", "ok", &[&["--every", "1h"], flags].concat());
     for (flags, expected) in [
         (
             &["--catchup", "none", "--catchup-window", "1h"][..],
@@ -226,27 +225,27 @@ async fn policies_that_contradict_are_refused_with_the_reason_and_the_fix(place:
         ),
         (&["--jiter", "1s"], &["--jiter", "--jitter"]),
     ] {
-        hourly(flags).refused(expected);
+        hourly(flags).assert_refused(expected);
     }
-    site.try_to_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
-        .refused(&[
+    site.run_add("new", "ok", &["--cron", "@reboot", "--jitter", "1s"])
+        .assert_refused(&[
             "jitter means nothing with `@reboot`",
             "hint: leave jitter out",
         ]);
     assert_eq!(site.json(["schedule", "list"]), json!([]));
-    // A script is told the same.
-    let said = site.try_to_add("new", "ok", &["--every", "1h", "--jitter", "2h", "--json"]);
-    assert_eq!(said.code, 2);
+    // The JSON has the same hint.
+    let output = site.run_add("new", "ok", &["--every", "1h", "--jitter", "2h", "--json"]);
+    assert_eq!(output.code, 2);
     assert_eq!(
-        said.json()["hint"],
+        output.json()["hint"],
         "write a jitter of at most 1h",
-        "{said:?}"
+        "{output:?}"
     );
 }
 
-async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
+async fn a_sidecar_sets_policies_and_an_invalid_one_changes_nothing(place: Place) {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     let sidecar = |lines: &str| {
         let text = format!("[[schedules]]\nname = 'hourly'\nevery = '1h'\n{lines}");
         site.sidecar("guests", &text);
@@ -274,20 +273,20 @@ async fn a_sidecar_says_policies_and_a_wrong_one_changes_nothing(place: Place) {
         ),
     ] {
         sidecar(lines);
-        let said = host.wait_for_line(expected[0]);
-        assert!(said.contains(expected[1]), "{said}");
-        assert_eq!(policies(), first, "the one before holds");
+        let line = host.wait_for_line(expected[0]);
+        assert!(line.contains(expected[1]), "{line}");
+        assert_eq!(policies(), first, "the previous policies stay");
     }
     sidecar("jitter = '10m'\n");
     let jitter = json!({"jitter": "10m"});
     eventually(|| match policies() {
-        now if now == jitter => Ok(()),
-        now => Err(format!("{now:#}")),
+        current if current == jitter => Ok(()),
+        current => Err(format!("{current:#}")),
     });
 }
 
-async fn slots_are_those_that_the_policies_leave(place: Place) {
-    let site = Site::known(place);
+async fn policies_limit_the_slots_of_a_schedule(place: Place) {
+    let site = Site::with_guests(place);
     let next = |name: &str| -> Vec<String> {
         let slots = list(site.json(["schedule", "next", name, "-n", "3"]));
         slots.iter().map(text).collect()
@@ -319,24 +318,27 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
             &["2090-01-01T00:00:00Z", "2090-01-01T01:00:00Z"],
         ),
     ] {
-        let added = site.try_to_add(name, "ok", &[&["--every", "1h"], flags].concat());
+        let added = site.run_add(name, "ok", &[&["--every", "1h"], flags].concat());
         assert_eq!(added.code, 0, "{added:?}");
         assert_eq!(next(name), slots, "{name}");
         assert_eq!(state(name), "enabled");
     }
     let days = site.json(["schedule", "next", "between", "--calendar"]);
-    assert_eq!(days, json!([]), "none in these months");
+    assert_eq!(days, json!([]), "no slots in these months");
 
-    // The last of its launches made, it has ended; paused, it is paused.
+    // A schedule ends after its last launch.
     let once = ["--every", "1s", "--max-launches", "1"];
-    assert_eq!(site.try_to_add("once", "ok", &once).code, 0);
+    assert_eq!(site.run_add("once", "ok", &once).code, 0);
     let _host = site.serve();
-    let rung = site.launch_where("once", |row| row["status"] == "succeeded");
-    assert_eq!(site.launches("once").len(), 1, "{rung:#}");
+    let launch = site.wait_for_launch("once", |row| row["status"] == "succeeded");
+    assert_eq!(site.launches("once").len(), 1, "{launch:#}");
     assert_eq!(state("once"), "ended");
-    let words = site.ok(["schedule", "list"]);
-    let once = words.lines().find(|line| line.starts_with("once"));
-    assert!(once.is_some_and(|line| line.contains(" ended ")), "{words}");
+    let stdout = site.ok(["schedule", "list"]);
+    let once = stdout.lines().find(|line| line.starts_with("once"));
+    assert!(
+        once.is_some_and(|line| line.contains(" ended ")),
+        "{stdout}"
+    );
     assert_eq!(
         site.json(["schedule", "show", "once"])["launches_made"],
         json!(1)
@@ -360,7 +362,7 @@ async fn slots_are_those_that_the_policies_leave(place: Place) {
         assert_eq!(shown[key], value, "{key}");
     }
     assert_ne!(shown["paused_at"], Value::Null);
-    let words = site.ok(["schedule", "show", "later"]);
-    let why = " by Ada, until 2090-01-01T00:00:00Z: inventory\n";
-    assert!(words.contains(why), "{words}");
+    let stdout = site.ok(["schedule", "show", "later"]);
+    let pause_text = " by Ada, until 2090-01-01T00:00:00Z: inventory\n";
+    assert!(stdout.contains(pause_text), "{stdout}");
 }

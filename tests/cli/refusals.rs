@@ -1,4 +1,4 @@
-//! Bad input: one clear sentence with its place and a hint, exit code 2, and nothing half-written.
+//! Bad input: one clear error with its place and a hint, exit code 2, and no partial change.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 use campanile_tests::{Backend, Place, TestDb, cluster, on_both, on_both_empty, run_empty_case};
 use serde_json::Value;
 
-use crate::site::{Said, Site, eventually, list, run, text};
+use crate::site::{CommandOutput, Site, eventually, list, run, stop, text};
 
 on_both_empty!(
-    orders_that_make_no_sense_are_refused_and_change_nothing,
-    packages_that_cannot_be_loaded_are_told_of_and_the_others_ring,
-    a_database_without_tables_is_refused_until_somebody_serves_it,
+    an_invalid_command_is_refused_and_changes_nothing,
+    a_rejected_package_is_reported_and_the_others_launch,
+    a_database_without_tables_is_refused_until_it_is_migrated,
 );
-on_both!(a_database_of_another_version_is_refused_and_left_alone);
+on_both!(a_database_of_another_schema_version_is_refused_unchanged);
 
-/// Everything that an order could have changed.
-fn everything(site: &Site) -> Vec<Value> {
+/// Return everything that a command could have changed.
+fn snapshot(site: &Site) -> Vec<Value> {
     ["schedule", "launch", "run", "event", "package"]
         .into_iter()
         .map(|table| site.json([table, "list"]))
         .collect()
 }
 
-async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) {
+async fn an_invalid_command_is_refused_and_changes_nothing(place: Place) {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     let _host = site.serve();
     let never = ["--at", "2099-01-01T00:00:00Z"];
     let fixed = [
@@ -38,7 +38,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         "echo",
     ];
     site.ok(fixed.into_iter().chain(never));
-    let before = everything(&site);
+    let before = snapshot(&site);
     let add = |more: &[&'static str]| {
         let fixed = [
             "schedule",
@@ -52,7 +52,7 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         site.run(fixed.into_iter().chain(more.iter().copied()))
     };
 
-    add(&["--every", "1h", "--tz", "Europe/Pariss"]).refused(&[
+    add(&["--every", "1h", "--tz", "Europe/Pariss"]).assert_refused(&[
         "timezone `Europe/Pariss` is not known",
         "hint: ",
         "Europe/Paris",
@@ -75,33 +75,33 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         ),
         ("0 0 31 4,6,9,11 *", &["never fires", "hint: "]),
     ] {
-        add(&["--cron", cron]).refused(expected);
+        add(&["--cron", cron]).assert_refused(expected);
     }
-    add(&["--every", "0s"]).refused(&["`0s` is zero", "hint: "]);
-    add(&["--every", "often"]).refused(&["`often`", "hint: "]);
-    add(&["--every", "1h", "--anchor", "noon"]).refused(&["--anchor", "`noon`", "RFC 3339"]);
+    add(&["--every", "0s"]).assert_refused(&["`0s` is zero", "hint: "]);
+    add(&["--every", "often"]).assert_refused(&["`often`", "hint: "]);
+    add(&["--every", "1h", "--anchor", "noon"]).assert_refused(&["--anchor", "`noon`", "RFC 3339"]);
     add(&["--at", "2020-01-01T00:00:00Z"])
-        .refused(&["2020-01-01T00:00:00Z is in the past", "give a later time"]);
-    add(&["--at", "tomorrow"]).refused(&["`tomorrow`", "RFC 3339", "hint: "]);
+        .assert_refused(&["2020-01-01T00:00:00Z is in the past", "give a later time"]);
+    add(&["--at", "tomorrow"]).assert_refused(&["`tomorrow`", "RFC 3339", "hint: "]);
     for (context, expected) in [
         ("[1]", "--context: the context must be a JSON object"),
         ("{,}", "--context: not JSON"),
         (r#"{"trigger": "me"}"#, "may not set `trigger`"),
         ("@nowhere.json", "nowhere.json"),
     ] {
-        add(&["--every", "1h", "--context", context]).refused(&[expected]);
+        add(&["--every", "1h", "--context", context]).assert_refused(&[expected]);
         site.run(["schedule", "trigger", "known", "--context", context])
-            .refused(&[expected]);
+            .assert_refused(&[expected]);
     }
     let schedule =
         |args: &[&'static str]| site.run(["schedule"].into_iter().chain(args.iter().copied()));
-    schedule(&["add", "known", "--package", "guests", "--every", "1h"]).refused(&[
+    schedule(&["add", "known", "--package", "guests", "--every", "1h"]).assert_refused(&[
         "a schedule named `known` exists already",
         "choose another name",
     ]);
     schedule(&["add", "a b", "--package", "guests", "--every", "1h"])
-        .refused(&["`a b` cannot name a schedule", "letters"]);
-    schedule(&["add", "new", "--package", "guest", "--every", "1h"]).refused(&[
+        .assert_refused(&["`a b` cannot name a schedule", "letters"]);
+    schedule(&["add", "new", "--package", "guest", "--every", "1h"]).assert_refused(&[
         "there is no package named `guest`",
         "did you mean `guests`?",
     ]);
@@ -115,38 +115,42 @@ async fn orders_that_make_no_sense_are_refused_and_change_nothing(place: Place) 
         "--every",
         "1h",
     ])
-    .refused(&["has no task `ecco`", "did you mean `echo`?"]);
-    for order in ["show", "next", "pause", "resume", "remove", "trigger"] {
-        schedule(&[order, "knwon"]).refused(&[
+    .assert_refused(&["has no task `ecco`", "did you mean `echo`?"]);
+    for command in ["show", "next", "pause", "resume", "remove", "trigger"] {
+        schedule(&[command, "knwon"]).assert_refused(&[
             "there is no schedule named `knwon`",
             "did you mean `known`?",
         ]);
     }
-    for lists in ["launch", "run"] {
-        site.run([lists, "list", "--schedule", "knwon"]).refused(&[
-            "there is no schedule named `knwon`",
-            "did you mean `known`?",
-        ]);
+    for table in ["launch", "run"] {
+        site.run([table, "list", "--schedule", "knwon"])
+            .assert_refused(&[
+                "there is no schedule named `knwon`",
+                "did you mean `known`?",
+            ]);
     }
-    site.run(["package", "show", "guest"]).refused(&[
+    site.run(["package", "show", "guest"]).assert_refused(&[
         "there is no package named `guest`",
         "did you mean `guests`?",
     ]);
-    for order in ["show", "logs"] {
-        site.run(["run", order, "00000000-0000-0000-0000-000000000000"])
-            .refused(&["there is no run 00000000", "campanile run list"]);
+    for command in ["show", "logs"] {
+        site.run(["run", command, "00000000-0000-0000-0000-000000000000"])
+            .assert_refused(&["there is no run 00000000", "campanile run list"]);
     }
-    let said = site.run(["schedule", "pause", "knwon", "--json"]);
-    assert_eq!(said.code, 2);
-    assert!(text(&said.json()["error"]).contains("`knwon`"), "{said:?}");
+    let output = site.run(["schedule", "pause", "knwon", "--json"]);
+    assert_eq!(output.code, 2);
+    assert!(
+        text(&output.json()["error"]).contains("`knwon`"),
+        "{output:?}"
+    );
 
-    assert_eq!(everything(&site), before, "nothing was half-written");
+    assert_eq!(snapshot(&site), before, "no partial change");
 }
 
-async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: Place) {
+async fn a_rejected_package_is_reported_and_the_others_launch(place: Place) {
     let site = Site::new(place);
     for name in ["cycle", "babble", "noop", "append", "hello"] {
-        site.bring(name);
+        site.copy_package(name);
     }
     site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
     site.sidecar("append", "[limits]\ntimout = '5s'\n");
@@ -155,7 +159,7 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
         "[[grants.directories]]\nhost = '/no/such/place'\nguest = '/x'\naccess = 'read'\n",
     );
     let host = site.serve();
-    site.launch_where("noop", |row| row["status"] == "succeeded");
+    site.wait_for_launch("noop", |row| row["status"] == "succeeded");
     let packages = list(site.json(["package", "list"]));
     for (name, expected) in [
         (
@@ -176,13 +180,13 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
             text(&package["rejection"]).contains(expected),
             "{package:#}"
         );
-        let said = host.wait_for_line(&format!("rejected {name}"));
-        assert!(said.contains(expected), "{said}");
+        let line = host.wait_for_line(&format!("rejected {name}"));
+        assert!(line.contains(expected), "{line}");
         site.run(["schedule", "add", "new", "--package", name, "--every", "1s"])
-            .refused(&[&format!("the package `{name}` was rejected"), expected]);
+            .assert_refused(&[&format!("the package `{name}` was rejected"), expected]);
     }
     assert_eq!(list(site.json(["schedule", "list"])).len(), 1);
-    // A mended sidecar is all it takes.
+    // A corrected sidecar is enough to load the package.
     site.sidecar("hello", "");
     host.wait_for_line("added hello");
     eventually(|| match list(site.json(["schedule", "list"])).len() {
@@ -191,9 +195,9 @@ async fn packages_that_cannot_be_loaded_are_told_of_and_the_others_ring(place: P
     });
 }
 
-async fn a_database_without_tables_is_refused_until_somebody_serves_it(place: Place) {
+async fn a_database_without_tables_is_refused_until_it_is_migrated(place: Place) {
     let site = Site::new(place);
-    let orders = [
+    let commands = [
         &["launch", "list"][..],
         &["schedule", "add", "x", "--package", "p", "--every", "1s"],
         &["stats"],
@@ -203,21 +207,21 @@ async fn a_database_without_tables_is_refused_until_somebody_serves_it(place: Pl
         Backend::Sqlite => ["there is no database at", "campanile serve"],
         Backend::Postgres => ["lacks schema version 1", "campanile db migrate"],
     };
-    for order in orders {
-        site.run(order.iter().copied()).refused(&expected);
+    for command in commands {
+        site.run(command.iter().copied()).assert_refused(&expected);
     }
     if let Some(file) = site.place().url.sqlite_path() {
-        assert!(!file.exists(), "looking makes no database");
+        assert!(!file.exists(), "reading creates no database");
     }
     site.ok(["db", "migrate"]);
     assert_eq!(site.ok(["launch", "list", "--json"]), "[]\n");
     assert_eq!(site.json(["db", "status"])["current"], true);
 }
 
-async fn a_database_of_another_version_is_refused_and_left_alone(test: TestDb) {
+async fn a_database_of_another_schema_version_is_refused_unchanged(test: TestDb) {
     let versions = "SELECT CAST(version AS TEXT) FROM _sqlx_migrations ORDER BY version";
-    let steps = test.rows(versions).await.len();
-    let at = |args: &[&str]| -> Said {
+    let count = test.rows(versions).await.len();
+    let run_on_database = |args: &[&str]| -> CommandOutput {
         let args = args.iter().copied();
         let url = test.place.url.expose();
         let folder = test.place.folder.path();
@@ -234,41 +238,42 @@ async fn a_database_of_another_version_is_refused_and_left_alone(test: TestDb) {
         &["db", "migrate"],
         &["serve", "--wait", "0"],
     ] {
-        let said = at(args);
+        let output = run_on_database(args);
         assert_eq!(
-            (said.code, said.stdout.as_str()),
+            (output.code, output.stdout.as_str()),
             (2, ""),
-            "{args:?}: {said:?}"
+            "{args:?}: {output:?}"
         );
         for part in [
             "has schema version 999, newer than",
             "use a newer campanile",
         ] {
-            assert!(said.stderr.contains(part), "{args:?}: {said:?}");
+            assert!(output.stderr.contains(part), "{args:?}: {output:?}");
         }
     }
-    assert_eq!(test.rows(versions).await.len(), steps, "nothing was added");
+    assert_eq!(test.rows(versions).await.len(), count, "nothing was added");
 
     test.execute("DELETE FROM _sqlx_migrations").await;
-    at(&["launch", "list"]).refused(&["lacks schema version 1", "campanile db migrate"]);
-    let status = at(&["db", "status", "--json"]);
+    run_on_database(&["launch", "list"])
+        .assert_refused(&["lacks schema version 1", "campanile db migrate"]);
+    let status = run_on_database(&["db", "status", "--json"]);
     assert_eq!(status.code, 1, "{status:?}");
     assert_eq!(status.json()["current"], false);
 
     test.execute("INSERT INTO _sqlx_migrations SELECT * FROM kept")
         .await;
-    assert_eq!(at(&["launch", "list"]).code, 0);
+    assert_eq!(run_on_database(&["launch", "list"]).code, 0);
 }
 
-/// Run a command without a database of its own.
-fn alone(here: &Path, args: &[&str]) -> Said {
-    run(here, args.iter().copied())
+/// Run a command without a site.
+fn run_in(folder: &Path, args: &[&str]) -> CommandOutput {
+    run(folder, args.iter().copied())
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
-    let here = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
+fn an_invalid_configuration_is_refused_with_file_line_key_and_hint() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
     for (config, expected) in [
         (
             "[host]\nruns_max = 'many'\n",
@@ -293,50 +298,55 @@ fn a_configuration_that_is_wrong_is_refused_with_file_line_key_and_hint() {
             "bad.toml:1:1: `plugins` holds a NUL character",
         ),
     ] {
-        std::fs::write(here.path().join("bad.toml"), config).expect("a configuration");
+        std::fs::write(folder.path().join("bad.toml"), config).expect("a configuration");
         for command in [&["serve"][..], &["config", "check"], &["launch", "list"]] {
             let args: Vec<&str> = command
                 .iter()
                 .copied()
                 .chain(["--config", "bad.toml"])
                 .collect();
-            let said = alone(here.path(), &args);
-            said.refused(&[expected]);
-            assert!(!said.stderr.contains("secret"), "{said:?}");
+            let output = run_in(folder.path(), &args);
+            output.assert_refused(&[expected]);
+            assert!(!output.stderr.contains("secret"), "{output:?}");
         }
     }
-    std::fs::remove_file(here.path().join("bad.toml")).expect("the file");
-    alone(here.path(), &["serve", "--config", "nowhere.toml"])
-        .refused(&["nowhere.toml cannot be read", "--config"]);
+    std::fs::remove_file(folder.path().join("bad.toml")).expect("the file");
+    run_in(folder.path(), &["serve", "--config", "nowhere.toml"])
+        .assert_refused(&["nowhere.toml cannot be read", "--config"]);
     for (url, expected) in [
         ("mysql://u:secret@h/d", "--database begins with \"mysql\""),
         ("campanile.db", "--database is \"campanile.db\""),
         ("sqlite::memory:", "--database would forget every launch"),
     ] {
-        let said = alone(here.path(), &["serve", "--database", url]);
-        said.refused(&[expected, "write sqlite:PATH or postgres://"]);
-        assert!(!said.stderr.contains("secret"), "{said:?}");
+        let output = run_in(folder.path(), &["serve", "--database", url]);
+        output.assert_refused(&[expected, "write sqlite:PATH or postgres://"]);
+        assert!(!output.stderr.contains("secret"), "{output:?}");
     }
-    let left = std::fs::read_dir(here.path()).expect("the folder").count();
-    assert_eq!(left, 1, "no database was made");
+    let entries = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(entries, 1, "no database was created");
 }
 
 #[test]
-fn a_plugins_folder_that_is_missing_is_refused_before_the_database_is_touched() {
-    let here = tempfile::tempdir().expect("a folder");
-    alone(here.path(), &["serve"])
-        .refused(&["the plugins folder plugins does not exist", "--plugins"]);
-    std::fs::write(here.path().join("plugins"), "").expect("a file");
-    alone(here.path(), &["serve"]).refused(&["the plugins folder plugins is not a directory"]);
-    let left = std::fs::read_dir(here.path()).expect("the folder").count();
-    assert_eq!(left, 1, "no database was made");
+fn a_missing_plugins_folder_is_refused_before_the_database_is_created() {
+    let folder = tempfile::tempdir().expect("a folder");
+    run_in(folder.path(), &["serve"])
+        .assert_refused(&["the plugins folder plugins does not exist", "--plugins"]);
+    std::fs::write(folder.path().join("plugins"), "").expect("a file");
+    run_in(folder.path(), &["serve"])
+        .assert_refused(&["the plugins folder plugins is not a directory"]);
+    let entries = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(entries, 1, "no database was created");
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
-    let here = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
-    let file = here.path().join("notes.db");
+fn a_file_that_is_no_database_is_refused_unchanged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
+    let file = folder.path().join("notes.db");
     let notes = "these are notes and no database\n".repeat(100);
     std::fs::write(&file, &notes).expect("a file");
     for command in [&["serve"][..], &["db", "migrate"], &["launch", "list"]] {
@@ -345,70 +355,73 @@ fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
             .copied()
             .chain(["--database", "sqlite:notes.db"])
             .collect();
-        alone(here.path(), &args)
-            .refused(&["notes.db: file is not a database", "give another one"]);
+        run_in(folder.path(), &args)
+            .assert_refused(&["notes.db: file is not a database", "give another one"]);
     }
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), notes);
-    alone(
-        here.path(),
+    run_in(
+        folder.path(),
         &["serve", "--database", "sqlite:no/where/campanile.db"],
     )
-    .refused(&["no/where/campanile.db", "check that the folder exists"]);
+    .assert_refused(&["no/where/campanile.db", "check that the folder exists"]);
 }
 
 #[test]
-fn a_server_that_is_not_there_is_waited_for_as_long_as_asked() {
-    let here = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
+fn serve_waits_for_an_unreachable_server_up_to_the_given_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
     let port = cluster::free_port().expect("a port");
-    let url = format!("postgres://site:secret@127.0.0.1:{port}/bells");
+    let url = format!("postgres://site:secret@127.0.0.1:{port}/campanile");
     let serve = |wait: &str| {
-        let begun = Instant::now();
-        let said = alone(here.path(), &["serve", "--database", &url, "--wait", wait]);
-        assert!(!said.stderr.contains("secret"), "{said:?}");
-        (said, begun.elapsed())
+        let started = Instant::now();
+        let output = run_in(
+            folder.path(),
+            &["serve", "--database", &url, "--wait", wait],
+        );
+        assert!(!output.stderr.contains("secret"), "{output:?}");
+        (output, started.elapsed())
     };
-    let place = format!("postgres://site:***@127.0.0.1:{port}/bells");
-    let (said, took) = serve("0");
-    said.refused(&[
+    let place = format!("postgres://site:***@127.0.0.1:{port}/campanile");
+    let (output, elapsed) = serve("0");
+    output.assert_refused(&[
         "the database cannot be reached",
         &place,
         "refused",
         "hint: ",
     ]);
-    assert!(!said.stderr.contains("trying again"), "{said:?}");
+    assert!(!output.stderr.contains("trying again"), "{output:?}");
     assert_eq!(
-        said.stderr.matches("is right").count(),
+        output.stderr.matches("is right").count(),
         1,
-        "one hint: {said:?}"
+        "one hint: {output:?}"
     );
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
 
-    let (said, took) = serve("2s");
-    said.refused(&[
+    let (output, elapsed) = serve("2s");
+    output.assert_refused(&[
         "the database cannot be reached",
         &place,
         "giving up at",
         "hint: ",
     ]);
-    let tries = said.stderr.matches("trying again in").count();
-    assert!(tries >= 3, "{said:?}");
-    assert!(took >= Duration::from_secs(2), "{took:?}");
+    let tries = output.stderr.matches("trying again in").count();
+    assert!(tries >= 3, "{output:?}");
+    assert!(elapsed >= Duration::from_secs(2), "{elapsed:?}");
 
-    let said = alone(here.path(), &["launch", "list", "--database", &url]);
-    said.refused(&["the database cannot be reached", &place]);
+    let output = run_in(folder.path(), &["launch", "list", "--database", &url]);
+    output.assert_refused(&["the database cannot be reached", &place]);
 }
 
 #[test]
-fn a_host_that_waits_begins_when_its_server_comes() {
+fn a_waiting_host_serves_when_its_server_starts() {
     let mut server = match campanile_tests::Cluster::start() {
         Ok(server) => server,
         Err(line) => panic!("{line}"),
     };
     server.stop().expect("a stopped server");
-    let here = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(here.path().join("plugins")).expect("a plugins folder");
-    let mut command = crate::site::command(here.path(), ["serve", "--wait", "60s"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("plugins")).expect("a plugins folder");
+    let mut command = crate::site::command(folder.path(), ["serve", "--wait", "60s"]);
     command.env("CAMPANILE_DATABASE_URL", server.url().expose());
     let host = campanile_tests::HostProcess::spawn(&mut command);
     host.wait_for_line("trying again in");
@@ -422,36 +435,35 @@ fn a_sqlite_file_is_served_by_one_host_at_a_time() {
         let site = Site::new(place);
         let mut first = site.serve();
         let second = site.run(["serve"]);
-        second.refused(&[
+        second.assert_refused(&[
             "another campanile already serves",
             "campanile.db",
             "use Postgres",
         ]);
         let named = site.run(["serve", "--name", "other"]);
-        named.refused(&["another campanile already serves"]);
-        assert_eq!(site.run(["health"]).code, 0, "the first goes on");
-        first.terminate();
-        assert!(first.wait_exit().success());
+        named.assert_refused(&["another campanile already serves"]);
+        assert_eq!(site.run(["health"]).code, 0, "the first host still serves");
+        stop(&mut first);
         let _third = site.serve();
     });
 }
 
 #[test]
-fn one_postgres_has_one_host_of_each_name() {
+fn two_hosts_on_one_postgres_cannot_share_a_name() {
     run_empty_case(Backend::Postgres, async |place| {
         let site = Site::new(place);
         let mut first = site.serve_with(&["--name", "north"]);
-        site.run(["serve", "--name", "north"]).refused(&[
+        site.run(["serve", "--name", "north"]).assert_refused(&[
             "a host named `north` already serves this database",
             "--name",
         ]);
         let _second = site.serve_with(&["--name", "south"]);
         assert_eq!(site.json(["health"])["live_hosts"], 2);
-        // Whatever way the first ends, its name is free at once.
+        // A killed host frees its name at once.
         first.kill();
         let _third = site.serve_with(&["--name", "north"]);
         assert_eq!(site.json(["health"])["live_hosts"], 2);
         site.run(["serve", "--name", "no name"])
-            .refused(&["--name is \"no name\"", "letters"]);
+            .assert_refused(&["--name is \"no name\"", "letters"]);
     });
 }

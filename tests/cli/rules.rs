@@ -1,4 +1,4 @@
-//! Rules whose slots are made by what happens, and a time zone database that is another than before.
+//! Rules whose slots follow events (`--after-completion`, `@reboot`), and a new time zone database.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use crate::site::{Site, eventually, list, millis};
 
 on_both_empty!(
-    a_rule_that_counts_from_ends_waits_for_each_of_them,
-    a_launch_that_is_given_up_is_an_end_too,
-    an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends,
-    an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends,
-    a_slot_of_a_pause_and_one_of_a_wrong_clock_are_accounted_for,
-    a_start_of_a_host_launches_once_what_waits_for_it,
-    a_start_stands_for_those_before_it_that_were_not_finished,
-    another_time_zone_database_moves_next_slots_and_says_so,
+    after_completion_waits_for_the_end_of_each_launch,
+    after_completion_counts_an_abandoned_launch_as_ended,
+    after_completion_continues_after_an_edit_and_a_missing_package,
+    an_edit_during_a_launch_applies_when_the_launch_ends,
+    a_paused_slot_is_skipped_and_a_slot_of_a_wrong_clock_is_corrected,
+    a_reboot_rule_launches_once_at_every_start_of_a_host,
+    a_startup_launch_replaces_unfinished_startup_launches,
+    a_new_time_zone_database_moves_next_slots_and_records_an_event,
 );
 
 fn site(place: Place) -> Site {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     site
 }
 
-/// The launches of a schedule, oldest first, once `n` of them have ended.
+/// Wait until `n` launches of a schedule have ended. Return the ended ones, oldest first.
 #[track_caller]
-fn ended(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
+fn wait_for_ended(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
     eventually(|| {
         let mut rows = site.launches(schedule);
         rows.retain(|row| !row["finished_at"].is_null());
@@ -37,10 +37,9 @@ fn ended(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
     })
 }
 
-async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
+async fn after_completion_waits_for_the_end_of_each_launch(place: Place) {
     let site = site(place);
-    let recovery = "[recovery]\ninterval = '100ms'\nmax_attempts = 1\n";
-    std::fs::write(site.folder().join("campanile.toml"), recovery).expect("a configuration");
+    site.configure("[recovery]\ninterval = '100ms'\nmax_attempts = 1\n");
     let mut host = site.serve();
     let context = json!({"ms": 1_200}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
@@ -49,17 +48,17 @@ async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
     assert!((0..=1_000).contains(&first), "due at once: {added:#}");
     site.add("failing", "fail_permanent", &["--after-completion", "1s"]);
 
-    ended(&site, "pause", 2);
-    // One that waits for its run has no next slot; a host that dies under it changes nothing about that.
-    site.launch_where("pause", |row| row["status"] == "running");
+    wait_for_ended(&site, "pause", 2);
+    // The schedule has no next slot while its launch runs, also after a crash of the host.
+    site.wait_for_launch("pause", |row| row["status"] == "running");
     assert_eq!(
         site.json(["schedule", "show", "pause"])["next_slot"],
         Value::Null
     );
     host.kill();
     let _host = site.serve();
-    let before = ended(&site, "pause", 3).len();
-    let rows = ended(&site, "pause", before + 2);
+    let before = wait_for_ended(&site, "pause", 3).len();
+    let rows = wait_for_ended(&site, "pause", before + 2);
     for pair in rows.windows(2) {
         let pause = millis(&pair[1]["scheduled_time"]) - millis(&pair[0]["finished_at"]);
         assert_eq!(pause, 1_000, "{pair:#?}");
@@ -74,7 +73,7 @@ async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
         "{rows:#?}"
     );
 
-    let failed = ended(&site, "failing", 3);
+    let failed = wait_for_ended(&site, "failing", 3);
     assert!(
         failed.iter().all(|row| row["status"] == "failed"),
         "{failed:#?}"
@@ -82,57 +81,57 @@ async fn a_rule_that_counts_from_ends_waits_for_each_of_them(place: Place) {
     assert_eq!(site.json(["schedule", "next", "pause"]), json!([]));
 }
 
-async fn a_launch_that_is_given_up_is_an_end_too(place: Place) {
+async fn after_completion_counts_an_abandoned_launch_as_ended(place: Place) {
     let site = site(place);
-    let recovery = "[recovery]\ninterval = '100ms'\nmax_attempts = 0\n";
-    std::fs::write(site.folder().join("campanile.toml"), recovery).expect("a configuration");
+    site.configure("[recovery]\ninterval = '100ms'\nmax_attempts = 0\n");
     let mut host = site.serve();
     let context = json!({"ms": 3_000}).to_string();
     let rule = ["--after-completion", "1s", "--context", &context];
     site.add("pause", "sleep", &rule);
-    site.launch_where("pause", |row| row["status"] == "running");
+    site.wait_for_launch("pause", |row| row["status"] == "running");
     host.kill();
     let _host = site.serve();
-    let rows = ended(&site, "pause", 2);
+    let rows = wait_for_ended(&site, "pause", 2);
     assert_eq!(rows[0]["status"], "abandoned", "{rows:#?}");
     let pause = millis(&rows[1]["scheduled_time"]) - millis(&rows[0]["finished_at"]);
     assert_eq!(pause, 1_000, "{rows:#?}");
 }
 
-async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends(place: Place) {
+async fn after_completion_continues_after_an_edit_and_a_missing_package(place: Place) {
     let site = site(place);
     site.sidecar(
         "guests",
         "[[schedules]]\nname = 'on'\ntask = 'ok'\nafter_completion = '1h'\n",
     );
     let _host = site.serve();
-    let rows = ended(&site, "on", 1);
+    let rows = wait_for_ended(&site, "on", 1);
     let next = |site: &Site| site.json(["schedule", "show", "on"])["next_slot"].clone();
     let an_hour_later = millis(&rows[0]["finished_at"]) + 3_600_000;
     assert_eq!(millis(&next(&site)), an_hour_later);
 
-    // Shorter: it counts from the same end, which is long enough ago.
+    // A shorter interval counts from the same end, so the next slot is due at once.
     std::thread::sleep(Duration::from_secs(1));
     site.sidecar(
         "guests",
         "[[schedules]]\nname = 'on'\ntask = 'ok'\nafter_completion = '1s'\n",
     );
-    ended(&site, "on", 3);
+    wait_for_ended(&site, "on", 3);
 
-    // Manual launches count for nothing.
+    // The end of a manual launch does not count.
     site.ok(["schedule", "pause", "on"]);
-    let ms = millis(&ended(&site, "on", 3).last().expect("a row")["finished_at"]);
+    let last_end_ms = millis(&wait_for_ended(&site, "on", 3).last().expect("a row")["finished_at"]);
     site.trigger("on", &json!({}));
     site.ok(["schedule", "resume", "on"]);
-    let later = ended(&site, "on", 5);
+    let later = wait_for_ended(&site, "on", 5);
     assert!(
         later.iter().any(|row| row["kind"] == "manual"),
         "{later:#?}"
     );
-    let after_resume = |row: &&Value| row["kind"] != "manual" && millis(&row["finished_at"]) > ms;
+    let after_resume =
+        |row: &&Value| row["kind"] != "manual" && millis(&row["finished_at"]) > last_end_ms;
     assert!(later.iter().find(after_resume).is_some(), "{later:#?}");
 
-    // Without its package each slot is skipped, and the next comes all the same.
+    // Without the package each slot is skipped, and the next slot follows the skipped one.
     std::fs::remove_file(site.plugin("guests.wasm")).expect("a file");
     let skipped = eventually(|| {
         let rows = site.launches("on");
@@ -145,9 +144,9 @@ async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends
             _ => Ok(skipped),
         }
     });
-    let apart = millis(&skipped[1]["scheduled_time"]) - millis(&skipped[0]["scheduled_time"]);
-    assert!((1_000..3_000).contains(&apart), "{skipped:#?}");
-    site.bring("guests");
+    let distance_ms = millis(&skipped[1]["scheduled_time"]) - millis(&skipped[0]["scheduled_time"]);
+    assert!((1_000..3_000).contains(&distance_ms), "{skipped:#?}");
+    site.copy_package("guests");
     let skipped = skipped.len();
     eventually(|| {
         let rows = site.launches("on");
@@ -163,7 +162,7 @@ async fn an_edit_or_a_missing_package_does_not_stop_a_rule_that_counts_from_ends
     });
 }
 
-async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place) {
+async fn an_edit_during_a_launch_applies_when_the_launch_ends(place: Place) {
     let site = site(place);
     let sidecar = |rule: &str| {
         let text = "[[schedules]]\nname = 'on'\ntask = 'sleep'\ncontext = { ms = 3000 }\n";
@@ -171,10 +170,10 @@ async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place
     };
     sidecar("cron = '* * * * * *'");
     let host = site.serve();
-    site.launch_where("on", |row| row["status"] == "running");
+    site.wait_for_launch("on", |row| row["status"] == "running");
     sidecar("after_completion = '1s'");
     host.wait_for_line("applied the new settings of guests");
-    // The audit would set it right too, but only after a minute.
+    // The audit would correct the schedule too, but only after a minute.
     let shown = eventually(|| {
         let shown = site.json(["schedule", "show", "on"]);
         match shown["kind"] == "after_completion" && !shown["next_slot"].is_null() {
@@ -188,41 +187,40 @@ async fn an_edit_in_the_middle_of_a_launch_is_followed_when_it_ends(place: Place
     assert!(!events.iter().any(corrected), "{events:#?}");
 }
 
-async fn a_slot_of_a_pause_and_one_of_a_wrong_clock_are_accounted_for(place: Place) {
+async fn a_paused_slot_is_skipped_and_a_slot_of_a_wrong_clock_is_corrected(place: Place) {
     let site = site(place);
     let mut host = site.serve();
     site.add("pause", "ok", &["--after-completion", "2s"]);
-    ended(&site, "pause", 1);
+    wait_for_ended(&site, "pause", 1);
     site.ok(["schedule", "pause", "pause"]);
-    let rows = ended(&site, "pause", 1);
+    let rows = wait_for_ended(&site, "pause", 1);
     let last = rows.last().expect("a row");
-    let owed = millis(&last["finished_at"]) + 2_000;
+    let due = millis(&last["finished_at"]) + 2_000;
     std::thread::sleep(Duration::from_secs(3));
     site.ok(["schedule", "resume", "pause"]);
-    let after = ended(&site, "pause", rows.len() + 2);
+    let after = wait_for_ended(&site, "pause", rows.len() + 2);
     let paused = &after[rows.len()];
     assert_eq!(
         (&paused["reason"], millis(&paused["scheduled_time"])),
-        (&json!("paused"), owed),
+        (&json!("paused"), due),
         "{after:#?}"
     );
     host.terminate();
     host.wait_exit();
 
-    // As a host would have left it whose clock was three days ahead.
+    // The state that a host leaves whose clock was three days ahead.
     let three_days = match site.place().url.is_shared() {
         true => "now() + INTERVAL '3 days'",
         false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 'now', '+3 days')",
     };
     site.execute(&format!("UPDATE schedule SET next_slot = {three_days}"))
         .await;
-    let often = "[audit]\ninterval = '1s'\n";
-    std::fs::write(site.folder().join("campanile.toml"), often).expect("a configuration");
+    site.configure("[audit]\ninterval = '1s'\n");
     let _host = site.serve();
-    ended(&site, "pause", after.len() + 2);
+    wait_for_ended(&site, "pause", after.len() + 2);
 }
 
-async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place) {
+async fn a_startup_launch_replaces_unfinished_startup_launches(place: Place) {
     let site = site(place);
     let mut host = site.serve();
     let context = json!({"ms": 2_000}).to_string();
@@ -242,7 +240,7 @@ async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place)
             }
         });
     }
-    let rows = ended(&site, "start", 3);
+    let rows = wait_for_ended(&site, "start", 3);
     let statuses: Vec<&Value> = rows.iter().map(|row| &row["status"]).collect();
     assert_eq!(
         statuses,
@@ -254,7 +252,7 @@ async fn a_start_stands_for_those_before_it_that_were_not_finished(place: Place)
     assert_eq!(runs.len(), 3, "{runs:#?}");
 }
 
-async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
+async fn a_reboot_rule_launches_once_at_every_start_of_a_host(place: Place) {
     let site = site(place);
     let mut host = site.serve();
     let added = site.add("start", "echo", &["--cron", "@reboot"]);
@@ -262,23 +260,23 @@ async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
     site.add("paused", "ok", &["--cron", "@reboot"]);
     site.ok(["schedule", "pause", "paused"]);
     site.add("tick", "ok", &["--every", "1s"]);
-    ended(&site, "tick", 2);
+    wait_for_ended(&site, "tick", 2);
     assert_eq!(site.launches("start"), Vec::<Value>::new());
 
     for start in 1..=2 {
         host.kill();
         host = site.serve();
-        let rows = ended(&site, "start", start);
-        ended(&site, "tick", site.launches("tick").len() + 1);
+        let rows = wait_for_ended(&site, "start", start);
+        wait_for_ended(&site, "tick", site.launches("tick").len() + 1);
         assert_eq!(site.launches("start").len(), start, "{rows:#?}");
         let newest = &rows[start - 1];
         assert_eq!(
             (&newest["kind"], &newest["status"]),
             (&json!("startup"), &json!("succeeded"))
         );
-        let told = site.run_of(newest)["tasks"][0]["output"].clone();
-        assert_eq!(told["trigger"], "startup");
-        assert_eq!(told["original_scheduled_time"], newest["scheduled_time"]);
+        let context = site.run_of(newest)["tasks"][0]["output"].clone();
+        assert_eq!(context["trigger"], "startup");
+        assert_eq!(context["original_scheduled_time"], newest["scheduled_time"]);
     }
     assert_eq!(site.launches("paused"), Vec::<Value>::new());
 
@@ -286,14 +284,14 @@ async fn a_start_of_a_host_launches_once_what_waits_for_it(place: Place) {
     host.wait_exit();
     std::fs::remove_file(site.plugin("guests.wasm")).expect("a file");
     let _host = site.serve();
-    let missed = site.launch_where("start", |row| row["decision"] == "skipped");
+    let missed = site.wait_for_launch("start", |row| row["decision"] == "skipped");
     assert_eq!(
         (&missed["kind"], &missed["reason"]),
         (&json!("startup"), &json!("package_missing"))
     );
 }
 
-async fn another_time_zone_database_moves_next_slots_and_says_so(place: Place) {
+async fn a_new_time_zone_database_moves_next_slots_and_records_an_event(place: Place) {
     let site = site(place);
     let mut host = site.serve();
     let added = site.add(
@@ -303,20 +301,20 @@ async fn another_time_zone_database_moves_next_slots_and_says_so(place: Place) {
     );
     let tick = site.add("tick", "ok", &["--every", "1s"]);
     assert!(tick["next_slot"].is_string());
-    let rung = ended(&site, "tick", 1).remove(0);
-    let version = rung["tzdata_version"].clone();
-    assert!(version.is_string(), "{rung:#}");
+    let launch = wait_for_ended(&site, "tick", 1).remove(0);
+    let version = launch["tzdata_version"].clone();
+    assert!(version.is_string(), "{launch:#}");
     host.terminate();
     host.wait_exit();
 
-    // As a host would have left them that knew other rules of Paris.
+    // The state that a host leaves whose time zone database had other rules for Paris.
     site.execute("UPDATE host SET tzdata_version = '1999a'")
         .await;
-    let an_hour_off = match site.place().url.is_shared() {
+    let an_hour_later = match site.place().url.is_shared() {
         true => "next_slot + INTERVAL '1 hour'",
         false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', next_slot, '+1 hour')",
     };
-    let other = format!("UPDATE schedule SET next_slot = {an_hour_off} WHERE name = 'nightly'");
+    let other = format!("UPDATE schedule SET next_slot = {an_hour_later} WHERE name = 'nightly'");
     site.execute(&other).await;
     let show = || site.json(["schedule", "show", "nightly"])["next_slot"].clone();
     assert_eq!(millis(&show()) - millis(&added["next_slot"]), 3_600_000);

@@ -1,35 +1,35 @@
-//! `campanile schedule` while a host serves: what is ordered is followed, and the record says so.
+//! `campanile schedule` while a host serves: the host follows each change, and the launches show it.
 
 use std::time::Duration;
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::site::{Site, eventually, keys, list, millis, text};
+use crate::site::{Site, eventually, keys, list, millis, stop, text};
 
 on_both_empty!(
-    a_schedule_lives_from_add_to_remove,
-    slots_missed_while_nobody_served_are_caught_up_with_once,
-    rules_of_every_kind_give_their_slots_in_their_zone,
-    a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant,
-    a_new_schedule_is_told_of_the_crowd_in_its_minute,
-    a_task_is_told_what_its_launch_is,
-    launches_that_wait_behind_others_are_late_and_not_lost,
+    a_schedule_is_added_paused_resumed_and_removed,
+    slots_missed_while_no_host_served_are_caught_up_by_one_launch,
+    each_kind_of_rule_launches_at_the_slots_of_its_zone,
+    a_rule_is_shown_with_its_options_notes_and_warnings,
+    add_warns_when_ten_schedules_share_a_minute,
+    the_context_of_a_task_describes_its_launch,
+    a_launch_that_waits_for_capacity_is_late_and_not_recovered,
 );
 
-/// A site with `guests`, whose sidecar says `sidecar`.
+/// Return a site with the package `guests` and this sidecar.
 fn site(place: Place, sidecar: &str) -> Site {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     site.sidecar("guests", sidecar);
     site
 }
 
-async fn a_schedule_lives_from_add_to_remove(place: Place) {
+async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
     let site = site(place, "");
     let _host = site.serve();
     let added = site.add("tick", "ok", &["--every", "1s"]);
-    let known = [
+    let expected_keys = [
         "anchor",
         "context",
         "created_at",
@@ -62,20 +62,21 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
         "updated_at",
         "warnings",
     ];
-    assert_eq!(keys(&added), known);
+    assert_eq!(keys(&added), expected_keys);
     assert_eq!(
         (&added["origin"], &added["enabled"]),
         (&json!("operator"), &json!(true))
     );
 
-    // The host was not told: it has to notice, in time for the first slot or within a second of it.
-    let first = site.launch_where("tick", |row| row["status"] == "succeeded");
+    // The command does not notify the host. The host has to find the schedule by its first slot, or within two
+    // seconds after it.
+    let first = site.wait_for_launch("tick", |row| row["status"] == "succeeded");
     assert_eq!(first["scheduled_time"], added["next_slot"]);
     let late = millis(&first["started_at"]) - millis(&first["scheduled_time"]);
     assert!(late < 2_000, "noticed {late} ms after the slot");
 
     let triggered = site.trigger("tick", &json!({}));
-    let manual = site.ended("tick", &triggered);
+    let manual = site.wait_until_ended("tick", &triggered);
     assert_eq!(
         (&manual["kind"], &manual["status"]),
         (&json!("manual"), &json!("succeeded"))
@@ -85,67 +86,69 @@ async fn a_schedule_lives_from_add_to_remove(place: Place) {
 
     assert_eq!(site.ok(["schedule", "pause", "tick"]), "paused tick\n");
     site.run(["schedule", "pause", "tick"])
-        .refused(&["`tick` is paused already"]);
+        .assert_refused(&["`tick` is paused already"]);
     let shown = site.json(["schedule", "show", "tick"]);
     assert_eq!(
         (&shown["enabled"], &shown["next_slot"]),
         (&json!(false), &Value::Null)
     );
-    let from = millis(&next(&site, "tick", 1)[0]);
-    eventually(|| match millis(&next(&site, "tick", 1)[0]) - from {
+    let from = millis(&next_slots(&site, "tick", 1)[0]);
+    eventually(|| match millis(&next_slots(&site, "tick", 1)[0]) - from {
         since if since >= 2_000 => Ok(()),
         since => Err(format!("only {since} ms of pause")),
     });
     let in_pause = site.trigger("tick", &json!({}));
     assert_eq!(
-        site.ended("tick", &in_pause)["status"],
+        site.wait_until_ended("tick", &in_pause)["status"],
         "succeeded",
         "triggers still work"
     );
     site.ok(["schedule", "resume", "tick"]);
     site.run(["schedule", "resume", "tick"])
-        .refused(&["`tick` is not paused"]);
+        .assert_refused(&["`tick` is not paused"]);
     let last = site.launches("tick").len();
     let rows = eventually(|| match site.launches("tick") {
         rows if rows.len() >= last + 2 => Ok(rows),
         rows => Err(format!("{} rows", rows.len())),
     });
-    let dropped: Vec<&Value> = rows
+    let skipped: Vec<&Value> = rows
         .iter()
         .filter(|row| row["decision"] == "skipped")
         .collect();
     assert_eq!(
-        dropped.len(),
+        skipped.len(),
         1,
-        "one row for the whole pause: {dropped:#?}"
+        "one row for the whole pause: {skipped:#?}"
     );
-    let range = dropped[0];
+    let range = skipped[0];
     assert_eq!(range["reason"], "paused");
     let count = range["slot_count"].as_i64().expect("a number");
     assert!(count >= 2, "{range:#}");
     let span = millis(&range["last_scheduled_time"]) - millis(&range["scheduled_time"]);
     assert_eq!(span, (count - 1) * 1_000, "{range:#}");
-    every_second_is_decided_once(&rows);
+    assert_every_second_is_decided_once(&rows);
 
     assert_eq!(site.ok(["schedule", "remove", "tick"]), "removed tick\n");
     site.run(["schedule", "show", "tick"])
-        .refused(&["there is no schedule named `tick`"]);
+        .assert_refused(&["there is no schedule named `tick`"]);
     assert_eq!(site.json(["schedule", "list"]), json!([]));
-    let left = site.launches("tick");
-    assert!(left.len() >= rows.len(), "its launches stay");
-    // The name is free again, and the new schedule rings.
+    let remaining = site.launches("tick");
+    assert!(remaining.len() >= rows.len(), "its launches stay");
+    // A new schedule can take the name, and it launches.
     let new = site.add("tick", "ok", &["--every", "1s"]);
     assert_ne!(new["id"], added["id"]);
     eventually(|| {
         let rows = list(site.json(["schedule", "show", "tick"])["launches"].clone());
-        let rung = rows.iter().any(|row| row["status"] == "succeeded");
-        rung.then_some(()).ok_or_else(|| format!("{rows:#?}"))
+        let has_succeeded = rows.iter().any(|row| row["status"] == "succeeded");
+        has_succeeded
+            .then_some(())
+            .ok_or_else(|| format!("{rows:#?}"))
     });
 }
 
-/// No second between the first and the last is without its decision, and none has two.
+/// Assert that every second between the first and the last slot has exactly one decision.
 #[track_caller]
-fn every_second_is_decided_once(rows: &[Value]) {
+fn assert_every_second_is_decided_once(rows: &[Value]) {
     let mut slots: Vec<i64> = rows
         .iter()
         .filter(|row| row["kind"] != "manual")
@@ -153,73 +156,71 @@ fn every_second_is_decided_once(rows: &[Value]) {
         .map(|(row, n)| millis(&row["scheduled_time"]) / 1_000 + n)
         .collect();
     slots.sort_unstable();
-    let every: Vec<i64> = (slots[0]..).take(slots.len()).collect();
-    assert_eq!(slots, every);
+    let expected: Vec<i64> = (slots[0]..).take(slots.len()).collect();
+    assert_eq!(slots, expected);
 }
 
-async fn slots_missed_while_nobody_served_are_caught_up_with_once(place: Place) {
+async fn slots_missed_while_no_host_served_are_caught_up_by_one_launch(place: Place) {
     let site = site(place, "");
-    let file = site.folder().join("campanile.toml");
-    std::fs::write(file, "[late]\nmisfire_grace = \"5s\"\n").expect("a configuration");
+    site.configure("[late]\nmisfire_grace = \"5s\"\n");
     let mut host = site.serve();
     site.add("tick", "ok", &["--every", "1s"]);
-    site.launch_where("tick", |row| row["status"] == "succeeded");
-    host.terminate();
-    assert!(host.wait_exit().success());
+    site.wait_for_launch("tick", |row| row["status"] == "succeeded");
+    stop(&mut host);
     let before = site.launches("tick").len();
-    // Until three slots at least are older than the grace.
+    // Wait until at least three slots are older than the grace.
     std::thread::sleep(Duration::from_secs(9));
 
     let _host = site.serve();
-    let caught_up = site.launch_where("tick", |row| {
+    let caught_up = site.wait_for_launch("tick", |row| {
         row["kind"] == "catchup" && row["status"] == "succeeded"
     });
-    site.launch_where("tick", |row| {
+    site.wait_for_launch("tick", |row| {
         row["status"] == "succeeded"
             && millis(&row["scheduled_time"]) > millis(&caught_up["scheduled_time"])
     });
     site.ok(["schedule", "pause", "tick"]);
     let rows = site.launches("tick");
-    every_second_is_decided_once(&rows);
+    assert_every_second_is_decided_once(&rows);
     let of = |key: &str, word: &str| -> Vec<&Value> {
         rows.iter().filter(|row| row[key] == word).collect()
     };
     assert_eq!(of("kind", "catchup").len(), 1, "{rows:#?}");
-    let dropped = of("reason", "coalesced");
-    let [range] = dropped[..] else {
-        panic!("one row for all that is dropped: {rows:#?}")
+    let skipped = of("reason", "coalesced");
+    let [range] = skipped[..] else {
+        panic!("one row for all skipped slots: {rows:#?}")
     };
-    // Those that were merely late may have overlapped what was caught up.
+    // Late slots within the grace may have overlapped the catchup launch.
     let overlapped = of("reason", "overlap").len();
     assert_eq!(of("decision", "skipped").len(), 1 + overlapped, "{rows:#?}");
     assert!(range["slot_count"].as_i64() >= Some(2), "{range:#}");
-    assert_eq!(rows[before], *range, "what was dropped comes first");
+    assert_eq!(rows[before], *range, "the skipped slots come first");
     assert_eq!(
         rows[before + 1]["id"],
         caught_up["id"],
-        "then what stands for it"
+        "the catchup launch comes next"
     );
 }
 
-fn next(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
+fn next_slots(site: &Site, schedule: &str, n: usize) -> Vec<Value> {
     list(site.json(["schedule", "next", schedule, "-n", &n.to_string()]))
 }
 
-async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
+async fn each_kind_of_rule_launches_at_the_slots_of_its_zone(place: Place) {
     let site = site(place, "");
     let _host = site.serve();
     let add = |name: &str, rule: &[&str]| site.add(name, "ok", rule);
-    // Tokyo has no summer time: 03:30 there is 18:30 UTC all year.
+    // Tokyo has no summer time: 03:30 there is always 18:30 UTC.
     add("tokyo", &["--cron", "30 3 * * *", "--tz", "Asia/Tokyo"]);
-    let slots = next(&site, "tokyo", 3);
+    let slots = next_slots(&site, "tokyo", 3);
     assert_eq!(slots.len(), 3);
     for (nth, slot) in slots.iter().enumerate() {
         assert!(text(slot).ends_with("T18:30:00Z"), "{slot}");
         let days = (millis(slot) - millis(&slots[0])) / 86_400_000;
         assert_eq!(days, nth as i64);
     }
-    let talk = site.ok(["schedule", "next", "tokyo", "-n", "1"]);
-    assert!(talk.contains("T03:30:00+09:00[Asia/Tokyo]"), "{talk}");
+    let stdout = site.ok(["schedule", "next", "tokyo", "-n", "1"]);
+    assert!(stdout.contains("T03:30:00+09:00[Asia/Tokyo]"), "{stdout}");
 
     // Every slot is a whole number of periods from the anchor.
     let anchor = json!("2020-01-01T00:10:00Z");
@@ -227,44 +228,44 @@ async fn rules_of_every_kind_give_their_slots_in_their_zone(place: Place) {
         "grid",
         &["--every", "6h", "--anchor", "2020-01-01T00:10:00Z"],
     );
-    for slot in next(&site, "grid", 4) {
+    for slot in next_slots(&site, "grid", 4) {
         assert_eq!((millis(&slot) - millis(&anchor)) % 21_600_000, 0, "{slot}");
     }
 
-    let first = millis(&next(&site, "grid", 1)[0]);
+    let first = millis(&next_slots(&site, "grid", 1)[0]);
     let now = millis(&add("now", &["--every", "1h"])["created_at"]);
-    assert!(first > now, "only slots to come");
+    assert!(first > now, "only future slots");
     let soon = campanile_model::clock::Timestamp::from_micros((now + 2_500) * 1_000).to_string();
     let once = add("once", &["--at", &soon]);
     assert_eq!(once["next_slot"], soon.as_str());
-    let rung = site.launch_where("once", |row| row["status"] == "succeeded");
-    assert_eq!(rung["scheduled_time"], soon.as_str());
+    let launch = site.wait_for_launch("once", |row| row["status"] == "succeeded");
+    assert_eq!(launch["scheduled_time"], soon.as_str());
     assert_eq!(
         site.json(["schedule", "show", "once"])["next_slot"],
         Value::Null
     );
     assert_eq!(
-        next(&site, "once", 3),
+        next_slots(&site, "once", 3),
         Vec::<Value>::new(),
-        "once and never again"
+        "no further slots"
     );
     assert_eq!(site.launches("once").len(), 1);
 
     let cron = add("cron", &["--cron", "* * * * * *", "--tz", "Europe/Paris"]);
-    let rung = site.launch_where("cron", |row| row["status"] == "succeeded");
-    assert_eq!(rung["scheduled_time"], cron["next_slot"]);
-    let local = text(&rung["scheduled_local"]);
+    let launch = site.wait_for_launch("cron", |row| row["status"] == "succeeded");
+    assert_eq!(launch["scheduled_time"], cron["next_slot"]);
+    let local = text(&launch["scheduled_local"]);
     assert!(local.ends_with("[Europe/Paris]"), "{local}");
 }
 
-async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: Place) {
+async fn a_rule_is_shown_with_its_options_notes_and_warnings(place: Place) {
     let site = site(place, "");
     let _host = site.serve();
     let add = |name: &str, rule: &[&str]| {
         let fixed = ["schedule", "add", name, "--package", "guests"];
         site.run(fixed.into_iter().chain(rule.iter().copied()))
     };
-    let said = add("own", &["--cron", "H 3 * * *"]);
+    let output = add("own", &["--cron", "H 3 * * *"]);
     let shown = site.json(["schedule", "show", "own"]);
     let resolved = text(&shown["resolved"]);
     let minute: u32 = resolved
@@ -279,15 +280,16 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     );
     let rule = format!("cron H 3 * * * = {resolved}");
     assert!(
-        said.stdout
+        output
+            .stdout
             .starts_with(&format!("added own: {rule}, next slot ")),
-        "{said:?}"
+        "{output:?}"
     );
-    assert_eq!(said.stderr, "");
+    assert_eq!(output.stderr, "");
     for listed in [&["schedule", "list"][..], &["schedule", "show", "own"]] {
-        let words = site.ok(listed.iter().copied());
-        assert!(words.contains(&rule), "{words}");
-        assert!(!words.contains("dst gap"), "{words}");
+        let stdout = site.ok(listed.iter().copied());
+        assert!(stdout.contains(&rule), "{stdout}");
+        assert!(!stdout.contains("dst gap"), "{stdout}");
     }
 
     let friday = [
@@ -304,10 +306,10 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
         "--exclude",
         "2027-01-01..2027-01-06",
     ];
-    let said = add("friday", &friday);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = add("friday", &friday);
+    assert_eq!(output.code, 0, "{output:?}");
     let note = "`?` in the day-of-month field at position 8 was read as `*`, as in Quartz";
-    assert_eq!(said.stderr, format!("note: {note}\n"));
+    assert_eq!(output.stderr, format!("note: {note}\n"));
     let shown = site.json(["schedule", "show", "friday"]);
     for (key, value) in [
         ("day_match", json!("or")),
@@ -320,43 +322,44 @@ async fn a_rule_is_shown_with_all_its_choices_and_what_may_not_be_meant(place: P
     ] {
         assert_eq!(shown[key], value, "{key}");
     }
-    let words = site.ok(["schedule", "show", "friday"]);
+    let stdout = site.ok(["schedule", "show", "friday"]);
     for row in [
         "\ndst gap       skip\n",
         "\ndst fold      both\n",
         "\nexclude       12-25\n              2027-01-01..2027-01-06\n",
     ] {
-        assert!(words.contains(row), "no {row:?}: {words}");
+        assert!(stdout.contains(row), "no {row:?}: {stdout}");
     }
     let calendar = ["schedule", "next", "friday", "--calendar", "--months", "2"];
-    let words = site.ok(calendar);
+    let stdout = site.ok(calendar);
     assert!(
-        words.contains("Mo  Tu  We  Th  Fr  Sa  Su    Mo"),
-        "{words}"
+        stdout.contains("Mo  Tu  We  Th  Fr  Sa  Su    Mo"),
+        "{stdout}"
     );
     let days = list(site.json(calendar));
     assert!(!days.is_empty() && days.iter().all(|day| day["count"] == 1));
 
-    let said = add("either", &["--cron", "5 2 13 * FRI"]);
+    let output = add("either", &["--cron", "5 2 13 * FRI"]);
     assert!(
-        said.stderr
+        output
+            .stderr
             .starts_with("warning: both day fields are restricted"),
-        "{said:?}"
+        "{output:?}"
     );
     let shown = site.json(["schedule", "show", "either"]);
     assert_eq!(shown["warnings"][0]["kind"], "either_day", "{shown:#}");
-    let said = add("start", &["--cron", "@reboot"]);
+    let output = add("start", &["--cron", "@reboot"]);
     let when = "the rule has no slots: it launches once at every start of a host\n";
-    assert_eq!(said.stderr, when);
-    let said = site.run(["schedule", "next", "start"]);
-    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("", when));
-    let said = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    let words = site.ok(["schedule", "show", "both"]);
-    assert!(words.contains("day match     and\n"), "{words}");
+    assert_eq!(output.stderr, when);
+    let output = site.run(["schedule", "next", "start"]);
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("", when));
+    let output = add("both", &["--cron", "5 2 13 * FRI", "--day-match", "and"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let stdout = site.ok(["schedule", "show", "both"]);
+    assert!(stdout.contains("day match     and\n"), "{stdout}");
 }
 
-async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
+async fn add_warns_when_ten_schedules_share_a_minute(place: Place) {
     let site = site(place, "");
     let _host = site.serve();
     let add = |name: &str, second: usize| {
@@ -365,21 +368,21 @@ async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
         site.run(fixed.into_iter().chain([at.as_str()]))
     };
     for second in 0..10 {
-        let said = add(&format!("at-{second}"), second);
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+        let output = add(&format!("at-{second}"), second);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
     }
-    let said = add("eleventh", 59);
+    let output = add("eleventh", 59);
     assert_eq!(
-        said.stderr,
+        output.stderr,
         "warning: 10 other schedules have their next slot in the same minute; choose another \
          minute\n"
     );
-    // Those that are paused are in nobody's way.
+    // Paused schedules do not count.
     site.ok(["schedule", "pause", "at-0"]);
     site.ok(["schedule", "pause", "at-1"]);
     assert_eq!(add("twelfth", 30).stderr, "");
     site.ok(["schedule", "resume", "at-0"]);
-    let crowd = site.json([
+    let added = site.json([
         "schedule",
         "add",
         "thirteenth",
@@ -388,11 +391,11 @@ async fn a_new_schedule_is_told_of_the_crowd_in_its_minute(place: Place) {
         "--at",
         "2099-01-01T00:00:31Z",
     ]);
-    assert_eq!(crowd["warnings"][0]["kind"], "herd", "{crowd:#}");
+    assert_eq!(added["warnings"][0]["kind"], "herd", "{added:#}");
 }
 
-async fn a_task_is_told_what_its_launch_is(place: Place) {
-    // The small output limit is what makes `echo` fail, when it is handed a lot.
+async fn the_context_of_a_task_describes_its_launch(place: Place) {
+    // The small output limit makes `echo` fail with a large context.
     let site = site(
         place,
         "[context]\nsidecar = 1\nabove = 'sidecar'\n[limits]\noutput = '32KiB'\n",
@@ -417,102 +420,105 @@ async fn a_task_is_told_what_its_launch_is(place: Place) {
     let nth = |n: usize| {
         eventually(|| {
             let rows = site.launches("echo");
-            let rung = rows
+            let launch = rows
                 .get(n)
                 .filter(|row| row["status"] == "succeeded")
                 .cloned();
-            rung.ok_or_else(|| format!("{rows:#?}"))
+            launch.ok_or_else(|| format!("{rows:#?}"))
         })
     };
     let (first, second) = (nth(0), nth(1));
     site.ok(["schedule", "pause", "echo"]);
-    let told = output(&first);
-    assert_eq!(told["sidecar"], 1);
-    assert_eq!(told["schedule_s"], 2);
-    assert_eq!(told["above"], "schedule");
-    assert_eq!(told["execution_id"], first["id"]);
-    assert_eq!(told["run_id"], first["run_id"]);
-    assert_eq!(told["trigger"], "schedule");
+    let context = output(&first);
+    assert_eq!(context["sidecar"], 1);
+    assert_eq!(context["schedule_s"], 2);
+    assert_eq!(context["above"], "schedule");
+    assert_eq!(context["execution_id"], first["id"]);
+    assert_eq!(context["run_id"], first["run_id"]);
+    assert_eq!(context["trigger"], "schedule");
     assert_eq!(
-        (&told["attempt"], &told["is_recovery"]),
+        (&context["attempt"], &context["is_recovery"]),
         (&json!(1), &json!(false))
     );
-    assert_eq!(told["recovery_attempt_time"], Value::Null);
-    assert_eq!(told["original_scheduled_time"], first["scheduled_time"]);
-    assert_eq!(told["scheduled_local"], first["scheduled_local"]);
-    assert!(text(&told["scheduled_local"]).ends_with("[Europe/Paris]"));
+    assert_eq!(context["recovery_attempt_time"], Value::Null);
+    assert_eq!(context["original_scheduled_time"], first["scheduled_time"]);
+    assert_eq!(context["scheduled_local"], first["scheduled_local"]);
+    assert!(text(&context["scheduled_local"]).ends_with("[Europe/Paris]"));
     assert_eq!(
-        told["interval_start"], added["created_at"],
+        context["interval_start"], added["created_at"],
         "the first interval begins with the schedule"
     );
-    assert_eq!(told["interval_end"], first["scheduled_time"]);
+    assert_eq!(context["interval_end"], first["scheduled_time"]);
     assert_eq!(
-        (&told["last_result"], &told["last_failure"]),
+        (&context["last_result"], &context["last_failure"]),
         (&Value::Null, &Value::Null)
     );
     let schedule = json!({
         "id": added["id"], "name": "echo", "expression": "1s", "timezone": "Europe/Paris",
     });
-    assert_eq!(told["schedule"], schedule);
-    let again = output(&second);
-    assert_eq!(again["interval_start"], first["scheduled_time"]);
-    assert_eq!(again["interval_end"], second["scheduled_time"]);
+    assert_eq!(context["schedule"], schedule);
+    let second_context = output(&second);
+    assert_eq!(second_context["interval_start"], first["scheduled_time"]);
+    assert_eq!(second_context["interval_end"], second["scheduled_time"]);
     assert_eq!(
-        again["last_result"], told,
-        "the output of the success before"
+        second_context["last_result"], context,
+        "the output of the previous success"
     );
 
-    // A trigger's context lies on top, for that launch only.
-    let good = site.trigger("echo", &json!({"top": "trigger", "mine": true}));
-    let good = site.ended("echo", &good);
-    let told = output(&good);
+    // The context of a trigger overrides the others, for that launch only.
+    let succeeded = site.trigger("echo", &json!({"top": "trigger", "mine": true}));
+    let succeeded = site.wait_until_ended("echo", &succeeded);
+    let context = output(&succeeded);
     assert_eq!(
-        (&told["top"], &told["mine"]),
+        (&context["top"], &context["mine"]),
         (&json!("trigger"), &json!(true))
     );
     assert_eq!(
-        (&told["above"], &told["sidecar"]),
+        (&context["above"], &context["sidecar"]),
         (&json!("schedule"), &json!(1))
     );
-    assert_eq!(told["trigger"], "manual");
-    assert_eq!(told["interval_end"], good["scheduled_time"]);
+    assert_eq!(context["trigger"], "manual");
+    assert_eq!(context["interval_end"], succeeded["scheduled_time"]);
 
-    let bad = site.trigger("echo", &json!({"much": "x".repeat(40_000)}));
-    let bad = site.ended("echo", &bad);
+    let failed = site.trigger("echo", &json!({"much": "x".repeat(40_000)}));
+    let failed = site.wait_until_ended("echo", &failed);
     assert_eq!(
-        (&bad["status"], &bad["failure"]),
+        (&failed["status"], &failed["failure"]),
         (&json!("failed"), &json!("invalid_output"))
     );
-    assert_eq!(bad["attempts"], 1, "a wrong output is not tried again");
+    assert_eq!(failed["attempts"], 1, "an invalid output is not retried");
     let after = site.trigger("echo", &json!({}));
-    let told_after = output(&site.ended("echo", &after));
-    assert_eq!(told_after["last_result"], told, "kept across the failure");
-    assert_eq!(told_after["last_failure"]["kind"], "invalid_output");
-    assert_eq!(told_after["last_failure"]["message"], bad["message"]);
+    let context_after = output(&site.wait_until_ended("echo", &after));
     assert_eq!(
-        told_after["last_failure"]["scheduled_time"],
-        bad["scheduled_time"]
+        context_after["last_result"], context,
+        "a failure keeps the last result"
+    );
+    assert_eq!(context_after["last_failure"]["kind"], "invalid_output");
+    assert_eq!(context_after["last_failure"]["message"], failed["message"]);
+    assert_eq!(
+        context_after["last_failure"]["scheduled_time"],
+        failed["scheduled_time"]
     );
     assert_eq!(
-        told_after.get("mine"),
+        context_after.get("mine"),
         None,
-        "a trigger's context is of one launch"
+        "the context of a trigger applies to one launch"
     );
-    let well = site.trigger("echo", &json!({}));
-    let told = output(&site.ended("echo", &well));
+    let succeeded_again = site.trigger("echo", &json!({}));
+    let context = output(&site.wait_until_ended("echo", &succeeded_again));
     assert_eq!(
-        told["last_failure"],
+        context["last_failure"],
         Value::Null,
-        "a success ends the trouble"
+        "a success clears the last failure"
     );
 }
 
-async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
+async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place) {
     const LAUNCHES: usize = 12;
     let site = site(place, "");
-    let config =
-        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n";
-    std::fs::write(site.folder().join("campanile.toml"), config).expect("a configuration");
+    site.configure(
+        "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n",
+    );
     let _host = site.serve();
     site.ok([
         "schedule",
@@ -538,7 +544,7 @@ async fn launches_that_wait_behind_others_are_late_and_not_lost(place: Place) {
     });
     let waited = |row: &Value| millis(&row["started_at"]) - millis(&row["scheduled_time"]);
     let longest = rows.iter().map(waited).max();
-    assert!(longest > Some(2_000), "nothing had to wait: {rows:#?}");
+    assert!(longest > Some(2_000), "no launch had to wait: {rows:#?}");
     for row in &rows {
         let run = site.run_of(row);
         assert_eq!(

@@ -1,29 +1,29 @@
-//! The schedules file: what it orders is there, what it leaves out is ended, and a broken one changes nothing.
+//! The schedules file: the host applies its schedules, ends the removed ones, and ignores an invalid file.
 
 use std::time::Duration;
 
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
 use serde_json::{Value, json};
 
-use crate::site::{Site, eventually, list, text};
+use crate::site::{Site, eventually, list, stop, text};
 
 on_both_empty!(
-    what_the_file_orders_is_followed_while_a_host_serves,
-    a_broken_file_and_one_that_is_gone_keep_the_schedules,
-    a_name_that_is_held_is_refused_and_then_nothing_is_ended,
-    a_schedule_waits_for_its_package,
-    a_file_is_checked_without_being_taken_over,
+    a_running_host_applies_changes_of_the_schedules_file,
+    an_invalid_or_missing_file_keeps_the_schedules,
+    a_name_of_another_origin_is_refused_and_nothing_is_ended,
+    a_schedule_is_added_when_its_package_arrives,
+    schedule_check_compares_a_file_without_applying_it,
 );
 
-fn order(site: &Site, text: &str) {
+fn write_file(site: &Site, text: &str) {
     std::fs::write(site.folder().join("schedules.toml"), text).expect("a schedules file");
 }
 
-/// A site whose file orders `text`, with a host.
-fn ordered(place: Place, text: &str) -> (Site, HostProcess) {
+/// Return a site with this schedules file and a host.
+fn serve_with_file(place: Place, text: &str) -> (Site, HostProcess) {
     let site = Site::new(place);
-    site.bring("guests");
-    order(&site, text);
+    site.copy_package("guests");
+    write_file(&site, text);
     let host = site.serve();
     (site, host)
 }
@@ -32,8 +32,8 @@ fn schedule(name: &str, lines: &str) -> String {
     format!("[[schedules]]\nname = '{name}'\npackage = 'guests'\ntask = 'ok'\n{lines}\n")
 }
 
-/// Every schedule: its name, origin and revision.
-fn all(site: &Site) -> Vec<(String, String, i64)> {
+/// Return the name, origin and revision of every schedule.
+fn schedules(site: &Site) -> Vec<(String, String, i64)> {
     list(site.json(["schedule", "list"]))
         .iter()
         .map(|row| {
@@ -48,14 +48,14 @@ fn of_file(name: &str, revision: i64) -> (String, String, i64) {
 }
 
 #[track_caller]
-fn wait_for(site: &Site, wanted: &[(String, String, i64)]) {
-    eventually(|| match all(site) {
-        now if now == wanted => Ok(()),
-        now => Err(format!("{now:#?}")),
+fn wait_for_schedules(site: &Site, expected: &[(String, String, i64)]) {
+    eventually(|| match schedules(site) {
+        current if current == expected => Ok(()),
+        current => Err(format!("{current:#?}")),
     });
 }
 
-/// The details of the events of one kind, newest first.
+/// Return the details of the events of one kind, newest first.
 fn events(site: &Site, kind: &str) -> Vec<String> {
     list(site.json(["event", "list"]))
         .iter()
@@ -64,50 +64,55 @@ fn events(site: &Site, kind: &str) -> Vec<String> {
         .collect()
 }
 
-async fn what_the_file_orders_is_followed_while_a_host_serves(place: Place) {
+async fn a_running_host_applies_changes_of_the_schedules_file(place: Place) {
     let secondly = schedule("secondly", "every = '1s'\noverlap = 'allow'");
     let hourly = schedule("hourly", "every = '1h'");
-    let (site, mut host) = ordered(place, &format!("{secondly}{hourly}"));
-    // They are there when it serves.
-    assert_eq!(all(&site), [of_file("hourly", 1), of_file("secondly", 1)]);
-    let rung = site.launch_where("secondly", |row| row["status"] == "succeeded");
+    let (site, mut host) = serve_with_file(place, &format!("{secondly}{hourly}"));
+    // The schedules exist when the host serves.
+    assert_eq!(
+        schedules(&site),
+        [of_file("hourly", 1), of_file("secondly", 1)]
+    );
+    let launch = site.wait_for_launch("secondly", |row| row["status"] == "succeeded");
     let applied = || events(&site, "schedules_file_applied");
     assert_eq!(applied(), ["2 added, 0 changed, 0 removed"]);
     site.run(["schedule", "edit", "hourly", "--jitter", "1m"])
-        .refused(&[
+        .assert_refused(&[
             "`hourly` is defined in the schedules file",
             "change the schedules file",
         ]);
 
     let daily = schedule("daily", "cron = '@daily'\ntimezone = 'Europe/Rome'");
     let hourly = schedule("hourly", "every = '1h'\njitter = '1m'");
-    order(&site, &format!("# Another order.\n{daily}\n{hourly}"));
-    wait_for(&site, &[of_file("daily", 1), of_file("hourly", 2)]);
+    write_file(&site, &format!("# Another sequence.\n{daily}\n{hourly}"));
+    wait_for_schedules(&site, &[of_file("daily", 1), of_file("hourly", 2)]);
     assert_eq!(applied()[0], "1 added, 1 changed, 1 removed");
     assert_eq!(
         site.json(["schedule", "show", "hourly"])["policies"],
         json!({"jitter": "1m"})
     );
-    let kept = events(&site, "schedule_removed");
-    assert_eq!(kept, ["its launches stay on the record"]);
+    let removed = events(&site, "schedule_removed");
+    assert_eq!(removed, ["its launches stay on the record"]);
     let launches = list(site.json(["launch", "list"]));
-    assert!(launches.iter().any(|row| row["id"] == rung["id"]));
+    assert!(launches.iter().any(|row| row["id"] == launch["id"]));
 
-    // A start with the same file changes nothing, nor does another text that orders the same.
-    host.terminate();
-    assert!(host.wait_exit().success());
-    order(&site, &format!("{hourly}{daily}"));
+    // Neither a start with the same file nor another text with the same schedules changes anything.
+    stop(&mut host);
+    write_file(&site, &format!("{hourly}{daily}"));
     let host = site.serve();
-    assert_eq!(all(&site), [of_file("daily", 1), of_file("hourly", 2)]);
+    assert_eq!(
+        schedules(&site),
+        [of_file("daily", 1), of_file("hourly", 2)]
+    );
     assert_eq!(applied().len(), 2);
-    order(&site, "");
+    write_file(&site, "");
     host.wait_for_line("0 added, 0 changed, 2 removed");
-    assert_eq!(all(&site), []);
+    assert_eq!(schedules(&site), []);
 }
 
-async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
+async fn an_invalid_or_missing_file_keeps_the_schedules(place: Place) {
     let good = schedule("hourly", "every = '1h'");
-    let (site, mut host) = ordered(place, &good);
+    let (site, mut host) = serve_with_file(place, &good);
     let kept = [of_file("hourly", 1)];
     for (broken, expected) in [
         (
@@ -128,32 +133,34 @@ async fn a_broken_file_and_one_that_is_gone_keep_the_schedules(place: Place) {
         ),
         ("[[schedules]".to_owned(), "line 1: this is not TOML"),
     ] {
-        order(&site, &broken);
-        let said = host.wait_for_line(expected);
-        assert!(said.contains("its schedules stay as they were"), "{said}");
-        let told = events(&site, "schedules_file_rejected");
-        assert!(told[0].contains(expected), "{told:?}");
-        assert_eq!(all(&site), kept);
+        write_file(&site, &broken);
+        let line = host.wait_for_line(expected);
+        assert!(line.contains("its schedules stay as they were"), "{line}");
+        let rejections = events(&site, "schedules_file_rejected");
+        assert!(rejections[0].contains(expected), "{rejections:?}");
+        assert_eq!(schedules(&site), kept);
     }
     std::fs::remove_file(site.folder().join("schedules.toml")).expect("the file");
     host.wait_for_line("it is not there any more");
-    assert_eq!(all(&site), kept);
-    let told = events(&site, "schedules_file_rejected").len();
-    host.terminate();
-    assert!(host.wait_exit().success());
+    assert_eq!(schedules(&site), kept);
+    let rejections = events(&site, "schedules_file_rejected").len();
+    stop(&mut host);
 
-    // Also at the next start, and the file can come back.
+    // A start without the file keeps the schedules too. A new file applies.
     let host = site.serve();
     host.wait_for_line("it is not there any more");
-    assert_eq!(all(&site), kept);
-    assert_eq!(events(&site, "schedules_file_rejected").len(), told + 1);
-    order(&site, &schedule("hourly", "every = '2h'"));
-    wait_for(&site, &[of_file("hourly", 2)]);
+    assert_eq!(schedules(&site), kept);
+    assert_eq!(
+        events(&site, "schedules_file_rejected").len(),
+        rejections + 1
+    );
+    write_file(&site, &schedule("hourly", "every = '2h'"));
+    wait_for_schedules(&site, &[of_file("hourly", 2)]);
 }
 
-async fn a_name_that_is_held_is_refused_and_then_nothing_is_ended(place: Place) {
+async fn a_name_of_another_origin_is_refused_and_nothing_is_ended(place: Place) {
     let first = schedule("first", "every = '1h'");
-    let (site, host) = ordered(place, &first);
+    let (site, host) = serve_with_file(place, &first);
     let mine = [
         "schedule",
         "add",
@@ -166,40 +173,44 @@ async fn a_name_that_is_held_is_refused_and_then_nothing_is_ended(place: Place) 
     site.ok(mine);
     let mine = ("mine".to_owned(), "operator".to_owned(), 1);
     let second = schedule("second", "every = '1h'");
-    let held = schedule("mine", "every = '1s'");
-    order(&site, &format!("{second}{held}"));
-    let said = host.wait_for_line("a schedule named `mine` exists already");
-    assert!(said.contains("the operator's"), "{said}");
-    let three = [of_file("first", 1), mine, of_file("second", 1)];
-    assert_eq!(all(&site), three);
+    let taken = schedule("mine", "every = '1s'");
+    write_file(&site, &format!("{second}{taken}"));
+    let line = host.wait_for_line("a schedule named `mine` exists already");
+    assert!(line.contains("the operator's"), "{line}");
+    let expected = [of_file("first", 1), mine, of_file("second", 1)];
+    assert_eq!(schedules(&site), expected);
     assert_eq!(events(&site, "schedule_refused").len(), 1);
 
     site.ok(["schedule", "remove", "mine"]);
-    // It is tried again without the file being touched.
-    wait_for(&site, &[of_file("mine", 1), of_file("second", 1)]);
-    assert_eq!(events(&site, "schedule_refused").len(), 1, "told once");
-}
-
-async fn a_schedule_waits_for_its_package(place: Place) {
-    let site = Site::new(place);
-    order(&site, &schedule("hourly", "every = '1h'"));
-    let host = site.serve();
-    let told = events(&site, "schedule_refused");
-    assert!(
-        told.len() == 1 && told[0].contains("there is no package named `guests`"),
-        "{told:?}"
+    // The host retries although the file did not change.
+    wait_for_schedules(&site, &[of_file("mine", 1), of_file("second", 1)]);
+    assert_eq!(
+        events(&site, "schedule_refused").len(),
+        1,
+        "one event for all retries"
     );
-    site.bring("guests");
-    host.wait_for_line("1 added");
-    assert_eq!(all(&site), [of_file("hourly", 1)]);
 }
 
-async fn a_file_is_checked_without_being_taken_over(place: Place) {
+async fn a_schedule_is_added_when_its_package_arrives(place: Place) {
+    let site = Site::new(place);
+    write_file(&site, &schedule("hourly", "every = '1h'"));
+    let host = site.serve();
+    let refusals = events(&site, "schedule_refused");
+    assert!(
+        refusals.len() == 1 && refusals[0].contains("there is no package named `guests`"),
+        "{refusals:?}"
+    );
+    site.copy_package("guests");
+    host.wait_for_line("1 added");
+    assert_eq!(schedules(&site), [of_file("hourly", 1)]);
+}
+
+async fn schedule_check_compares_a_file_without_applying_it(place: Place) {
     let one = schedule("one", "every = '1h'");
     let two = schedule("two", "every = '1h'");
-    let (site, _host) = ordered(place, &format!("{one}{two}"));
+    let (site, _host) = serve_with_file(place, &format!("{one}{two}"));
     let before = [of_file("one", 1), of_file("two", 1)];
-    assert_eq!(all(&site), before);
+    assert_eq!(schedules(&site), before);
     let write = |text: &str| {
         std::fs::write(site.folder().join("new.toml"), text).expect("a file");
     };
@@ -207,9 +218,9 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     let three = schedule("three", "cron = '@daily'\ntimezone = 'Europe/Rome'");
     let other = schedule("one", "every = '2h'\njitter = '1m'");
     write(&format!("{other}{three}"));
-    let said = check();
+    let output = check();
     assert_eq!(
-        (said.code, said.stdout.as_str()),
+        (output.code, output.stdout.as_str()),
         (
             0,
             "added three: cron @daily Europe/Rome, of guests\n\
@@ -232,27 +243,30 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
         })
     );
 
-    // That of the configuration, which is in force.
-    let said = site.run(["schedule", "check"]);
+    // Without an argument the command checks the file of the configuration.
+    let output = site.run(["schedule", "check"]);
     assert_eq!(
-        (said.code, said.stdout.as_str(), said.stderr.as_str()),
+        (output.code, output.stdout.as_str(), output.stderr.as_str()),
         (0, "", "the file would change nothing\n")
     );
 
     write(&schedule("four", "every = '1h'").replace("'ok'", "'okay'"));
-    let said = check();
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = check();
+    assert_eq!(output.code, 1, "{output:?}");
     assert!(
-        said.stdout
+        output
+            .stdout
             .starts_with("refused four: the package `guests` has no task `okay`"),
-        "{said:?}"
+        "{output:?}"
     );
-    assert!(said.stderr.contains("none is removed"), "{said:?}");
+    assert!(output.stderr.contains("none is removed"), "{output:?}");
     write(&schedule("one", "every = '1h'\njiter = '1m'"));
-    check().refused(&["new.toml:6:1: unknown key `schedules[0].jiter`: did you mean `jitter`?"]);
+    check().assert_refused(&[
+        "new.toml:6:1: unknown key `schedules[0].jiter`: did you mean `jitter`?",
+    ]);
     site.run(["schedule", "check", "nowhere.toml"])
-        .refused(&["nowhere.toml: the file does not exist"]);
-    assert_eq!(all(&site), before, "nothing was taken over");
+        .assert_refused(&["nowhere.toml: the file does not exist"]);
+    assert_eq!(schedules(&site), before, "the check applied nothing");
     let refused: Vec<Value> = list(site.json(["event", "list"]))
         .into_iter()
         .filter(|event| event["kind"] == "schedule_refused")
@@ -260,14 +274,14 @@ async fn a_file_is_checked_without_being_taken_over(place: Place) {
     assert_eq!(refused, Vec::<Value>::new());
 }
 
-/// Trying again is about what was refused, and not about what the file had changed then.
+/// A retry applies only the refused schedules, not what the file had changed before.
 #[test]
-fn trying_again_reverts_nothing_that_another_host_changed_since() {
+fn a_retry_keeps_what_another_host_changed_since() {
     run_empty_case(Backend::Postgres, async |place| {
         let hourly = schedule("first", "every = '1h'");
-        let waits = schedule("waits", "every = '1h'").replace("guests", "nowhere");
-        let (site, _north) = ordered(place, &format!("{hourly}{waits}"));
-        assert_eq!(all(&site), [of_file("first", 1)]);
+        let refused = schedule("waits", "every = '1h'").replace("guests", "nowhere");
+        let (site, _north) = serve_with_file(place, &format!("{hourly}{refused}"));
+        assert_eq!(schedules(&site), [of_file("first", 1)]);
 
         let folder = site.folder().join("south");
         std::fs::create_dir(&folder).expect("a folder");
@@ -276,22 +290,22 @@ fn trying_again_reverts_nothing_that_another_host_changed_since() {
         std::fs::write(folder.join("schedules.toml"), daily).expect("a schedules file");
         let config = ["--config", "south/campanile.toml", "--plugins", "plugins"];
         let _south = site.serve_with(&[&["--name", "south"][..], &config].concat());
-        assert_eq!(all(&site), [of_file("first", 2)]);
-        // North tries again every 10 s.
+        assert_eq!(schedules(&site), [of_file("first", 2)]);
+        // The host `north` retries every 10 s.
         std::thread::sleep(Duration::from_secs(13));
-        assert_eq!(all(&site), [of_file("first", 2)]);
+        assert_eq!(schedules(&site), [of_file("first", 2)]);
     });
 }
 
-/// Of several hosts' files the one holds that was taken over last: also when an earlier one waits for something.
+/// The file that was applied last decides, also when the file of another host still has refused schedules.
 #[test]
-fn trying_again_undoes_nothing_that_another_hosts_file_did() {
+fn a_retry_keeps_what_another_hosts_file_changed() {
     run_empty_case(Backend::Postgres, async |place| {
-        let (site, north) = ordered(place, &schedule("first", "every = '1h'"));
+        let (site, north) = serve_with_file(place, &schedule("first", "every = '1h'"));
         let mine = ["schedule", "add", "mine", "--package", "guests"];
         site.ok(mine.into_iter().chain(["--every", "1h"]));
         let first = schedule("first", "every = '1h'");
-        order(
+        write_file(
             &site,
             &format!("{first}{}", schedule("mine", "every = '1s'")),
         );
@@ -307,16 +321,16 @@ fn trying_again_undoes_nothing_that_another_hosts_file_did() {
         .expect("a schedules file");
         let config = ["--config", "south/campanile.toml", "--plugins", "plugins"];
         let _south = site.serve_with(&[&["--name", "south"][..], &config].concat());
-        let held = [
+        let expected = [
             ("mine".to_owned(), "operator".to_owned(), 1),
             of_file("other", 1),
         ];
-        assert_eq!(all(&site), held);
-        // North tries again every 10 s.
+        assert_eq!(schedules(&site), expected);
+        // The host `north` retries every 10 s.
         std::thread::sleep(Duration::from_secs(13));
-        assert_eq!(all(&site), held);
+        assert_eq!(schedules(&site), expected);
         site.ok(["schedule", "remove", "mine"]);
         std::thread::sleep(Duration::from_secs(13));
-        assert_eq!(all(&site), [of_file("other", 1)]);
+        assert_eq!(schedules(&site), [of_file("other", 1)]);
     });
 }

@@ -1,31 +1,31 @@
-//! Sidecars with an error, files that never were taken, and what is left of either when they are gone.
+//! Invalid sidecars, packages that never loaded, and what stays of them after their files are deleted.
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
-use crate::site::{Site, eventually, list, text};
+use crate::site::{Site, eventually, list, stop, text};
 
 on_both_empty!(
-    a_start_with_a_broken_sidecar_goes_by_the_one_before_it,
-    a_broken_sidecar_brings_back_nothing_that_was_taken_away,
-    a_file_that_was_never_taken_leaves_the_list_with_its_file,
+    a_start_with_an_invalid_sidecar_uses_the_previous_one,
+    an_invalid_sidecar_restores_no_removed_grant_or_package,
+    a_never_loaded_package_leaves_the_list_with_its_file,
 );
 
-/// A package that wants a variable, without which nothing of it is called.
-fn wants() -> Vec<u8> {
+/// Return a package with a request for a variable. Without the grant its tasks are not called.
+fn requesting_package() -> Vec<u8> {
     described(&json!({
         "name": "chimes", "version": "1.0.0", "tasks": [{"id": "strike"}],
         "schedules": [{"name": "proposed", "every": "1h"}], "requests": {"env": ["TOKEN"]},
     }))
 }
 
-const GRANTS: &str = "grants.env = ['TOKEN=abc']\n[[schedules]]\nname = 'ordered'\nevery = '1h'\n";
+const GRANTS: &str = "grants.env = ['TOKEN=abc']\n[[schedules]]\nname = 'hourly'\nevery = '1h'\n";
 const BROKEN: &str = "grants.env = ['TOKEN=abc', 'OTHER=abc']\n[[schedule]]\n";
 
 impl Site {
     #[track_caller]
-    fn shown_as(&self, state: &str) -> Value {
+    fn wait_for_package_state(&self, state: &str) -> Value {
         eventually(|| {
             let shown = self.json(["package", "show", "chimes"]);
             match shown["state"] == state {
@@ -35,38 +35,31 @@ impl Site {
         })
     }
 
-    #[track_caller]
-    fn rings(&self) -> Value {
-        let launch = self.trigger("ordered", &json!({}));
-        self.ended("ordered", &launch)
-    }
-
     fn packages(&self) -> Vec<String> {
         let all = list(self.json(["package", "list"]));
         all.iter().map(|package| text(&package["name"])).collect()
     }
 }
 
-async fn a_start_with_a_broken_sidecar_goes_by_the_one_before_it(place: Place) {
+async fn a_start_with_an_invalid_sidecar_uses_the_previous_one(place: Place) {
     let site = Site::new(place);
-    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
     site.sidecar("chimes", GRANTS);
     let serve = || site.serve_with(&["--name", "one"]);
     let mut host = serve();
-    assert_eq!(site.rings()["status"], "succeeded");
+    assert_eq!(site.trigger_and_wait("hourly")["status"], "succeeded");
     site.sidecar("chimes", BROKEN);
     host.wait_for_line("rejected chimes");
-    let before = site.shown_as("rejected");
+    let before = site.wait_for_package_state("rejected");
 
     for _ in 0..2 {
-        host.terminate();
-        assert!(host.wait_exit().success());
+        stop(&mut host);
         host = serve();
-        let shown = site.shown_as("rejected");
+        let shown = site.wait_for_package_state("rejected");
         for key in ["digest", "grants", "schedules", "missing_since"] {
             assert_eq!(shown[key], before[key], "{key}");
         }
-        assert_eq!(shown["schedules"], json!(["ordered"]));
+        assert_eq!(shown["schedules"], json!(["hourly"]));
         assert_eq!(shown["grants"], json!([["env", "TOKEN"]]));
         let rejection = text(&shown["rejection"]);
         assert!(
@@ -80,101 +73,101 @@ async fn a_start_with_a_broken_sidecar_goes_by_the_one_before_it(place: Place) {
             text(&health["notes"][0]).contains("chimes.toml"),
             "{health:#}"
         );
-        assert_eq!(site.rings()["status"], "succeeded");
+        assert_eq!(site.trigger_and_wait("hourly")["status"], "succeeded");
     }
-    // A new build beside it changes nothing either, and neither does a broken one.
+    // Neither a new build nor a broken one changes anything while the sidecar is invalid.
     for bytes in [described(&json!({"version": "2.0.0"})), b"broken".to_vec()] {
-        host.terminate();
-        assert!(host.wait_exit().success());
+        stop(&mut host);
         std::fs::write(site.plugin("chimes.wasm"), bytes).expect("a package");
         host = serve();
-        assert_eq!(site.shown_as("rejected")["digest"], before["digest"]);
-        assert_eq!(site.rings()["status"], "succeeded");
+        assert_eq!(
+            site.wait_for_package_state("rejected")["digest"],
+            before["digest"]
+        );
+        assert_eq!(site.trigger_and_wait("hourly")["status"], "succeeded");
     }
-    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
-    // Mended, it holds at once; and what it said while it was broken never did.
+    std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
+    // The corrected sidecar applies at once. The grants of the invalid one never applied.
     site.sidecar("chimes", GRANTS);
     host.wait_for_line("restored chimes");
-    assert_eq!(site.shown_as("active")["grants"], json!([["env", "TOKEN"]]));
+    assert_eq!(
+        site.wait_for_package_state("active")["grants"],
+        json!([["env", "TOKEN"]])
+    );
     assert_eq!(site.json(["health"])["notes"], json!([]));
-    // Another host has never gone by any.
-    host.terminate();
-    assert!(host.wait_exit().success());
+    // Another host has no previous sidecar to use.
+    stop(&mut host);
     site.sidecar("chimes", BROKEN);
     let other = site.serve_with(&["--name", "other"]);
-    other.wait_for_line("cannot go on");
-    assert!(site.shown_as("missing")["rejection"].is_string());
+    other.wait_for_line("cannot be restored");
+    assert!(site.wait_for_package_state("missing")["rejection"].is_string());
 }
 
-async fn a_broken_sidecar_brings_back_nothing_that_was_taken_away(place: Place) {
+async fn an_invalid_sidecar_restores_no_removed_grant_or_package(place: Place) {
     let site = Site::new(place);
-    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
     site.sidecar("chimes", GRANTS);
     let serve = || site.serve_with(&["--name", "one"]);
     let mut host = serve();
-    // Taken back in force, and then broken: it stays taken back.
-    site.sidecar("chimes", "[[schedules]]\nname = 'ordered'\nevery = '1h'\n");
+    // A valid sidecar removes the grant. An invalid sidecar after it does not restore the grant.
+    site.sidecar("chimes", "[[schedules]]\nname = 'hourly'\nevery = '1h'\n");
     host.wait_for_line("applied the new settings");
-    host.terminate();
-    assert!(host.wait_exit().success());
+    stop(&mut host);
     site.sidecar("chimes", BROKEN);
     host = serve();
-    assert_eq!(site.shown_as("rejected")["grants"], json!([]));
-    assert_eq!(site.rings()["failure"], "denied");
+    assert_eq!(site.wait_for_package_state("rejected")["grants"], json!([]));
+    assert_eq!(site.trigger_and_wait("hourly")["failure"], "denied");
     site.sidecar("chimes", GRANTS);
     host.wait_for_line("applied the new settings");
-    host.terminate();
-    assert!(host.wait_exit().success());
+    stop(&mut host);
 
-    // The files were taken away while nobody served, and a host has seen that.
+    // The files are deleted while no host serves, and the next host records that.
     for file in ["chimes.wasm", "chimes.toml"] {
         std::fs::remove_file(site.plugin(file)).expect("a file");
     }
     host = serve();
-    site.shown_as("missing");
-    host.terminate();
-    assert!(host.wait_exit().success());
-    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    site.wait_for_package_state("missing");
+    stop(&mut host);
+    std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
     site.sidecar("chimes", BROKEN);
     host = serve();
-    let said = host.stderr_lines().join("\n");
+    let log = host.stderr_lines().join("\n");
     assert!(
-        said.contains("the active version cannot be restored"),
-        "{said}"
+        log.contains("the active version cannot be restored"),
+        "{log}"
     );
-    site.shown_as("missing");
+    site.wait_for_package_state("missing");
 }
 
-async fn a_file_that_was_never_taken_leaves_the_list_with_its_file(place: Place) {
+async fn a_never_loaded_package_leaves_the_list_with_its_file(place: Place) {
     let site = Site::new(place);
-    std::fs::write(site.plugin("chimes.wasm"), wants()).expect("a package");
+    std::fs::write(site.plugin("chimes.wasm"), requesting_package()).expect("a package");
     for name in ["ghost", "spook"] {
         std::fs::write(site.plugin(&format!("{name}.wasm")), "broken").expect("a file");
     }
     let mut host = site.serve();
     assert_eq!(site.packages(), ["chimes", "ghost", "spook"]);
-    let ghost = site.json(["package", "show", "ghost"]);
+    let never_loaded = site.json(["package", "show", "ghost"]);
     assert_eq!(
-        (&ghost["state"], &ghost["loaded_at"]),
+        (&never_loaded["state"], &never_loaded["loaded_at"]),
         (&json!("rejected"), &Value::Null)
     );
     std::fs::remove_file(site.plugin("ghost.wasm")).expect("a file");
     host.wait_for_line("the file of ghost is gone");
     assert_eq!(site.packages(), ["chimes", "spook"]);
     site.run(["package", "show", "ghost"])
-        .refused(&["no package named `ghost`"]);
-    // And while nobody serves.
-    host.terminate();
-    assert!(host.wait_exit().success());
+        .assert_refused(&["no package named `ghost`"]);
+    // The same while no host serves.
+    stop(&mut host);
     assert_eq!(site.packages(), ["chimes", "spook"]);
     std::fs::remove_file(site.plugin("spook.wasm")).expect("a file");
     host = site.serve();
     assert_eq!(site.packages(), ["chimes"]);
 
-    // What was taken once stays, without what was said of a file that is not there.
+    // A package that was active stays in the list, without the rejection of its deleted file.
     std::fs::write(site.plugin("chimes.wasm"), "broken").expect("a file");
     host.wait_for_line("rejected chimes");
     std::fs::remove_file(site.plugin("chimes.wasm")).expect("a file");
-    let shown = site.shown_as("missing");
+    let shown = site.wait_for_package_state("missing");
     assert_eq!(shown["rejection"], Value::Null);
 }

@@ -9,32 +9,33 @@ use campanile_store::{Db, probe};
 use campanile_tests::{HostProcess, Place, campanile_binary};
 use serde_json::Value;
 
-/// How long a test waits for something that takes a second or two on an idle machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait of a test for something that takes a second or two on an idle machine.
+pub const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What one command did.
+/// The exit code and the output of one command.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Said {
-    /// What stdout holds, which must be JSON.
+impl CommandOutput {
+    /// Parse stdout as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {self:?}"))
     }
 
-    /// Require a refusal: exit code 2, nothing but talk, one sentence that holds every one of `parts`.
+    /// Assert that the command was refused: exit code 2, an empty stdout, and one error on stderr that contains all
+    /// `parts`.
     #[track_caller]
-    pub fn refused(&self, parts: &[&str]) {
+    pub fn assert_refused(&self, parts: &[&str]) {
         assert_eq!(self.code, 2, "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let sentences = self.stderr.matches("error: ").count();
-        assert_eq!(sentences, 1, "not one sentence: {self:?}");
+        let errors = self.stderr.matches("error: ").count();
+        assert_eq!(errors, 1, "not exactly one error: {self:?}");
         for part in parts {
             assert!(self.stderr.contains(part), "no `{part}`: {self:?}");
         }
@@ -44,7 +45,7 @@ impl Said {
     }
 }
 
-/// The program, to be run in `folder` without anything of the caller's environment that it reads.
+/// Return a command that runs the program in `folder`, without the variables of the caller that it reads.
 pub fn command<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(campanile_binary());
     for name in [
@@ -57,57 +58,56 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>
     command
         .args(args)
         .current_dir(folder)
-        // Compiled code is shared by the tests, and kept out of the user's own cache.
+        // The tests share one cache of compiled code, apart from the user's own.
         .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .stdin(Stdio::null());
     command
 }
 
-/// Run the program to its end.
-pub fn run<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) -> Said {
-    said(&mut command(folder, args))
+/// Run the program until it exits.
+pub fn run<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) -> CommandOutput {
+    run_until_exit(&mut command(folder, args))
 }
 
-fn said(command: &mut Command) -> Said {
+fn run_until_exit(command: &mut Command) -> CommandOutput {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    Said {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8(output.stdout).expect("stdout is UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("stderr is UTF-8"),
     }
 }
 
-/// A committed package: the first-party ones, and the tests' guests.
+/// Return the path of a committed package: a guest of the tests or a first-party package.
 pub fn package(name: &str) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guest = here.join(format!("guests/{name}.wasm"));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guest = folder.join(format!("guests/{name}.wasm"));
     match guest.exists() {
         true => guest,
-        false => here.join(format!("../plugins/{name}.wasm")),
+        false => folder.join(format!("../plugins/{name}.wasm")),
     }
 }
 
-/// A place to serve from.
+/// A folder with a plugins folder and a database of its own, from which a host can serve.
 pub struct Site {
     place: Place,
 }
 
 impl Site {
-    /// A site without tables and without packages.
+    /// Return a site without tables and packages.
     pub fn new(place: Place) -> Site {
         std::fs::create_dir(place.folder.path().join("plugins")).expect("a plugins folder");
         Site { place }
     }
 
-    /// A site that knows the package `guests` and is not served.
-    pub fn known(place: Place) -> Site {
+    /// Return a site whose database has the package `guests`, without a running host.
+    pub fn with_guests(place: Place) -> Site {
         let site = Site::new(place);
-        site.bring("guests");
+        site.copy_package("guests");
         let mut host = site.serve();
-        host.terminate();
-        assert!(host.wait_exit().success());
+        stop(&mut host);
         site
     }
 
@@ -124,17 +124,22 @@ impl Site {
     }
 
     /// Copy a committed package into the plugins folder, as `cp` does.
-    pub fn bring(&self, name: &str) {
+    pub fn copy_package(&self, name: &str) {
         std::fs::copy(package(name), self.plugin(&format!("{name}.wasm"))).expect("a copy");
     }
 
-    /// Change the database behind everybody's back.
+    /// Run SQL on the database, without the program.
     pub async fn execute(&self, sql: &str) {
         let db = Db::open(&self.place.url).await.expect("the database");
         let mut tx = db.write().await.expect("a transaction");
         probe::execute(&mut tx, sql).await.expect("a statement");
         tx.commit().await.expect("a commit");
         db.close().await;
+    }
+
+    /// Write the configuration file.
+    pub fn configure(&self, text: &str) {
+        std::fs::write(self.folder().join("campanile.toml"), text).expect("a configuration");
     }
 
     /// Write a package's sidecar.
@@ -148,60 +153,60 @@ impl Site {
         command
     }
 
-    /// Run one command to its end.
-    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Said {
-        said(&mut self.command(args))
+    /// Run one command until it exits.
+    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> CommandOutput {
+        run_until_exit(&mut self.command(args))
     }
 
-    /// Run one command, which must succeed; gives its stdout.
+    /// Run one command, which must succeed. Return its stdout.
     #[track_caller]
     pub fn ok<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
-        let said = self.run(args);
-        assert_eq!(said.code, 0, "{said:?}");
-        said.stdout
+        let output = self.run(args);
+        assert_eq!(output.code, 0, "{output:?}");
+        output.stdout
     }
 
-    /// Run one command with `--json`, which must succeed and say nothing else.
+    /// Run one command with `--json`, which must succeed with an empty stderr. Return its JSON.
     #[track_caller]
     pub fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
-        let said = self.run(args.into_iter().chain(["--json"]));
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-        said.json()
+        let output = self.run(args.into_iter().chain(["--json"]));
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+        output.json()
     }
 
-    /// Add a schedule of a task of the package `guests`, with more arguments.
-    pub fn try_to_add(&self, name: &str, task: &str, more: &[&str]) -> Said {
+    /// Run `schedule add` for a task of the package `guests`, with more arguments.
+    pub fn run_add(&self, name: &str, task: &str, more: &[&str]) -> CommandOutput {
         let fixed = ["schedule", "add", name, "--package", "guests"];
         let task = ["--task", task];
         self.run(fixed.into_iter().chain(task).chain(more.iter().copied()))
     }
 
-    /// Add such a schedule, which must succeed; gives it as it is shown.
+    /// Add a schedule of a task of the package `guests`. Return it as JSON.
     #[track_caller]
     pub fn add(&self, name: &str, task: &str, more: &[&str]) -> Value {
-        let said = self.try_to_add(name, task, &[more, &["--json"]].concat());
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-        said.json()
+        let output = self.run_add(name, task, &[more, &["--json"]].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+        output.json()
     }
 
-    /// Serve, and wait until it does.
+    /// Start a host, and wait until it serves.
     pub fn serve(&self) -> HostProcess {
         self.serve_with(&[])
     }
 
-    /// Serve with more arguments, and wait until it does.
+    /// Start a host with more arguments, and wait until it serves.
     pub fn serve_with(&self, more: &[&str]) -> HostProcess {
         let host = self.start(more);
         host.wait_for_line("serving");
         host
     }
 
-    /// Begin to serve.
+    /// Start a host with more arguments, and do not wait.
     pub fn start(&self, more: &[&str]) -> HostProcess {
         HostProcess::spawn(&mut self.command(["serve"].iter().chain(more)))
     }
 
-    /// The launches of a schedule, oldest first.
+    /// Return the launches of a schedule, oldest first.
     #[track_caller]
     pub fn launches(&self, schedule: &str) -> Vec<Value> {
         let mut rows = list(self.json(["launch", "list", "--schedule", schedule]));
@@ -209,56 +214,70 @@ impl Site {
         rows
     }
 
-    /// The first launch of a schedule for which `is` holds, as soon as there is one.
+    /// Wait for a launch of a schedule for which `is_wanted` holds. Return the oldest one.
     #[track_caller]
-    pub fn launch_where(&self, schedule: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub fn wait_for_launch(&self, schedule: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         eventually(|| {
             let rows = self.launches(schedule);
-            let found = rows.iter().find(|row| is(row)).cloned();
+            let found = rows.iter().find(|row| is_wanted(row)).cloned();
             found.ok_or_else(|| format!("the launches of {schedule}: {rows:#?}"))
         })
     }
 
-    /// Trigger a schedule; gives the launch.
+    /// Trigger a schedule. Return the id of the launch.
     #[track_caller]
     pub fn trigger(&self, schedule: &str, context: &Value) -> String {
         let context = context.to_string();
-        let trigger = ["schedule", "trigger", schedule, "--overlap", "allow"];
-        let done = self.json([&trigger[..], &["--context", &context]].concat());
-        text(&done["launch"])
+        let fixed = ["schedule", "trigger", schedule, "--overlap", "allow"];
+        let triggered = self.json([&fixed[..], &["--context", &context]].concat());
+        text(&triggered["launch"])
     }
 
-    /// The launch of that id once it has come to an end.
+    /// Wait until the launch of that id has ended. Return it.
     #[track_caller]
-    pub fn ended(&self, schedule: &str, launch: &str) -> Value {
-        self.launch_where(schedule, |row| {
+    pub fn wait_until_ended(&self, schedule: &str, launch: &str) -> Value {
+        self.wait_for_launch(schedule, |row| {
             row["id"] == launch && !row["finished_at"].is_null()
         })
     }
 
-    /// The run of a launch, with its calls of tasks.
+    /// Trigger a schedule and wait until the launch has ended. Return it.
+    #[track_caller]
+    pub fn trigger_and_wait(&self, schedule: &str) -> Value {
+        let launch = self.trigger(schedule, &serde_json::json!({}));
+        self.wait_until_ended(schedule, &launch)
+    }
+
+    /// Return the run of a launch, with its task runs.
     #[track_caller]
     pub fn run_of(&self, launch: &Value) -> Value {
         self.json(["run", "show", &text(&launch["run_id"])])
     }
 }
 
-/// Look again and again until there is something, at most for [`PATIENCE`].
+/// Stop a host as an init system does, and assert that it exits with 0.
+#[track_caller]
+pub fn stop(host: &mut HostProcess) {
+    host.terminate();
+    assert!(host.wait_exit().success());
+}
+
+/// Call `look` again and again until it returns a value, at most for [`WAIT_MAX`].
 #[track_caller]
 pub fn eventually<T>(look: impl Fn() -> Result<T, String>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_MAX;
     loop {
         match look() {
             Ok(found) => return found,
-            Err(instead) if Instant::now() > until => {
-                panic!("it did not come within {PATIENCE:?}; instead: {instead}")
+            Err(last) if Instant::now() > deadline => {
+                panic!("no success within {WAIT_MAX:?}; the last state: {last}")
             }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     }
 }
 
-/// A JSON array.
+/// Return the items of a JSON array.
 #[track_caller]
 pub fn list(value: Value) -> Vec<Value> {
     match value {
@@ -267,23 +286,23 @@ pub fn list(value: Value) -> Vec<Value> {
     }
 }
 
-/// A JSON text.
+/// Return a JSON string.
 #[track_caller]
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        other => panic!("not a text: {other}"),
+        other => panic!("not a string: {other}"),
     }
 }
 
-/// An instant, in milliseconds since 1970.
+/// Return an instant in milliseconds since 1970.
 #[track_caller]
 pub fn millis(value: &Value) -> i64 {
     let instant: campanile_model::clock::Timestamp = text(value).parse().expect("an instant");
     instant.micros() / 1000
 }
 
-/// The keys of a JSON object, in order of the alphabet.
+/// Return the keys of a JSON object, sorted.
 #[track_caller]
 pub fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> = match value {

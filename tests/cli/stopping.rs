@@ -1,4 +1,4 @@
-//! The end of a host in order: what runs is finished, or handed back and taken up again.
+//! The orderly stop of a host: running launches finish, or are handed back and run again.
 
 use campanile_tests::{Place, on_both_empty};
 use rustix::process::Signal;
@@ -7,13 +7,13 @@ use serde_json::json;
 use crate::site::{Site, eventually, millis};
 
 on_both_empty!(
-    a_host_that_is_told_to_stop_finishes_what_runs,
-    what_does_not_finish_in_time_is_handed_back_and_run_again,
+    a_stopping_host_finishes_its_running_launches,
+    a_launch_that_outlasts_the_drain_is_handed_back_and_run_again,
 );
 
-async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
+async fn a_stopping_host_finishes_its_running_launches(place: Place) {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     for signal in [Signal::TERM, Signal::INT] {
         let mut host = site.serve();
         let schedule = if signal == Signal::TERM {
@@ -33,20 +33,20 @@ async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
             "2099-01-01T00:00:00Z",
         ]);
         let launch = site.trigger(schedule, &json!({"ms": 2_000}));
-        site.launch_where(schedule, |row| row["status"] == "running");
+        site.wait_for_launch(schedule, |row| row["status"] == "running");
         host.signal(signal);
         host.wait_for_line("stopping");
         let status = host.wait_exit();
         assert_eq!(status.code(), Some(0), "{:#?}", host.stderr_lines());
         assert!(host.stdout_lines().is_empty());
-        let row = site.ended(schedule, &launch);
+        let row = site.wait_until_ended(schedule, &launch);
         assert_eq!(row["status"], "succeeded", "{row:#}");
         assert_eq!(
             site.run_of(&row)["tasks"][0]["output"],
             json!({"slept_ms": 2_000})
         );
         let health = site.run(["health"]);
-        assert_eq!(health.code, 1, "nobody serves: {health:?}");
+        assert_eq!(health.code, 1, "no host serves: {health:?}");
         assert!(
             health.stdout.contains("the scheduler is stopped"),
             "{health:?}"
@@ -54,15 +54,11 @@ async fn a_host_that_is_told_to_stop_finishes_what_runs(place: Place) {
     }
 }
 
-async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place) {
+async fn a_launch_that_outlasts_the_drain_is_handed_back_and_run_again(place: Place) {
     let site = Site::new(place);
     std::fs::create_dir(site.folder().join("effects")).expect("a folder");
-    std::fs::write(
-        site.folder().join("campanile.toml"),
-        "[host]\ndrain = '1s'\n",
-    )
-    .expect("a configuration");
-    site.bring("append");
+    site.configure("[host]\ndrain = '1s'\n");
+    site.copy_package("append");
     site.sidecar(
         "append",
         "[[grants.directories]]\nhost = '../effects'\nguest = '/out'\naccess = 'write'\n",
@@ -90,7 +86,7 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
     ]);
     let launch = site.trigger("slow", &json!({"after_ms": 600_000}));
     let first = effect(0);
-    let before = site.launch_where("slow", |row| row["status"] == "running");
+    let before = site.wait_for_launch("slow", |row| row["status"] == "running");
     host.terminate();
     assert_eq!(
         host.wait_exit().code(),
@@ -107,11 +103,11 @@ async fn what_does_not_finish_in_time_is_handed_back_and_run_again(place: Place)
     let second = effect(1);
     let slot = millis(&before["scheduled_time"]);
     for (line, which) in [(first, "first"), (second, "recovery")] {
-        let told: Vec<&str> = line.split(' ').collect();
-        assert_eq!((told[0], told[2]), (launch.as_str(), which), "{line}");
-        assert_eq!(millis(&json!(told[3])), slot, "{line}");
+        let fields: Vec<&str> = line.split(' ').collect();
+        assert_eq!((fields[0], fields[2]), (launch.as_str(), which), "{line}");
+        assert_eq!(millis(&json!(fields[3])), slot, "{line}");
     }
-    let row = site.launch_where("slow", |row| row["status"] == "running");
+    let row = site.wait_for_launch("slow", |row| row["status"] == "running");
     assert_eq!(
         (&row["id"], &row["recoveries"]),
         (&json!(launch), &json!(1))

@@ -1,14 +1,14 @@
-//! `campanile task check`: what a file reaches for, and what a crash leaves.
+//! `campanile task check`: the requests of a package, and its idempotence after a crash.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{Said, keys, package, run};
+use crate::site::{CommandOutput, keys, package, run};
 
-/// A folder with the package `name`, and a sidecar of this text beside it.
-fn stage(name: &str, sidecar: &str) -> TempDir {
+/// Return a folder with the package `name` and this sidecar.
+fn folder_with(name: &str, sidecar: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(format!("{name}.wasm"));
     std::fs::copy(package(name), &file).unwrap();
@@ -20,7 +20,7 @@ fn stage(name: &str, sidecar: &str) -> TempDir {
     folder
 }
 
-fn check(folder: &Path, name: &str, more: &[&str]) -> Said {
+fn check(folder: &Path, name: &str, more: &[&str]) -> CommandOutput {
     let file = format!("{name}.wasm");
     let args = ["task", "check", &file]
         .into_iter()
@@ -34,49 +34,56 @@ const BACKUP: &str = "[[grants.directories]]\nhost = \"source\"\nguest = \"/sour
     [[grants.directories]]\nhost = \"out\"\nguest = \"/snapshots\"\naccess = \"write\"\n";
 
 #[test]
-fn a_backup_passes_and_leaves_its_directories_alone() {
-    let folder = stage("backup", BACKUP);
-    let said = check(folder.path(), "backup", &["--slot", "2026-11-21T02:00:00Z"]);
-    assert_eq!(said.code, 0, "{said:?}");
+fn a_backup_passes_and_its_directories_stay_unchanged() {
+    let folder = folder_with("backup", BACKUP);
+    let output = check(folder.path(), "backup", &["--slot", "2026-11-21T02:00:00Z"]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains("imports   campanile:task/run-info@0.1.0"),
         "{}",
-        said.stdout
+        output.stdout
     );
     assert!(
-        said.stdout.contains("granted   directory read /source"),
+        output.stdout.contains("granted   directory read /source"),
         "{}",
-        said.stdout
+        output.stdout
     );
-    assert!(said.stdout.contains("missing   nothing"), "{}", said.stdout);
-    assert!(said.stdout.contains("idempotent: "), "{}", said.stdout);
-    let left = std::fs::read_dir(folder.path().join("out")).unwrap();
-    assert_eq!(left.count(), 0, "only copies are written to");
+    assert!(
+        output.stdout.contains("missing   nothing"),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stdout.contains("idempotent: "), "{}", output.stdout);
+    let entries = std::fs::read_dir(folder.path().join("out")).unwrap();
+    assert_eq!(entries.count(), 0, "the task writes only to copies");
 }
 
 #[test]
-fn a_task_that_is_not_idempotent_fails_with_the_call() {
-    let folder = stage("append", APPEND);
-    let said = check(folder.path(), "append", &["--idempotent"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let lines: Vec<&str> = said.stdout.lines().collect();
+fn a_task_that_is_not_idempotent_fails_and_the_call_is_named() {
+    let folder = folder_with("append", APPEND);
+    let output = check(folder.path(), "append", &["--idempotent"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
     assert!(
         lines[0]
             .starts_with("not idempotent: crashed before and after each of its 2 effects, and "),
         "{lines:?}"
     );
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains("crashed after effect 2, wasi:filesystem: write "),
         "{}",
-        said.stdout
+        output.stdout
     );
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains("to /out/effects.log\n  the file /out/effects.log is "),
         "{}",
-        said.stdout
+        output.stdout
     );
     let json = check(folder.path(), "append", &["--json"]).json();
     assert_eq!(
@@ -90,9 +97,9 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
             "unanswered"
         ]
     );
-    let found = &json["idempotence"];
+    let idempotence = &json["idempotence"];
     assert_eq!(
-        keys(found),
+        keys(idempotence),
         [
             "broken",
             "crashes",
@@ -105,12 +112,15 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
             "unreached"
         ]
     );
-    assert_eq!(found["holds"], false);
-    assert_eq!(found["outcome"], "succeeded");
-    assert_eq!(found["effects"].as_array().map(Vec::len), Some(2));
-    assert_eq!((&found["tried"], &found["crashes"]), (&json!(2), &json!(4)));
-    assert_eq!(found["unreached"], json!([]));
-    let broken = found["broken"].as_array().unwrap();
+    assert_eq!(idempotence["holds"], false);
+    assert_eq!(idempotence["outcome"], "succeeded");
+    assert_eq!(idempotence["effects"].as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        (&idempotence["tried"], &idempotence["crashes"]),
+        (&json!(2), &json!(4))
+    );
+    assert_eq!(idempotence["unreached"], json!([]));
+    let broken = idempotence["broken"].as_array().unwrap();
     assert!(
         broken
             .iter()
@@ -119,35 +129,39 @@ fn a_task_that_is_not_idempotent_fails_with_the_call() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_lines_and_the_task_not_called() {
-    let folder = stage("backup", "");
-    let said = check(folder.path(), "backup", &[]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.stdout.contains("granted   nothing"), "{}", said.stdout);
+fn a_missing_grant_is_shown_as_toml_and_the_task_is_not_called() {
+    let folder = folder_with("backup", "");
+    let output = check(folder.path(), "backup", &[]);
+    assert_eq!(output.code, 1, "{output:?}");
     assert!(
-        said.stdout.contains("[[grants.directories]]"),
+        output.stdout.contains("granted   nothing"),
         "{}",
-        said.stdout
+        output.stdout
     );
     assert!(
-        said.stderr.contains("the task was not called"),
+        output.stdout.contains("[[grants.directories]]"),
         "{}",
-        said.stderr
+        output.stdout
     );
-    let said = check(folder.path(), "backup", &["--no-call"]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
+    assert!(
+        output.stderr.contains("the task was not called"),
+        "{}",
+        output.stderr
+    );
+    let output = check(folder.path(), "backup", &["--no-call"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
 }
 
 #[test]
-fn a_task_that_fails_undisturbed_says_so() {
-    let folder = stage("guests", "");
-    let said = check(folder.path(), "guests", &["--task", "unwrap_none"]);
+fn a_task_that_fails_without_a_crash_is_reported() {
+    let folder = folder_with("guests", "");
+    let output = check(folder.path(), "guests", &["--task", "unwrap_none"]);
     let known = check(
         folder.path(),
         "guests",
         &["--task", "spin", "--timeout", "50ms"],
     );
-    assert_eq!(said.code, 2, "there is no such task: {said:?}");
+    assert_eq!(output.code, 2, "there is no such task: {output:?}");
     assert_eq!(known.code, 1, "{known:?}");
     assert!(
         known.stdout.contains("the undisturbed run did not succeed"),
@@ -157,15 +171,15 @@ fn a_task_that_fails_undisturbed_says_so() {
 }
 
 #[test]
-fn requests_are_answered_by_a_file() {
-    let folder = stage(
+fn requests_are_answered_from_the_replies_file() {
+    let folder = folder_with(
         "http-check",
         "[[grants.http]]\nhost = \"status.example.com\"\n",
     );
     let context = json!({"urls": [{"url": "https://status.example.com/", "contains": "fine"}]});
     let context = context.to_string();
     let replies = folder.path().join("replies.json");
-    let looked = |replies: &Value| {
+    let check_with = |replies: &Value| {
         std::fs::write(folder.path().join("replies.json"), replies.to_string()).unwrap();
         check(
             folder.path(),
@@ -174,44 +188,52 @@ fn requests_are_answered_by_a_file() {
         )
     };
     let fine = json!([{"request": "GET https://status.example.com/", "body": "all is fine"}]);
-    let said = looked(&fine);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check_with(&fine);
+    assert_eq!(output.code, 0, "{output:?}");
     let elsewhere = json!([{"request": "POST https://status.example.com/"}]);
-    let said = looked(&elsewhere);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = check_with(&elsewhere);
+    assert_eq!(output.code, 1, "{output:?}");
     assert!(
-        said.stderr
+        output
+            .stderr
             .contains("no reply is given for `GET https://status.example.com/`"),
-        "{said:?}"
+        "{output:?}"
     );
-    let said = looked(&json!([]));
-    assert_eq!(said.code, 1, "an empty list answers nothing: {said:?}");
-    assert!(said.stderr.contains("no reply is given for"), "{said:?}");
+    let output = check_with(&json!([]));
+    assert_eq!(output.code, 1, "an empty list answers nothing: {output:?}");
+    assert!(
+        output.stderr.contains("no reply is given for"),
+        "{output:?}"
+    );
     let request = "GET https://status.example.com/";
-    looked(&json!([{"request": request}, {"request": request, "stauts": 200}])).refused(&[
-        "--replies replies.json: unknown key `replies[1].stauts`: did you mean `status`?",
+    check_with(&json!([{"request": request}, {"request": request, "stauts": 200}])).assert_refused(
+        &["--replies replies.json: unknown key `replies[1].stauts`: did you mean `status`?"],
+    );
+    check_with(&json!([{"request": request, "status": 7}]))
+        .assert_refused(&["`replies[0].status` must be a whole number from 100 to 999"]);
+    check_with(&json!([{"request": "get https://status.example.com/"}])).assert_refused(&[
+        "`replies[0].request` starts with \"get\", but the case of a method counts",
     ]);
-    looked(&json!([{"request": request, "status": 7}]))
-        .refused(&["`replies[0].status` must be a whole number from 100 to 999"]);
-    looked(&json!([{"request": "get https://status.example.com/"}]))
-        .refused(&["`replies[0].request` starts with \"get\", but the case of a method counts"]);
     std::fs::remove_file(replies).unwrap();
-    check(folder.path(), "http-check", &["--replies", "replies.json"]).refused(&["replies.json"]);
+    check(folder.path(), "http-check", &["--replies", "replies.json"])
+        .assert_refused(&["replies.json"]);
 }
 
 #[test]
-fn what_was_not_crashed_at_is_told_and_may_be_asked_for() {
-    let folder = stage("append", APPEND);
-    let some = check(folder.path(), "append", &["--effects", "1"]);
+fn effects_without_a_crash_are_counted_and_a_flag_covers_them() {
+    let folder = folder_with("append", APPEND);
+    let output = check(folder.path(), "append", &["--effects", "1"]);
     assert!(
-        some.stdout
+        output
+            .stdout
             .contains("1 of its 2 effects, spread over the whole run"),
-        "{some:?}"
+        "{output:?}"
     );
     assert!(
-        some.stderr
+        output
+            .stderr
             .contains("not crashed at 1 effects; `--effects 2` crashes it at all of them"),
-        "{some:?}"
+        "{output:?}"
     );
     let json = check(folder.path(), "append", &["--effects", "1", "--json"]).json();
     assert_eq!(json["idempotence"]["tried"], 1);
@@ -219,16 +241,17 @@ fn what_was_not_crashed_at_is_told_and_may_be_asked_for() {
         json["idempotence"]["effects"].as_array().map(Vec::len),
         Some(2)
     );
-    check(folder.path(), "append", &["--effects", "0"]).refused(&["--effects", "at least 1"]);
+    check(folder.path(), "append", &["--effects", "0"])
+        .assert_refused(&["--effects", "at least 1"]);
 }
 
 #[test]
-fn a_task_without_effects_is_told_to_have_none() {
-    let folder = stage("noop", "");
-    let said = check(folder.path(), "noop", &["--idempotent"]);
-    assert_eq!(said.code, 0, "{said:?}");
+fn a_task_without_effects_is_idempotent() {
+    let folder = folder_with("noop", "");
+    let output = check(folder.path(), "noop", &["--idempotent"]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(
-        said.stdout.trim(),
+        output.stdout.trim(),
         "idempotent: the task has no effects, so there is nothing to crash at"
     );
 }

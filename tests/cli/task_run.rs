@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{Said, command, keys, package, run};
+use crate::site::{CommandOutput, command, keys, package, run};
 
-fn folder() -> TempDir {
+fn temp_folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// Run a task of the package `name` as it is committed: without a sidecar.
-fn task_run(name: &str, args: &[&str]) -> Said {
-    let here = folder();
+/// Run a task of the committed package `name`, without a sidecar.
+fn task_run(name: &str, args: &[&str]) -> CommandOutput {
+    let folder = temp_folder();
     let file = package(name);
     let args = ["task".as_ref(), "run".as_ref(), file.as_os_str()]
         .into_iter()
         .chain(args.iter().map(|arg| arg.as_ref()));
-    run(here.path(), args)
+    run(folder.path(), args)
 }
 
-/// The report of a task of `guests`, and the exit code.
-fn guest(task: &str, context: &Value, more: &[&str]) -> (i32, Value) {
+/// Run a task of `guests`. Return the exit code and the report.
+fn run_guest(task: &str, context: &Value, more: &[&str]) -> (i32, Value) {
     let context = context.to_string();
     let mut args = vec!["--task", task, "--context", &context, "--json"];
     args.extend(more);
-    let said = task_run("guests", &args);
-    assert_eq!(said.stderr, "", "with --json only the report speaks");
-    (said.code, said.json())
+    let output = task_run("guests", &args);
+    assert_eq!(output.stderr, "", "with --json stderr is empty");
+    (output.code, output.json())
 }
 
 #[track_caller]
@@ -46,10 +46,10 @@ fn assert_failure(report: &Value, kind: &str, retryable: bool, expected: &str) {
 }
 
 #[test]
-fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
-    let said = task_run("hello", &["--context", r#"{"name": "bells"}"#, "--json"]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    let report = said.json();
+fn a_successful_run_reports_every_documented_key_and_exits_with_0() {
+    let output = task_run("hello", &["--context", r#"{"name": "readers"}"#, "--json"]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let report = output.json();
     assert_eq!(
         keys(&report),
         [
@@ -74,7 +74,7 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
         ["digest", "form", "manifest", "name"]
     );
     assert_eq!(report["outcome"], "succeeded");
-    assert_eq!(report["output"], json!({"message": "Hello, bells!"}));
+    assert_eq!(report["output"], json!({"message": "Hello, readers!"}));
     assert_eq!(report["failure"], Value::Null);
     assert_eq!(report["package"]["name"], "hello");
     assert_eq!(report["package"]["form"], "typed_component");
@@ -83,7 +83,7 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
     let logs = report["logs"].as_array().expect("a list of log lines");
     assert_eq!(logs.len(), 1, "{report:#}");
     assert_eq!(logs[0]["level"], "info");
-    assert_eq!(logs[0]["message"], "Hello, bells!");
+    assert_eq!(logs[0]["message"], "Hello, readers!");
     for figure in ["wall_ms", "cpu_ms", "memory_peak_bytes"] {
         let figure = report["usage"][figure].as_f64().expect("a number");
         assert!(figure > 0.0, "{report:#}");
@@ -91,75 +91,75 @@ fn a_success_is_reported_with_every_promised_key_and_exit_code_0() {
 }
 
 #[test]
-fn without_json_stdout_holds_the_output_alone_and_stderr_the_talk() {
-    let said = task_run("hello", &[]);
-    assert_eq!(said.code, 0);
-    assert_eq!(said.json(), json!({"message": "Hello, world!"}));
-    assert!(said.stderr.contains("Hello, world!"), "{said:?}");
-    assert!(said.stderr.contains("succeeded in"), "{said:?}");
-    let said = task_run("guests", &["--task", "fail_permanent"]);
-    assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
-    assert!(said.stderr.contains("failed: told to fail"), "{said:?}");
+fn without_json_stdout_holds_only_the_output_and_stderr_the_messages() {
+    let output = task_run("hello", &[]);
+    assert_eq!(output.code, 0);
+    assert_eq!(output.json(), json!({"message": "Hello, world!"}));
+    assert!(output.stderr.contains("Hello, world!"), "{output:?}");
+    assert!(output.stderr.contains("succeeded in"), "{output:?}");
+    let output = task_run("guests", &["--task", "fail_permanent"]);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output:?}");
+    assert!(output.stderr.contains("failed: told to fail"), "{output:?}");
 }
 
 #[test]
-fn what_a_task_prints_and_passes_on_is_in_the_report() {
-    let (code, report) = guest("print", &json!({}), &[]);
+fn the_report_holds_stdout_stderr_and_the_context() {
+    let (code, report) = run_guest("print", &json!({}), &[]);
     assert_eq!(code, 0);
     assert_eq!(report["stdout"], "to stdout\n");
     assert_eq!(report["stderr"], "to stderr\n");
-    let (code, report) = guest("context_conflict_a", &json!({}), &[]);
+    let (code, report) = run_guest("context_conflict_a", &json!({}), &[]);
     assert_eq!(code, 0);
     assert_eq!(report["context"], json!({"same": "a"}));
 }
 
 #[test]
-fn a_failure_says_whether_trying_again_helps_and_is_exit_code_1() {
-    let (code, report) = guest("fail_retryable", &json!({"message": "no bell"}), &[]);
+fn a_failure_reports_whether_it_is_retryable_and_exits_with_1() {
+    let (code, report) = run_guest("fail_retryable", &json!({"message": "not ready"}), &[]);
     assert_eq!(code, 1);
-    assert_failure(&report, "failed", true, "no bell");
+    assert_failure(&report, "failed", true, "not ready");
     assert_eq!(keys(&report["failure"]), ["kind", "message", "retryable"]);
-    let (code, report) = guest("fail_permanent", &json!({}), &[]);
+    let (code, report) = run_guest("fail_permanent", &json!({}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "failed", false, "told to fail");
 }
 
 #[test]
-fn a_panic_is_trapped_and_its_words_are_kept() {
-    let (code, report) = guest("panic", &json!({}), &[]);
+fn a_panic_is_reported_as_trapped_with_its_message() {
+    let (code, report) = run_guest("panic", &json!({}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "trapped", true, "the bell has cracked");
 }
 
 #[test]
-fn the_time_out_stops_a_loop_on_the_processor_and_a_sleep_in_the_host() {
+fn the_timeout_stops_a_busy_loop_and_a_sleep() {
     for (task, context) in [("spin", json!({})), ("sleep", json!({"ms": 600_000}))] {
-        let begun = Instant::now();
-        let (code, report) = guest(task, &context, &["--timeout", "300ms"]);
+        let started = Instant::now();
+        let (code, report) = run_guest(task, &context, &["--timeout", "300ms"]);
         assert_eq!(code, 1, "{task}");
         assert_failure(&report, "timed_out", true, "300ms");
         let wall = report["usage"]["wall_ms"].as_f64().expect("a number");
         assert!((300.0..10_000.0).contains(&wall), "{task}: {wall}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{task}");
+        assert!(started.elapsed() < Duration::from_secs(20), "{task}");
     }
 }
 
 #[test]
-fn the_memory_limit_holds_for_all_memory_together() {
-    let (code, report) = guest("alloc", &json!({}), &["--memory", "16MiB"]);
+fn the_memory_limit_covers_all_memory_of_a_task() {
+    let (code, report) = run_guest("alloc", &json!({}), &["--memory", "16MiB"]);
     assert_eq!(code, 1);
     assert_failure(&report, "memory_exceeded", true, "16.0 MiB");
     let peak = report["usage"]["memory_peak_bytes"]
         .as_u64()
         .expect("bytes");
     assert!(peak <= 16 << 20, "{peak}");
-    let (code, _) = guest("alloc", &json!({"bytes": 20 << 20}), &["--memory", "32MiB"]);
-    assert_eq!(code, 0, "the same task within a greater limit");
+    let (code, _) = run_guest("alloc", &json!({"bytes": 20 << 20}), &["--memory", "32MiB"]);
+    assert_eq!(code, 0, "the same task with a larger limit");
 }
 
 #[test]
-fn an_output_that_may_not_be_is_invalid_and_never_worth_a_retry() {
-    let (code, report) = guest("big_output", &json!({"bytes": 2 << 20}), &[]);
+fn an_invalid_output_is_not_retryable() {
+    let (code, report) = run_guest("big_output", &json!({"bytes": 2 << 20}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "invalid_output", false, "its limit is 1048576");
     for (task, expected) in [
@@ -167,24 +167,24 @@ fn an_output_that_may_not_be_is_invalid_and_never_worth_a_retry() {
         ("context_not_object", "context"),
         ("context_reserved", "may not set `attempt`"),
     ] {
-        let said = task_run("misshapen", &["--task", task, "--json"]);
-        assert_eq!(said.code, 1, "{said:?}");
-        assert_failure(&said.json(), "invalid_output", false, expected);
+        let output = task_run("misshapen", &["--task", task, "--json"]);
+        assert_eq!(output.code, 1, "{output:?}");
+        assert_failure(&output.json(), "invalid_output", false, expected);
     }
 }
 
 #[test]
-fn a_task_may_say_itself_that_it_was_denied() {
-    let (code, report) = guest("fail_denied", &json!({}), &[]);
+fn a_task_may_report_denied_itself() {
+    let (code, report) = run_guest("fail_denied", &json!({}), &[]);
     assert_eq!(code, 1);
     assert_failure(&report, "denied", false, "told to fail");
 }
 
 #[test]
-fn a_package_that_asks_for_what_is_not_granted_is_denied_before_it_begins() {
-    let said = task_run("backup", &["--json"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let report = said.json();
+fn a_package_with_an_ungranted_request_is_denied_before_the_call() {
+    let output = task_run("backup", &["--json"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let report = output.json();
     assert_failure(
         &report,
         "denied",
@@ -198,26 +198,26 @@ fn a_package_that_asks_for_what_is_not_granted_is_denied_before_it_begins() {
 fn assert_note(report: &Value, kind: &str, note: &str) {
     let failure = &report["failure"];
     assert_eq!(failure["kind"], kind, "{report:#}");
-    let noted = failure["note"].as_str().unwrap_or_default();
-    assert!(noted.contains(note), "no `{note}`: {report:#}");
+    let actual = failure["note"].as_str().unwrap_or_default();
+    assert!(actual.contains(note), "no `{note}`: {report:#}");
 }
 
-/// A folder with `guests.wasm`, and with its sidecar when one is given.
-fn granted(sidecar: Option<&str>) -> TempDir {
-    let here = folder();
-    std::fs::copy(package("guests"), here.path().join("guests.wasm")).expect("a copy");
-    std::fs::create_dir(here.path().join("data")).expect("a folder");
-    std::fs::write(here.path().join("data/note.txt"), "ding").expect("a file");
+/// Return a folder with `guests.wasm`, and with its sidecar when one is given.
+fn guests_folder(sidecar: Option<&str>) -> TempDir {
+    let folder = temp_folder();
+    std::fs::copy(package("guests"), folder.path().join("guests.wasm")).expect("a copy");
+    std::fs::create_dir(folder.path().join("data")).expect("a folder");
+    std::fs::write(folder.path().join("data/note.txt"), "ding").expect("a file");
     if let Some(sidecar) = sidecar {
-        std::fs::write(here.path().join("guests.toml"), sidecar).expect("a sidecar");
+        std::fs::write(folder.path().join("guests.toml"), sidecar).expect("a sidecar");
     }
-    here
+    folder
 }
 
-fn in_folder(here: &Path, task: &str, context: &Value) -> (i32, Value) {
+fn run_in_folder(folder: &Path, task: &str, context: &Value) -> (i32, Value) {
     let context = context.to_string();
-    let said = run(
-        here,
+    let output = run(
+        folder,
         [
             "task",
             "run",
@@ -229,75 +229,81 @@ fn in_folder(here: &Path, task: &str, context: &Value) -> (i32, Value) {
             "--json",
         ],
     );
-    (said.code, said.json())
+    (output.code, output.json())
 }
 
 const DATA: &str = "[[grants.directories]]\nhost = 'data'\nguest = '/data'\naccess = 'read'\n";
 
 #[test]
-fn a_directory_is_there_only_by_grant_and_written_only_by_a_grant_to_write() {
-    let read =
-        |here: &TempDir| in_folder(here.path(), "read_file", &json!({"path": "/data/note.txt"}));
-    let write = |here: &TempDir| {
-        let file = json!({"path": "/data/new.txt", "text": "dong"});
-        in_folder(here.path(), "write_file", &file)
+fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
+    let read = |folder: &TempDir| {
+        run_in_folder(
+            folder.path(),
+            "read_file",
+            &json!({"path": "/data/note.txt"}),
+        )
     };
-    let without = granted(None);
-    let (code, report) = read(&without);
+    let write = |folder: &TempDir| {
+        let file = json!({"path": "/data/new.txt", "text": "dong"});
+        run_in_folder(folder.path(), "write_file", &file)
+    };
+    let ungranted = guests_folder(None);
+    let (code, report) = read(&ungranted);
     assert_eq!(code, 1, "{report:#}");
-    let lines = |access: &str| format!("guest = \"/data\", access = \"{access}\" }}]`");
-    // The failure stays what the task said, and a note proposes the grant.
+    let grant_end = |access: &str| format!("guest = \"/data\", access = \"{access}\" }}]`");
+    // The failure is the one of the task, and a note proposes the grant.
     assert_note(
         &report,
         "failed",
         "/data/note.txt lies in no granted directory",
     );
-    assert_note(&report, "failed", &lines("read"));
-    let (_, report) = write(&without);
+    assert_note(&report, "failed", &grant_end("read"));
+    let (_, report) = write(&ungranted);
     assert_note(
         &report,
         "failed",
         "/data/new.txt lies in no granted directory",
     );
-    assert_note(&report, "failed", &lines("write"));
+    assert_note(&report, "failed", &grant_end("write"));
 
-    let reading = granted(Some(DATA));
-    let (code, report) = read(&reading);
+    let read_only = guests_folder(Some(DATA));
+    let (code, report) = read(&read_only);
     assert_eq!((code, &report["output"]), (0, &json!({"text": "ding"})));
-    let (code, report) = write(&reading);
+    let (code, report) = write(&read_only);
     assert_eq!(code, 1, "{report:#}");
-    // The task's SDK says `denied` itself for an error of permissions.
+    // The SDK of the task reports `denied` for a permission error.
     let expected = "/data/new.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"`";
     assert_note(&report, "denied", expected);
-    // What is not there in a granted directory is the task's own affair.
+    // A missing file in a granted directory is an ordinary failure of the task.
     let missing = json!({"path": "/data/missing.txt"});
-    let (_, report) = in_folder(reading.path(), "read_file", &missing);
+    let (_, report) = run_in_folder(read_only.path(), "read_file", &missing);
     assert_eq!(report["outcome"], "failed", "{report:#}");
-    assert!(!reading.path().join("data/new.txt").exists());
+    assert!(!read_only.path().join("data/new.txt").exists());
 
-    // Not the folder of the sidecar: a task that could write there could grant itself anything.
-    let writing = granted(Some(&DATA.replace("'read'", "'write'")));
-    let (code, report) = write(&writing);
+    // Not the folder of the sidecar: a task that writes there could extend its own grants.
+    let writable = guests_folder(Some(&DATA.replace("'read'", "'write'")));
+    let (code, report) = write(&writable);
     assert_eq!(code, 0, "{report:#}");
-    let written = std::fs::read_to_string(writing.path().join("data/new.txt"));
+    let written = std::fs::read_to_string(writable.path().join("data/new.txt"));
     assert_eq!(written.expect("the task's file"), "dong");
 }
 
 #[test]
-fn configuration_and_environment_are_what_the_sidecar_grants_and_nothing_else() {
-    let without = granted(None);
-    let config = |here: &TempDir| in_folder(here.path(), "read_config", &json!({"key": "site"}));
-    let (_, report) = config(&without);
+fn a_task_sees_only_the_configuration_and_variables_of_its_sidecar() {
+    let ungranted = guests_folder(None);
+    let config =
+        |folder: &TempDir| run_in_folder(folder.path(), "read_config", &json!({"key": "site"}));
+    let (_, report) = config(&ungranted);
     assert_ne!(report["output"], json!({"value": "south"}));
-    let env = |here: &TempDir| in_folder(here.path(), "list_env", &json!({}));
-    assert_eq!(env(&without).1["output"], json!({"variables": {}}));
+    let env = |folder: &TempDir| run_in_folder(folder.path(), "list_env", &json!({}));
+    assert_eq!(env(&ungranted).1["output"], json!({"variables": {}}));
 
-    let with = granted(Some(
-        "[grants]\nenv = ['BELL=great']\nconfig = { site = 'south' }\n",
+    let granted = guests_folder(Some(
+        "[grants]\nenv = ['COLOR=green']\nconfig = { site = 'south' }\n",
     ));
-    assert_eq!(config(&with).1["output"], json!({"value": "south"}));
-    let variables = json!({"variables": {"BELL": "great"}});
-    assert_eq!(env(&with).1["output"], variables);
+    assert_eq!(config(&granted).1["output"], json!({"value": "south"}));
+    let variables = json!({"variables": {"COLOR": "green"}});
+    assert_eq!(env(&granted).1["output"], variables);
 }
 
 #[test]
@@ -316,11 +322,11 @@ fn the_network_is_denied_without_a_grant_and_reached_with_one() {
             );
         }
     });
-    let get = |here: &TempDir| {
+    let get = |folder: &TempDir| {
         let url = format!("http://127.0.0.1:{port}/");
-        in_folder(here.path(), "http_get", &json!({"url": url}))
+        run_in_folder(folder.path(), "http_get", &json!({"url": url}))
     };
-    let (code, report) = get(&granted(None));
+    let (code, report) = get(&guests_folder(None));
     assert_eq!(code, 1);
     assert_failure(
         &report,
@@ -330,17 +336,17 @@ fn the_network_is_denied_without_a_grant_and_reached_with_one() {
     );
 
     let sidecar = format!("[[grants.http]]\nscheme = 'http'\nhost = '127.0.0.1'\nport = {port}\n");
-    let (code, report) = get(&granted(Some(&sidecar)));
+    let (code, report) = get(&guests_folder(Some(&sidecar)));
     assert_eq!(code, 0, "{report:#}");
     assert_eq!(report["output"]["body"], "ding");
 }
 
 #[test]
-fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
-    let here = granted(Some("[context]\na = 'sidecar'\nb = 'sidecar'\n"));
-    std::fs::write(here.path().join("context.json"), r#"{"b": "file"}"#).expect("a file");
-    let said = run(
-        here.path(),
+fn a_context_file_overrides_the_context_of_the_sidecar() {
+    let folder = guests_folder(Some("[context]\na = 'sidecar'\nb = 'sidecar'\n"));
+    std::fs::write(folder.path().join("context.json"), r#"{"b": "file"}"#).expect("a file");
+    let output = run(
+        folder.path(),
         [
             "task",
             "run",
@@ -351,8 +357,8 @@ fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
             "@context.json",
         ],
     );
-    assert_eq!(said.code, 0, "{said:?}");
-    let context = said.json();
+    assert_eq!(output.code, 0, "{output:?}");
+    let context = output.json();
     assert_eq!(
         (&context["a"], &context["b"]),
         (&json!("sidecar"), &json!("file"))
@@ -361,7 +367,7 @@ fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
     assert_eq!(context["is_recovery"], false);
     assert_eq!(context["attempt"], 1);
     assert_eq!(context["schedule"], Value::Null);
-    for always in [
+    for key in [
         "scheduled_time",
         "original_scheduled_time",
         "recovery_attempt_time",
@@ -373,12 +379,12 @@ fn the_context_comes_as_json_from_a_file_and_over_the_sidecars() {
         "last_result",
         "last_failure",
     ] {
-        assert!(keys(&context).contains(&always), "{always}: {context:#}");
+        assert!(keys(&context).contains(&key), "{key}: {context:#}");
     }
 }
 
 #[test]
-fn a_context_that_is_none_is_refused_with_what_to_write() {
+fn an_invalid_context_is_refused_with_the_reason() {
     for (context, expected) in [
         ("[1]", "--context: the context must be a JSON object"),
         ("{", "--context: not JSON"),
@@ -389,44 +395,45 @@ fn a_context_that_is_none_is_refused_with_what_to_write() {
         ),
         ("@nowhere.json", "nowhere.json"),
     ] {
-        task_run("noop", &["--context", context]).refused(&[expected]);
+        task_run("noop", &["--context", context]).assert_refused(&[expected]);
     }
 }
 
 #[test]
-fn an_unknown_task_is_refused_with_the_nearest_one_and_several_want_a_choice() {
+fn an_unknown_or_omitted_task_is_refused_with_a_hint() {
     task_run("guests", &["--task", "ecco"])
-        .refused(&["has no task `ecco`", "did you mean `echo`?"]);
-    task_run("guests", &[]).refused(&["has several tasks", "fail_retryable", "--task"]);
-    let said = task_run("guests", &["--task", "ecco", "--json"]);
-    assert_eq!(said.code, 2);
-    assert_eq!(keys(&said.json()), ["error", "hint"]);
+        .assert_refused(&["has no task `ecco`", "did you mean `echo`?"]);
+    task_run("guests", &[]).assert_refused(&["has several tasks", "fail_retryable", "--task"]);
+    let output = task_run("guests", &["--task", "ecco", "--json"]);
+    assert_eq!(output.code, 2);
+    assert_eq!(keys(&output.json()), ["error", "hint"]);
 }
 
 #[test]
-fn limits_that_no_task_could_live_with_are_refused() {
-    task_run("noop", &["--timeout", "0s"]).refused(&["--timeout", "1ms"]);
-    task_run("noop", &["--timeout", "soon"]).refused(&["--timeout", "soon", "30s"]);
-    task_run("noop", &["--memory", "1KiB"]).refused(&["--memory", "64KiB"]);
-    task_run("noop", &["--memory", "abc"]).refused(&["is \"abc\", which is not a size", "64MiB"]);
-    task_run("noop", &["--memory", "100GiB"]).refused(&["--memory", "sandbox.memory_max"]);
+fn a_limit_out_of_range_is_refused() {
+    task_run("noop", &["--timeout", "0s"]).assert_refused(&["--timeout", "1ms"]);
+    task_run("noop", &["--timeout", "soon"]).assert_refused(&["--timeout", "soon", "30s"]);
+    task_run("noop", &["--memory", "1KiB"]).assert_refused(&["--memory", "64KiB"]);
+    task_run("noop", &["--memory", "abc"])
+        .assert_refused(&["is \"abc\", which is not a size", "64MiB"]);
+    task_run("noop", &["--memory", "100GiB"]).assert_refused(&["--memory", "sandbox.memory_max"]);
 }
 
 #[test]
-fn a_program_runs_like_a_task_whichever_wasi_it_was_built_for() {
+fn a_wasi_program_runs_as_a_task_with_preview_1_and_2() {
     for (name, form) in [
         ("command", "command_component"),
         ("command-p1", "preview1_command"),
     ] {
-        let said = task_run(name, &["--context", r#"{"greeting": "ciao"}"#, "--json"]);
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-        let report = said.json();
+        let output = task_run(name, &["--context", r#"{"greeting": "ciao"}"#, "--json"]);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+        let report = output.json();
         assert_eq!(report["package"]["form"], form);
         assert_eq!(report["package"]["manifest"], json!({}));
-        let told = &report["output"];
-        assert_eq!(told["context"]["greeting"], "ciao");
-        assert_eq!(told["arguments"], json!([name]));
-        assert_eq!(told["env"]["CAMPANILE_TASK_NAME"], name);
+        let received = &report["output"];
+        assert_eq!(received["context"]["greeting"], "ciao");
+        assert_eq!(received["arguments"], json!([name]));
+        assert_eq!(received["env"]["CAMPANILE_TASK_NAME"], name);
         for (variable, key) in [
             ("CAMPANILE_EXECUTION_ID", "execution_id"),
             ("CAMPANILE_RUN_ID", "run_id"),
@@ -435,90 +442,93 @@ fn a_program_runs_like_a_task_whichever_wasi_it_was_built_for() {
                 "original_scheduled_time",
             ),
         ] {
-            assert_eq!(told["env"][variable], told["context"][key], "{variable}");
+            assert_eq!(
+                received["env"][variable], received["context"][key],
+                "{variable}"
+            );
         }
-        let said = task_run(name, &["--context", r#"{"do": "fail"}"#, "--json"]);
-        assert_eq!(said.code, 1, "{said:?}");
-        assert_failure(&said.json(), "failed", true, "exited with code 1: ");
+        let output = task_run(name, &["--context", r#"{"do": "fail"}"#, "--json"]);
+        assert_eq!(output.code, 1, "{output:?}");
+        assert_failure(&output.json(), "failed", true, "exited with code 1: ");
     }
 }
 
-/// What became of a file with these bytes.
-fn of_bytes(bytes: &[u8]) -> Said {
-    let here = folder();
-    std::fs::write(here.path().join("file.wasm"), bytes).expect("a file");
-    run(here.path(), ["task", "run", "file.wasm", "--json"])
+/// Run a file with these bytes as a package.
+fn run_bytes(bytes: &[u8]) -> CommandOutput {
+    let folder = temp_folder();
+    std::fs::write(folder.path().join("file.wasm"), bytes).expect("a file");
+    run(folder.path(), ["task", "run", "file.wasm", "--json"])
 }
 
 #[test]
-fn what_is_no_package_is_refused_by_what_it_is_with_exit_code_2() {
+fn a_file_that_is_no_package_is_refused_with_the_reason_and_exits_with_2() {
     let whole = std::fs::read(package("noop")).expect("a package");
     let module = |text: &str| wat::parse_str(text).expect("WebAssembly");
-    let draft = r#"(module (import "wasi_unstable" "fd_write"
+    let unstable_wasi = r#"(module (import "wasi_unstable" "fd_write"
         (func (param i32 i32 i32 i32) (result i32))) (func (export "_start")))"#;
-    let later = r#"(component (instance $i) (export "wasi:cli/run@0.3.0" (instance $i)))"#;
+    let newer_wasi = r#"(component (instance $i) (export "wasi:cli/run@0.3.0" (instance $i)))"#;
     for (bytes, expected) in [
         (b"just text\n".to_vec(), "this is not WebAssembly"),
         (Vec::new(), "the file is empty"),
         (whole[..5000].to_vec(), "cut short"),
         (whole[..whole.len() - 1].to_vec(), "cut short"),
         (b"(module)".to_vec(), "WebAssembly text"),
-        (module(draft), "`wasi_unstable.fd_write`"),
-        (module(later), "wasi:cli/run@0.3.0"),
+        (module(unstable_wasi), "`wasi_unstable.fd_write`"),
+        (module(newer_wasi), "wasi:cli/run@0.3.0"),
         (
             std::fs::read(package("cycle")).expect("a package"),
             "chicken → egg → chicken",
         ),
     ] {
-        let said = of_bytes(&bytes);
+        let output = run_bytes(&bytes);
         assert_eq!(
-            (said.code, said.stderr.as_str()),
+            (output.code, output.stderr.as_str()),
             (2, ""),
-            "{expected}: {said:?}"
+            "{expected}: {output:?}"
         );
-        let report = said.json();
+        let report = output.json();
         assert_failure(&report, "refused", false, expected);
         assert_eq!(report["package"]["form"], Value::Null);
     }
-    task_run("nowhere", &[]).refused(&["nowhere.wasm"]);
+    task_run("nowhere", &[]).assert_refused(&["nowhere.wasm"]);
 }
 
 #[test]
-fn a_file_that_could_not_be_read_as_a_package_is_reported_too() {
-    let here = folder();
-    std::fs::create_dir(here.path().join("directory.wasm")).expect("a folder");
-    std::fs::File::create(here.path().join("huge.wasm"))
+fn an_unreadable_file_is_reported_as_refused() {
+    let folder = temp_folder();
+    std::fs::create_dir(folder.path().join("directory.wasm")).expect("a folder");
+    std::fs::File::create(folder.path().join("huge.wasm"))
         .and_then(|file| file.set_len((64 << 20) + 1))
         .expect("a file with holes");
-    make_fifo(&here.path().join("pipe.wasm"));
+    make_fifo(&folder.path().join("pipe.wasm"));
     for (file, expected) in [
         ("directory.wasm", "it is not a regular file"),
         ("pipe.wasm", "it is not a regular file"),
         ("huge.wasm", "and a package may have 64MiB"),
     ] {
-        let said = run(here.path(), ["task", "run", file, "--json"]);
-        assert_eq!((said.code, said.stderr.as_str()), (2, ""), "{said:?}");
-        let report = said.json();
+        let output = run(folder.path(), ["task", "run", file, "--json"]);
+        assert_eq!((output.code, output.stderr.as_str()), (2, ""), "{output:?}");
+        let report = output.json();
         assert_failure(&report, "refused", false, expected);
         assert_eq!(report["package"]["digest"], Value::Null);
     }
 }
 
 fn make_fifo(path: &Path) {
-    let made = std::process::Command::new("mkfifo").arg(path).status();
-    assert!(made.expect("mkfifo").success());
+    let status = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(status.expect("mkfifo").success());
 }
 
-/// What a sidecar that a host would refuse is refused for here.
+/// Assert that `task run` refuses the sidecar in the folder.
 #[track_caller]
-fn assert_refused(here: &TempDir, expected: &str) {
-    let (code, report) = in_folder(here.path(), "ok", &json!({}));
+fn assert_sidecar_is_refused(folder: &TempDir, expected: &str) {
+    let (code, report) = run_in_folder(folder.path(), "ok", &json!({}));
     assert_eq!(code, 2, "{report:#}");
     assert_failure(&report, "refused", false, expected);
 }
 
 #[test]
-fn a_sidecar_is_held_against_the_file_as_a_host_would() {
+fn a_sidecar_is_checked_against_its_package() {
     for (sidecar, expected) in [
         (
             format!("sha256 = '{}'\n", "0".repeat(64)),
@@ -541,18 +551,18 @@ fn a_sidecar_is_held_against_the_file_as_a_host_would() {
             "guests.toml: it is larger than 1MiB",
         ),
     ] {
-        assert_refused(&granted(Some(&sidecar)), expected);
+        assert_sidecar_is_refused(&guests_folder(Some(&sidecar)), expected);
     }
-    let here = granted(None);
-    make_fifo(&here.path().join("guests.toml"));
-    assert_refused(&here, "guests.toml: it is not a regular file");
-    let here = granted(None);
-    std::os::unix::fs::symlink("nothing", here.path().join("guests.toml")).expect("a link");
-    assert_refused(&here, "guests.toml: it is a link to nothing");
+    let folder = guests_folder(None);
+    make_fifo(&folder.path().join("guests.toml"));
+    assert_sidecar_is_refused(&folder, "guests.toml: it is not a regular file");
+    let folder = guests_folder(None);
+    std::os::unix::fs::symlink("nothing", folder.path().join("guests.toml")).expect("a link");
+    assert_sidecar_is_refused(&folder, "guests.toml: it is a link to nothing");
 }
 
 #[test]
-fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
+fn an_invalid_sidecar_is_refused_with_file_line_key_and_hint() {
     for (sidecar, expected) in [
         (
             "[limits]\ntimout = '1s'\n",
@@ -570,19 +580,19 @@ fn a_sidecar_that_is_wrong_is_refused_with_file_line_key_and_hint() {
         ),
         ("this is no toml", "guests.toml:1"),
     ] {
-        let here = granted(Some(sidecar));
-        let (code, report) = in_folder(here.path(), "ok", &json!({}));
+        let folder = guests_folder(Some(sidecar));
+        let (code, report) = run_in_folder(folder.path(), "ok", &json!({}));
         assert_eq!(code, 2, "{report:#}");
         assert_failure(&report, "refused", false, expected);
     }
 }
 
 #[test]
-fn no_database_is_made_or_needed() {
-    let here = folder();
+fn task_run_needs_and_creates_no_database() {
+    let folder = temp_folder();
     let file = package("hello");
     let args = ["task".as_ref(), "run".as_ref(), file.as_os_str()];
-    let output = command(here.path(), args)
+    let output = command(folder.path(), args)
         .env(
             "CAMPANILE_DATABASE_URL",
             "postgres://nobody@127.0.0.1:1/none",
@@ -590,24 +600,26 @@ fn no_database_is_made_or_needed() {
         .output()
         .expect("a run");
     assert!(output.status.success(), "{output:?}");
-    let left = std::fs::read_dir(here.path()).expect("the folder").count();
-    assert_eq!(left, 0);
+    let entries = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .count();
+    assert_eq!(entries, 0);
 }
 
 #[test]
-fn requests_are_answered_by_a_file_in_place_of_the_network() {
-    let here = granted(Some("[[grants.http]]\nhost = 'api.example.com'\n"));
+fn requests_are_answered_from_the_replies_file() {
+    let folder = guests_folder(Some("[[grants.http]]\nhost = 'api.example.com'\n"));
     let ask = |path: &str, replies: &Value| {
-        std::fs::write(here.path().join("replies.json"), replies.to_string()).expect("a file");
+        std::fs::write(folder.path().join("replies.json"), replies.to_string()).expect("a file");
         let context = json!({"url": format!("https://api.example.com{path}")}).to_string();
         let args = ["task", "run", "guests.wasm", "--task", "http_get", "--json"];
         let more = ["--replies", "replies.json", "--context", &context];
-        run(here.path(), args.into_iter().chain(more))
+        run(folder.path(), args.into_iter().chain(more))
     };
     let replies = json!([{"request": "GET https://api.example.com/a", "body": "ding"}]);
-    let said = ask("/a", &replies);
-    assert_eq!(said.code, 0, "{said:?}");
-    let report = said.json();
+    let output = ask("/a", &replies);
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = output.json();
     assert_eq!(report["output"]["body"], "ding");
     assert_eq!(report["unanswered"], json!([]));
     let report = ask("/b", &replies).json();

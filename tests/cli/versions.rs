@@ -1,4 +1,4 @@
-//! Versions of a package: what waits, what a person decides, what holds over restarts, and what a run records of it.
+//! Versions of a package: pending versions, approval, rollback, restarts, and what a run records of them.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use campanile_tests::{Backend, HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
-use crate::site::{Said, Site, eventually, keys, list, text};
+use crate::site::{CommandOutput, Site, eventually, keys, list, stop, text};
 
 on_both_empty!(
-    a_version_that_asks_for_more_waits_until_a_person_decides,
-    a_wider_sidecar_lets_in_what_waits,
-    a_rollback_is_at_once_and_holds_for_every_host_and_every_start,
-    a_rollback_is_followed_while_the_newest_file_is_broken,
-    what_waits_is_forgotten_when_the_file_is_put_back,
-    a_file_that_is_not_the_pinned_one_changes_nothing,
-    orders_about_versions_that_make_no_sense_are_refused,
-    a_run_records_what_it_goes_by,
-    a_host_that_dies_with_a_version_in_its_hands_leaves_nothing_half_done,
+    a_version_with_new_requests_is_pending_until_it_is_approved,
+    a_pending_version_becomes_active_when_the_sidecar_grants_its_requests,
+    a_rollback_applies_at_once_to_every_host_and_every_start,
+    a_rollback_applies_while_the_newest_file_is_broken,
+    a_pending_version_is_replaced_when_the_old_file_returns,
+    a_file_with_another_digest_than_the_pin_is_rejected,
+    an_invalid_version_command_is_refused,
+    a_run_records_its_versions_and_hashes,
+    a_host_crash_while_recording_a_version_leaves_no_partial_state,
 );
 
-/// The package of the first version: a schedule, two tasks, and no wishes.
+/// The first version: a schedule, two tasks, and no requests.
 fn first() -> Value {
     json!({
         "name": "chimes", "version": "1.0.0",
@@ -30,7 +30,7 @@ fn first() -> Value {
     })
 }
 
-/// The second, which wants a variable and has another schedule.
+/// The second version: it requests a variable and a host, and has another schedule.
 fn second() -> Value {
     json!({
         "name": "chimes", "version": "2.0.0",
@@ -40,12 +40,12 @@ fn second() -> Value {
     })
 }
 
-/// The third, which wants nothing either.
+/// The third version: no requests and another schedule.
 fn third() -> Value {
     json!({"name": "chimes", "version": "3.0.0", "schedules": [{"name": "yearly", "every": "1y"}]})
 }
 
-fn put(folder: &Path, description: &Value) {
+fn write_package(folder: &Path, description: &Value) {
     let temporary = folder.join(".chimes.tmp");
     std::fs::write(&temporary, described(description)).expect("a package");
     std::fs::rename(&temporary, folder.join("chimes.wasm")).expect("a package");
@@ -55,41 +55,34 @@ fn digest_of(description: &Value) -> String {
     campanile_model::ids::ArtifactDigest::of(&described(description)).to_string()
 }
 
-/// A site that serves the first version.
-fn chiming(place: Place) -> (Site, HostProcess) {
+/// Return a site with a host that serves the first version.
+fn serve_first_version(place: Place) -> (Site, HostProcess) {
     let site = Site::new(place);
-    put(&site.folder().join("plugins"), &first());
+    write_package(&site.folder().join("plugins"), &first());
     let host = site.serve();
     (site, host)
 }
 
 impl Site {
-    fn drop_in(&self, description: &Value) {
-        put(&self.folder().join("plugins"), description);
+    fn replace_package(&self, description: &Value) {
+        write_package(&self.folder().join("plugins"), description);
     }
 
-    fn chimes(&self) -> Value {
+    fn show_package(&self) -> Value {
         self.json(["package", "show", "chimes"])
     }
 
-    /// Wait until the package is in this state, with this version in force.
+    /// Wait until the package has `state` and `active` is its active version.
     #[track_caller]
-    fn stands(&self, state: &str, in_force: &Value) -> Value {
-        let digest = digest_of(in_force);
+    fn wait_for_state(&self, state: &str, active: &Value) -> Value {
+        let digest = digest_of(active);
         eventually(|| {
-            let shown = self.chimes();
+            let shown = self.show_package();
             match shown["state"] == state && shown["digest"] == digest.as_str() {
                 true => Ok(shown),
                 false => Err(format!("{shown:#}")),
             }
         })
-    }
-
-    /// Launch it by hand; gives the launch when it is over.
-    #[track_caller]
-    fn struck(&self) -> Value {
-        let launch = self.trigger("hourly", &json!({}));
-        self.ended("hourly", &launch)
     }
 
     fn schedule_names(&self) -> Vec<String> {
@@ -98,20 +91,20 @@ impl Site {
     }
 
     #[track_caller]
-    fn schedules_are(&self, wanted: &[&str]) {
+    fn wait_for_schedules(&self, expected: &[&str]) {
         eventually(|| match self.schedule_names() {
-            names if names == wanted => Ok(()),
+            names if names == expected => Ok(()),
             names => Err(format!("{names:?}")),
         });
     }
 }
 
-async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place) {
-    let (site, host) = chiming(place);
-    site.drop_in(&second());
-    let said = host.wait_for_line("waits for approval");
+async fn a_version_with_new_requests_is_pending_until_it_is_approved(place: Place) {
+    let (site, host) = serve_first_version(place);
+    site.replace_package(&second());
+    let line = host.wait_for_line("waits for approval");
     let digest = digest_of(&second());
-    let order = format!(
+    let approve_command = format!(
         "campanile package approve chimes --digest {}",
         &digest[..12]
     );
@@ -119,11 +112,11 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         "env TOKEN",
         "http https://api.example.com",
         "package diff chimes",
-        &order,
+        &approve_command,
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(line.contains(part), "{line}");
     }
-    let shown = site.stands("pending_approval", &first());
+    let shown = site.wait_for_state("pending_approval", &first());
     assert_eq!(shown["pending_digest"], digest_of(&second()).as_str());
     let states: Vec<String> = list(shown["versions"].clone())
         .iter()
@@ -132,10 +125,10 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     assert_eq!(states, ["1.0.0 active", "2.0.0 pending_approval"]);
     let sizes = [first(), second()].map(|version| described(&version).len());
     assert_eq!(shown["bytes_kept"], sizes.iter().sum::<usize>());
-    site.schedules_are(&["hourly"]);
-    let struck = site.struck();
+    site.wait_for_schedules(&["hourly"]);
+    let launch = site.trigger_and_wait("hourly");
     assert_eq!(
-        (&struck["status"], &struck["digest"]),
+        (&launch["status"], &launch["digest"]),
         (&json!("succeeded"), &json!(digest_of(&first())))
     );
 
@@ -175,22 +168,22 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         assert!(printed.contains(line), "no `{line}`:\n{printed}");
     }
 
-    for show in [
+    for command in [
         ["package", "list"].as_slice(),
         &["package", "diff", "chimes"],
     ] {
-        let said = site.run(show.iter().copied());
-        assert!(said.stderr.contains(&order), "{said:?}");
+        let output = site.run(command.iter().copied());
+        assert!(output.stderr.contains(&approve_command), "{output:?}");
     }
 
-    // Rejected, it stays out; approved after all, it is in force at once and granted no more than before.
+    // A rejected version stays inactive. An approval activates it at once and grants nothing.
     let note = "not this one";
-    let done = site.json(["package", "reject", "chimes", "--note", note, "--by", "ada"]);
+    let rejected = site.json(["package", "reject", "chimes", "--note", note, "--by", "ada"]);
     assert_eq!(
-        (&done["done"], &done["digest"], &done["denied"]),
+        (&rejected["done"], &rejected["digest"], &rejected["denied"]),
         (&json!("rejected"), &json!(digest), &json!([]))
     );
-    let shown = site.stands("rejected", &first());
+    let shown = site.wait_for_state("rejected", &first());
     let version = &shown["versions"][1];
     assert_eq!(
         (&version["decided_by"], &version["note"]),
@@ -204,18 +197,18 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
         "{shown}"
     );
 
-    let said = site.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
+    let stdout = site.ok(["package", "approve", "chimes", "--digest", &digest[..10]]);
     for part in [
         "which replaces",
         "not granted: env TOKEN, http https://api.example.com",
         "to grant what is missing, add to chimes.toml:\n[grants]\nenv = [\"TOKEN\"]\n[[grants.http]]",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(stdout.contains(part), "{stdout}");
     }
-    assert_eq!(site.chimes()["state"], "active");
+    assert_eq!(site.show_package()["state"], "active");
     host.wait_for_line("updated chimes");
-    site.schedules_are(&["daily", "hourly"]);
-    let denied = site.struck();
+    site.wait_for_schedules(&["daily", "hourly"]);
+    let denied = site.trigger_and_wait("hourly");
     assert_eq!(
         (&denied["failure"], &denied["digest"]),
         (&json!("denied"), &json!(digest))
@@ -223,7 +216,7 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     assert!(text(&denied["message"]).contains("TOKEN"), "{denied:#}");
     site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
-    assert_eq!(site.struck()["status"], "succeeded");
+    assert_eq!(site.trigger_and_wait("hourly")["status"], "succeeded");
     let kinds: Vec<Value> = list(site.json(["event", "list"]))
         .into_iter()
         .filter(|event| event["subject"] == "chimes")
@@ -242,14 +235,14 @@ async fn a_version_that_asks_for_more_waits_until_a_person_decides(place: Place)
     );
 }
 
-async fn a_wider_sidecar_lets_in_what_waits(place: Place) {
-    let (site, mut host) = chiming(place);
-    site.drop_in(&second());
+async fn a_pending_version_becomes_active_when_the_sidecar_grants_its_requests(place: Place) {
+    let (site, mut host) = serve_first_version(place);
+    site.replace_package(&second());
     host.wait_for_line("waits for approval");
-    // Half of it is not enough, and holds for the version in force meanwhile; nor does a restart let it in.
+    // A grant of one request applies to the active version and activates no other. A restart does not either.
     site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
-    let shown = site.stands("pending_approval", &first());
+    let shown = site.wait_for_state("pending_approval", &first());
     assert_eq!(shown["grants"], json!([["env", "TOKEN"]]));
     let diff = site.json(["package", "diff", "chimes"]);
     let granted = list(diff["requests"].clone());
@@ -258,25 +251,27 @@ async fn a_wider_sidecar_lets_in_what_waits(place: Place) {
         .map(|request| &request["is_granted"])
         .collect();
     assert_eq!(granted, [true, false]);
-    host.terminate();
-    assert!(host.wait_exit().success());
+    stop(&mut host);
     let host = site.serve();
-    site.stands("pending_approval", &first());
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
+    site.wait_for_state("pending_approval", &first());
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
 
     let both = "grants.env = ['TOKEN=abc']\n[[grants.http]]\nhost = '*.example.com'\n";
     site.sidecar("chimes", both);
     host.wait_for_line("updated chimes");
-    site.stands("active", &second());
-    site.schedules_are(&["daily", "hourly"]);
-    assert_eq!(site.struck()["status"], "succeeded");
+    site.wait_for_state("active", &second());
+    site.wait_for_schedules(&["daily", "hourly"]);
+    assert_eq!(site.trigger_and_wait("hourly")["status"], "succeeded");
 }
 
-async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: Place) {
-    let (site, mut host) = chiming(place);
-    site.drop_in(&third());
+async fn a_rollback_applies_at_once_to_every_host_and_every_start(place: Place) {
+    let (site, mut host) = serve_first_version(place);
+    site.replace_package(&third());
     host.wait_for_line("updated chimes");
-    site.schedules_are(&["yearly"]);
+    site.wait_for_schedules(&["yearly"]);
     site.ok([
         "schedule",
         "add",
@@ -287,27 +282,27 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "1h",
     ]);
 
-    let back = site.json(["package", "rollback", "chimes", "--note", "it hums"]);
+    let rollback = site.json(["package", "rollback", "chimes", "--note", "it hums"]);
     assert_eq!(
-        (&back["digest"], &back["before"]),
+        (&rollback["digest"], &rollback["before"]),
         (&json!(digest_of(&first())), &json!(digest_of(&third())))
     );
     let launch = site.trigger("hourly-mine", &json!({}));
-    let launch = site.ended("hourly-mine", &launch);
+    let launch = site.wait_until_ended("hourly-mine", &launch);
     assert_eq!(launch["digest"], digest_of(&first()).as_str(), "at once");
     assert_eq!(launch["status"], "succeeded");
     host.wait_for_line("restored the active version from the database");
-    site.schedules_are(&["hourly", "hourly-mine"]);
-    let shown = site.stands("rolled_back", &first());
+    site.wait_for_schedules(&["hourly", "hourly-mine"]);
+    let shown = site.wait_for_state("rolled_back", &first());
     assert_eq!(shown["pending_digest"], digest_of(&third()).as_str());
 
-    // Another host, whose folder has the file too: at the same time where that can be, and else after the other.
-    let elsewhere = site.folder().join("elsewhere");
-    std::fs::create_dir(&elsewhere).expect("a folder");
-    put(&elsewhere, &third());
+    // Another host has the file in its folder too. On Postgres both serve at the same time; on SQLite one after
+    // the other.
+    let other_plugins = site.folder().join("elsewhere");
+    std::fs::create_dir(&other_plugins).expect("a folder");
+    write_package(&other_plugins, &third());
     if site.place().backend == Backend::Sqlite {
-        host.terminate();
-        assert!(host.wait_exit().success());
+        stop(&mut host);
     }
     let mut other = site.serve_with(&["--name", "other", "--plugins", "elsewhere"]);
     assert!(
@@ -316,38 +311,42 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
             .join("\n")
             .contains("restored the active version from the database")
     );
-    site.stands("rolled_back", &first());
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
-    other.terminate();
-    assert!(other.wait_exit().success());
+    site.wait_for_state("rolled_back", &first());
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
+    stop(&mut other);
     if site.place().backend == Backend::Postgres {
-        host.terminate();
-        assert!(host.wait_exit().success());
+        stop(&mut host);
     }
     let host = site.serve();
-    site.stands("rolled_back", &first());
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
-    site.schedules_are(&["hourly", "hourly-mine"]);
+    site.wait_for_state("rolled_back", &first());
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
+    site.wait_for_schedules(&["hourly", "hourly-mine"]);
 
-    // The bytes of both are on the record, so a diff needs no folder.
+    // The database has the bytes of both versions, so a diff needs no folder.
     let diff = site.json(["package", "diff", "chimes"]);
     assert_eq!(
         (&diff["from"], &diff["to"]),
         (&json!(digest_of(&first())), &json!(digest_of(&third())))
     );
     let digest = digest_of(&third());
-    let other_way = site.json(["package", "diff", "chimes", &digest[..8]]);
+    let reverse_diff = site.json(["package", "diff", "chimes", &digest[..8]]);
     assert_eq!(
-        (&other_way["from"], &other_way["to"]),
+        (&reverse_diff["from"], &reverse_diff["to"]),
         (&diff["to"], &diff["from"])
     );
 
     site.ok(["package", "approve", "chimes"]);
     host.wait_for_line("updated chimes");
-    site.stands("active", &third());
-    site.schedules_are(&["hourly-mine", "yearly"]);
-    // What was rolled back to is a former version like any other.
-    let warned = site.run([
+    site.wait_for_state("active", &third());
+    site.wait_for_schedules(&["hourly-mine", "yearly"]);
+    // The version that a rollback activated can be the target of a later rollback.
+    let refused = site.run([
         "schedule",
         "add",
         "echoes",
@@ -358,7 +357,7 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "--every",
         "1h",
     ]);
-    warned.refused(&["has no task `echo`"]);
+    refused.assert_refused(&["has no task `echo`"]);
     site.ok(["package", "rollback", "chimes"]);
     site.ok([
         "schedule",
@@ -371,82 +370,94 @@ async fn a_rollback_is_at_once_and_holds_for_every_host_and_every_start(place: P
         "--every",
         "1h",
     ]);
-    let said = site.run(["package", "approve", "chimes"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = site.run(["package", "approve", "chimes"]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        said.stderr
+        output
+            .stderr
             .contains("warning: the schedule `echoes` launches the task `echo`"),
-        "{said:?}"
+        "{output:?}"
     );
 }
 
-async fn a_rollback_is_followed_while_the_newest_file_is_broken(place: Place) {
-    let (site, mut host) = chiming(place);
-    site.drop_in(&third());
+async fn a_rollback_applies_while_the_newest_file_is_broken(place: Place) {
+    let (site, mut host) = serve_first_version(place);
+    site.replace_package(&third());
     host.wait_for_line("updated chimes");
     std::fs::write(site.plugin("chimes.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected chimes");
     site.ok(["package", "rollback", "chimes"]);
     host.wait_for_line("restored the active version from the database");
-    site.schedules_are(&["hourly"]);
-    site.stands("rejected", &first());
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
-    host.terminate();
-    assert!(host.wait_exit().success());
+    site.wait_for_schedules(&["hourly"]);
+    site.wait_for_state("rejected", &first());
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
+    stop(&mut host);
     let _host = site.serve();
-    site.stands("rejected", &first());
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
+    site.wait_for_state("rejected", &first());
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
 }
 
-async fn what_waits_is_forgotten_when_the_file_is_put_back(place: Place) {
-    let (site, host) = chiming(place);
-    site.drop_in(&second());
+async fn a_pending_version_is_replaced_when_the_old_file_returns(place: Place) {
+    let (site, host) = serve_first_version(place);
+    site.replace_package(&second());
     host.wait_for_line("waits for approval");
-    site.drop_in(&first());
+    site.replace_package(&first());
     host.wait_for_line("restored chimes");
-    let shown = site.stands("active", &first());
+    let shown = site.wait_for_state("active", &first());
     assert_eq!(shown["pending_digest"], Value::Null);
     assert_eq!(shown["versions"][1]["state"], "replaced");
-    // The same with a file that cannot be used.
+    // The same with an invalid file.
     std::fs::write(site.plugin("chimes.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected chimes");
-    site.stands("rejected", &first());
-    site.drop_in(&first());
-    assert_eq!(site.stands("active", &first())["rejection"], Value::Null);
+    site.wait_for_state("rejected", &first());
+    site.replace_package(&first());
+    assert_eq!(
+        site.wait_for_state("active", &first())["rejection"],
+        Value::Null
+    );
 }
 
-async fn a_file_that_is_not_the_pinned_one_changes_nothing(place: Place) {
-    let (site, host) = chiming(place);
+async fn a_file_with_another_digest_than_the_pin_is_rejected(place: Place) {
+    let (site, host) = serve_first_version(place);
     let pin = digest_of(&first());
     site.sidecar("chimes", &format!("sha256 = '{pin}'\n"));
     host.wait_for_line("applied the new settings");
-    site.drop_in(&third());
+    site.replace_package(&third());
     host.wait_for_line("rejected chimes");
-    let shown = site.stands("rejected", &first());
+    let shown = site.wait_for_state("rejected", &first());
     let rejection = text(&shown["rejection"]);
     for part in [&pin, &digest_of(&third()), "chimes.toml", "change `sha256`"] {
         assert!(rejection.contains(part), "{rejection}");
     }
-    assert_eq!(site.struck()["digest"], pin.as_str());
+    assert_eq!(site.trigger_and_wait("hourly")["digest"], pin.as_str());
 
-    // The pin is the operator's word too: an order against it is refused, and does nothing.
+    // The operator set the pin, so a rollback to another digest is refused.
     site.sidecar("chimes", &format!("sha256 = '{}'\n", digest_of(&third())));
     host.wait_for_line("updated chimes");
-    site.run(["package", "rollback", "chimes"]).refused(&[
-        "accepts no version of `chimes` but",
-        &digest_of(&third()),
-        "hint: change or remove",
-    ]);
-    site.stands("active", &third());
+    site.run(["package", "rollback", "chimes"])
+        .assert_refused(&[
+            "accepts no version of `chimes` but",
+            &digest_of(&third()),
+            "hint: change or remove",
+        ]);
+    site.wait_for_state("active", &third());
 }
 
-async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
-    let (site, host) = chiming(place);
+async fn an_invalid_version_command_is_refused(place: Place) {
+    let (site, host) = serve_first_version(place);
     std::fs::write(site.plugin("bad.wasm"), "a broken build").expect("a file");
     host.wait_for_line("rejected bad");
     let before = site.json(["event", "list"]);
     let other = "0".repeat(64);
-    let run = |args: &[&'static str]| -> Said { site.run(["package"].iter().chain(args).copied()) };
+    let run = |args: &[&'static str]| -> CommandOutput {
+        site.run(["package"].iter().chain(args).copied())
+    };
     for (args, expected) in [
         (&["show", "chime"][..], "did you mean `chimes`?"),
         (&["diff", "chime"], "did you mean `chimes`?"),
@@ -474,39 +485,39 @@ async fn orders_about_versions_that_make_no_sense_are_refused(place: Place) {
             "has no version `0000`",
         ),
     ] {
-        run(args).refused(&[expected]);
+        run(args).assert_refused(&[expected]);
     }
-    let in_force = digest_of(&first());
-    let to = ["package", "rollback", "chimes", "--to", &in_force];
-    site.run(to).refused(&["is active already"]);
-    site.drop_in(&second());
+    let active = digest_of(&first());
+    let to = ["package", "rollback", "chimes", "--to", &active];
+    site.run(to).assert_refused(&["is active already"]);
+    site.replace_package(&second());
     host.wait_for_line("waits for approval");
     let approve = ["package", "approve", "chimes", "--digest", &other];
-    site.run(approve).refused(&[
+    site.run(approve).assert_refused(&[
         "the pending version of `chimes` is",
         "hint: look at it with",
     ]);
-    let waits = digest_of(&second());
-    let to = ["package", "rollback", "chimes", "--to", &waits];
-    site.run(to).refused(&["was never active"]);
+    let pending = digest_of(&second());
+    let to = ["package", "rollback", "chimes", "--to", &pending];
+    site.run(to).assert_refused(&["was never active"]);
     let json = site.run(["package", "approve", "nothing", "--json"]);
     assert_eq!(json.code, 2, "{json:?}");
     assert!(
         text(&json.json()["error"]).contains("no package named"),
         "{json:?}"
     );
-    site.stands("pending_approval", &first());
+    site.wait_for_state("pending_approval", &first());
     let after = list(site.json(["event", "list"]));
     assert_eq!(after.len(), list(before).len() + 1, "{after:#?}");
 }
 
-async fn a_run_records_what_it_goes_by(place: Place) {
-    let (site, host) = chiming(place);
+async fn a_run_records_its_versions_and_hashes(place: Place) {
+    let (site, host) = serve_first_version(place);
     let run = |context: &Value| {
         let launch = site.trigger("hourly", context);
-        site.run_of(&site.ended("hourly", &launch))
+        site.run_of(&site.wait_until_ended("hourly", &launch))
     };
-    let plain = run(&json!({"b": 1, "a": {"d": 1, "c": 2}}));
+    let first_run = run(&json!({"b": 1, "a": {"d": 1, "c": 2}}));
     for key in [
         "host_version",
         "wasmtime_version",
@@ -514,40 +525,46 @@ async fn a_run_records_what_it_goes_by(place: Place) {
         "schedule_revision",
     ] {
         assert!(
-            keys(&plain).contains(&key) && !plain[key].is_null(),
-            "{plain:#}"
+            keys(&first_run).contains(&key) && !first_run[key].is_null(),
+            "{first_run:#}"
         );
     }
     assert_eq!(
-        plain["wasmtime_version"],
+        first_run["wasmtime_version"],
         campanile_sandbox::WASMTIME_VERSION
     );
-    assert_eq!(plain["schedule_revision"], 1);
-    // The SHA-256 of nothing: no line of grants.
-    let nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-    assert_eq!(plain["grants_hash"], nothing);
-    let same = run(&json!({"a": {"c": 2, "d": 1}, "b": 1}));
-    assert_eq!(same["context_hash"], plain["context_hash"], "in any order");
-    assert_ne!(run(&json!({"b": 2}))["context_hash"], plain["context_hash"]);
+    assert_eq!(first_run["schedule_revision"], 1);
+    // The SHA-256 of an empty text: there are no grants.
+    let empty_hash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    assert_eq!(first_run["grants_hash"], empty_hash);
+    let reordered = run(&json!({"a": {"c": 2, "d": 1}, "b": 1}));
+    assert_eq!(
+        reordered["context_hash"], first_run["context_hash"],
+        "the order of keys does not matter"
+    );
+    assert_ne!(
+        run(&json!({"b": 2}))["context_hash"],
+        first_run["context_hash"]
+    );
 
     site.sidecar("chimes", "grants.env = ['TOKEN=abc']\n");
     host.wait_for_line("applied the new settings");
     let granted = run(&json!({}));
-    assert_ne!(granted["grants_hash"], nothing);
+    assert_ne!(granted["grants_hash"], empty_hash);
     site.sidecar("chimes", "grants.env = ['TOKEN=other']\n# a remark\n");
     eventually(|| {
-        let said = host.stderr_lines();
-        let times = said
+        let lines = host.stderr_lines();
+        let times = lines
             .iter()
             .filter(|line| line.contains("applied the new settings"));
         (times.count() == 2)
             .then_some(())
-            .ok_or_else(|| said.join("\n"))
+            .ok_or_else(|| lines.join("\n"))
     });
     assert_eq!(
         run(&json!({}))["grants_hash"],
         granted["grants_hash"],
-        "a value is no grant"
+        "the value of a variable is no part of the grants"
     );
 
     let launch = text(&granted["launch_id"]);
@@ -558,53 +575,55 @@ async fn a_run_records_what_it_goes_by(place: Place) {
     );
     assert_eq!(shown["runs"][0]["grants_hash"], granted["grants_hash"]);
     let printed = site.ok(["launch", "show", &launch]);
-    let short = &text(&granted["grants_hash"])[..12];
+    let short_hash = &text(&granted["grants_hash"])[..12];
     assert!(
-        printed.contains(short) && printed.contains("wasmtime"),
+        printed.contains(short_hash) && printed.contains("wasmtime"),
         "{printed}"
     );
     let printed = site.ok(["run", "show", &text(&granted["id"])]);
     assert!(
-        printed.contains("wasmtime version") && printed.contains(short),
+        printed.contains("wasmtime version") && printed.contains(short_hash),
         "{printed}"
     );
     let unknown = "00000000-0000-0000-0000-000000000000";
     site.run(["launch", "show", unknown])
-        .refused(&["there is no launch", "launch list"]);
+        .assert_refused(&["there is no launch", "launch list"]);
 }
 
-/// A host that dies while it puts a version on the record, or keeps one out, leaves all of it or nothing.
-async fn a_host_that_dies_with_a_version_in_its_hands_leaves_nothing_half_done(place: Place) {
-    let (site, mut host) = chiming(place);
-    host.terminate();
-    assert!(host.wait_exit().success());
+/// A host that crashes while it records an active or pending version leaves all of it or nothing.
+async fn a_host_crash_while_recording_a_version_leaves_no_partial_state(place: Place) {
+    let (site, mut host) = serve_first_version(place);
+    stop(&mut host);
     let crash = |point: &str| {
         let mut crashing = site.command(["serve"]);
         let mut host = HostProcess::spawn(crashing.env("CAMPANILE_CRASH_AT", point));
         assert!(!host.wait_exit().success(), "{point}");
     };
     let [before, after] = PACKAGE_POINTS;
-    // Kept out: while it was down the file became one that asks for more.
-    site.drop_in(&second());
+    // Pending: the new file has requests without grants.
+    site.replace_package(&second());
     crash(before);
-    assert_eq!(list(site.chimes()["versions"].clone()).len(), 1);
-    site.stands("active", &first());
+    assert_eq!(list(site.show_package()["versions"].clone()).len(), 1);
+    site.wait_for_state("active", &first());
     crash(after);
-    site.stands("pending_approval", &first());
-    // Taken: one that asks for nothing.
-    site.drop_in(&third());
+    site.wait_for_state("pending_approval", &first());
+    // Active: the new file has no requests.
+    site.replace_package(&third());
     crash(before);
-    site.stands("pending_approval", &first());
+    site.wait_for_state("pending_approval", &first());
     assert_eq!(site.schedule_names(), ["hourly"]);
     crash(after);
-    site.stands("active", &third());
+    site.wait_for_state("active", &third());
     assert_eq!(site.schedule_names(), ["yearly"], "with its schedules");
-    // Rolled back while nobody serves, and followed by a host that dies of it first.
+    // A rollback while no host serves; the next hosts crash while they apply it.
     site.ok(["package", "rollback", "chimes"]);
     crash(before);
     crash(after);
     let _host = site.serve();
-    site.stands("rolled_back", &first());
-    site.schedules_are(&["hourly"]);
-    assert_eq!(site.struck()["digest"], digest_of(&first()).as_str());
+    site.wait_for_state("rolled_back", &first());
+    site.wait_for_schedules(&["hourly"]);
+    assert_eq!(
+        site.trigger_and_wait("hourly")["digest"],
+        digest_of(&first()).as_str()
+    );
 }

@@ -3,21 +3,21 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::json;
 
-use crate::site::{Said, Site, keys, list, text};
+use crate::site::{CommandOutput, Site, keys, list, text};
 
-on_both_empty!(a_chain_is_told_to_people_and_to_programs);
+on_both_empty!(why_prints_the_history_of_a_slot_as_text_and_json);
 
-/// `schedule why` with these arguments, and what it said.
-fn why(site: &Site, args: &[&str]) -> Said {
+/// Run `schedule why` with these arguments.
+fn why(site: &Site, args: &[&str]) -> CommandOutput {
     site.run(["schedule", "why"].into_iter().chain(args.iter().copied()))
 }
 
-async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
+async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
     let site = Site::new(place);
-    site.bring("guests");
+    site.copy_package("guests");
     let mut host = site.serve();
     site.add("tick", "ok", &["--every", "1s"]);
-    let launch = site.launch_where("tick", |row| row["status"] == "succeeded");
+    let launch = site.wait_for_launch("tick", |row| row["status"] == "succeeded");
     let slot = text(&launch["scheduled_time"]);
     host.terminate();
     host.wait_exit();
@@ -29,33 +29,36 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
     );
     let findings = list(answer["findings"].clone());
     let kinds = findings.iter().map(|finding| text(&finding["kind"]));
-    // Whether it was a little late, or waited a second, is not up to this test.
-    let path: Vec<String> = kinds
+    // The launch may have been late or may have waited; both are right here.
+    let main_kinds: Vec<String> = kinds
         .filter(|kind| kind != "late" && kind != "waited")
         .collect();
     let expected = ["slot", "launched", "taken", "called", "outcome"];
-    assert_eq!(path, expected, "{findings:?}");
+    assert_eq!(main_kinds, expected, "{findings:?}");
     for finding in &findings {
         assert_eq!(keys(finding), ["at", "kind", "local", "text"]);
     }
     assert_eq!(findings[0]["at"], json!(slot));
     assert_eq!(findings[0]["local"], launch["scheduled_local"]);
 
-    let said = why(&site, &["tick", "--at", &slot]);
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said:?}");
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let output = why(&site, &["tick", "--at", &slot]);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
     assert_eq!(lines[0], "tick (UTC)");
-    let begins = format!("  slot      {slot}");
-    assert!(lines[1].starts_with(&begins), "{said:?}");
+    let slot_line = format!("  slot      {slot}");
+    assert!(lines[1].starts_with(&slot_line), "{output:?}");
     assert!(
         lines[1].contains("a slot of every `1s` (revision 1), launch "),
-        "{said:?}"
+        "{output:?}"
     );
-    assert!(lines[lines.len() - 1].ends_with("  succeeded"), "{said:?}");
+    assert!(
+        lines[lines.len() - 1].ends_with("  succeeded"),
+        "{output:?}"
+    );
 
-    // What is decided last, and why nothing follows.
-    let said = why(&site, &["tick"]);
-    assert!(said.stdout.contains("no host serves"), "{said:?}");
+    // Without `--at`, the reason why no launch follows.
+    let output = why(&site, &["tick"]);
+    assert!(output.stdout.contains("no host serves"), "{output:?}");
 
     for (args, parts) in [
         (
@@ -75,18 +78,19 @@ async fn a_chain_is_told_to_people_and_to_programs(place: Place) {
             &["there is no schedule named `tock`", "did you mean `tick`?"],
         ),
     ] {
-        why(&site, args).refused(parts);
+        why(&site, args).assert_refused(parts);
     }
-    let said = why(&site, &["tick", "--at", "noon", "--json"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    assert_eq!(said.json()["error"], json!("--at: `noon` is not a time"));
+    let output = why(&site, &["tick", "--at", "noon", "--json"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    assert_eq!(output.json()["error"], json!("--at: `noon` is not a time"));
 
-    // A removed schedule is still known.
+    // The history of a removed schedule stays.
     site.json(["schedule", "remove", "tick"]);
-    let said = why(&site, &["tick"]);
+    let output = why(&site, &["tick"]);
     assert!(
-        said.stdout
+        output
+            .stdout
             .contains("it was removed; nothing after that is launched"),
-        "{said:?}"
+        "{output:?}"
     );
 }

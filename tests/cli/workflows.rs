@@ -1,4 +1,4 @@
-//! Packages of several tasks: order, concurrency, contexts, retries and the end of it all.
+//! Packages of several tasks: order, concurrency, contexts, retries and failures.
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
@@ -6,16 +6,20 @@ use serde_json::{Value, json};
 use crate::site::{Site, millis, text};
 
 on_both_empty!(
-    tasks_run_in_their_order_and_the_independent_ones_together,
-    a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_record,
-    a_failure_for_good_ends_the_launch_with_its_words,
-    what_a_task_says_cannot_pass_for_lines_of_the_record,
+    tasks_run_in_order_and_independent_tasks_run_concurrently,
+    only_the_failed_task_is_retried_and_each_attempt_is_recorded,
+    a_permanent_failure_ends_the_launch_with_its_message,
+    task_output_cannot_imitate_lines_of_the_log,
 );
 
-/// A site with a host and a schedule `dag` of the whole package, which rings only when it is triggered.
-fn serving(place: Place, package: &str, task: &[&str]) -> (Site, campanile_tests::HostProcess) {
+/// Return a site with a host and a schedule `dag` of the package, which launches only when it is triggered.
+fn serve_package(
+    place: Place,
+    package: &str,
+    task: &[&str],
+) -> (Site, campanile_tests::HostProcess) {
     let site = Site::new(place);
-    site.bring(package);
+    site.copy_package(package);
     let host = site.serve();
     let fixed = ["schedule", "add", "dag", "--package", package];
     let never = ["--at", "2099-01-01T00:00:00Z"];
@@ -42,28 +46,28 @@ fn call<'r>(run: &'r Value, task: &str, attempt: i64) -> &'r Value {
     found.unwrap_or_else(|| panic!("no call {attempt} of {task}: {run:#}"))
 }
 
-async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place) {
-    let (site, _host) = serving(place, "diamond", &[]);
+async fn tasks_run_in_order_and_independent_tasks_run_concurrently(place: Place) {
+    let (site, _host) = serve_package(place, "diamond", &[]);
     let launch = site.trigger("dag", &json!({"ms": 700}));
     let conflict = site.trigger("dag", &json!({"conflict": true}));
-    let launch = site.ended("dag", &launch);
+    let launch = site.wait_until_ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
     let run = site.run_of(&launch);
     let mut called = names(&run);
     called.sort_unstable();
     assert_eq!(called, ["a", "b", "c", "d"]);
-    let begun = |task: &str| millis(&call(&run, task, 1)["started_at"]);
+    let started = |task: &str| millis(&call(&run, task, 1)["started_at"]);
     let ended = |task: &str| millis(&call(&run, task, 1)["finished_at"]);
     assert!(
-        begun("b") >= ended("a") && begun("c") >= ended("a"),
+        started("b") >= ended("a") && started("c") >= ended("a"),
         "{run:#}"
     );
     assert!(
-        begun("c") < ended("b") && begun("b") < ended("c"),
-        "together: {run:#}"
+        started("c") < ended("b") && started("b") < ended("c"),
+        "b and c run concurrently: {run:#}"
     );
     assert!(
-        begun("d") >= ended("b") && begun("d") >= ended("c"),
+        started("d") >= ended("b") && started("d") >= ended("c"),
         "{run:#}"
     );
     assert_eq!(call(&run, "b", 1)["output"]["saw"], json!(["a"]));
@@ -74,7 +78,7 @@ async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place
     );
     assert_eq!(call(&run, "c", 1)["context"], json!({"from_c": 3}));
 
-    let launch = site.ended("dag", &conflict);
+    let launch = site.wait_until_ended("dag", &conflict);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("invalid_output"))
@@ -85,10 +89,10 @@ async fn tasks_run_in_their_order_and_the_independent_ones_together(place: Place
     }
 }
 
-async fn a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_record(place: Place) {
-    let (site, _host) = serving(place, "diamond", &[]);
+async fn only_the_failed_task_is_retried_and_each_attempt_is_recorded(place: Place) {
+    let (site, _host) = serve_package(place, "diamond", &[]);
     let launch = site.trigger("dag", &json!({"c": "fail_until_attempt", "succeed_on": 2}));
-    let launch = site.ended("dag", &launch);
+    let launch = site.wait_until_ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
     assert_eq!(launch["recoveries"], 0, "a retry is no recovery");
     let run = site.run_of(&launch);
@@ -102,8 +106,8 @@ async fn a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_reco
     );
     assert_eq!(first["failure"], "failed");
     assert_eq!(first["message"], "c fails on attempt 1");
-    assert_eq!(second["output"]["attempt"], 2, "the task was told");
-    // A second, give or take a quarter; and not called before that is over.
+    assert_eq!(second["output"]["attempt"], 2, "the task knows its attempt");
+    // The delay is one second with a jitter of a quarter. The retry starts after it.
     let pause = millis(&first["retry_at"]) - millis(&first["finished_at"]);
     assert!((740..=1_260).contains(&pause), "{pause} ms");
     assert!(
@@ -116,11 +120,11 @@ async fn a_task_that_fails_is_tried_again_alone_and_its_attempts_are_on_the_reco
     );
 }
 
-async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
-    let (site, _host) = serving(place, "diamond", &[]);
+async fn a_permanent_failure_ends_the_launch_with_its_message(place: Place) {
+    let (site, _host) = serve_package(place, "diamond", &[]);
     let permanent = site.trigger("dag", &json!({"c": "fail_permanent"}));
     let panicking = site.trigger("dag", &json!({"c": "panic"}));
-    let launch = site.ended("dag", &permanent);
+    let launch = site.wait_until_ended("dag", &permanent);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("failed"))
@@ -131,8 +135,8 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
     assert!(!names(&run).contains(&"d"), "{run:#}");
     assert_eq!(call(&run, "c", 1)["retry_at"], Value::Null);
 
-    // Three attempts, and then it is over.
-    let launch = site.ended("dag", &panicking);
+    // A panic is retried until the third attempt.
+    let launch = site.wait_until_ended("dag", &panicking);
     assert_eq!(
         (&launch["status"], &launch["failure"]),
         (&json!("failed"), &json!("trapped"))
@@ -152,10 +156,10 @@ async fn a_failure_for_good_ends_the_launch_with_its_words(place: Place) {
     );
 }
 
-async fn what_a_task_says_cannot_pass_for_lines_of_the_record(place: Place) {
-    let (site, _host) = serving(place, "guests", &["--task", "log_escapes"]);
+async fn task_output_cannot_imitate_lines_of_the_log(place: Place) {
+    let (site, _host) = serve_package(place, "guests", &["--task", "log_escapes"]);
     let launch = site.trigger("dag", &json!({}));
-    let launch = site.ended("dag", &launch);
+    let launch = site.wait_until_ended("dag", &launch);
     assert_eq!(launch["status"], "succeeded", "{launch:#}");
     let logs = site.ok(["run", "logs", &text(&launch["run_id"])]);
     assert!(
@@ -163,8 +167,8 @@ async fn what_a_task_says_cannot_pass_for_lines_of_the_record(place: Place) {
         "{logs}"
     );
     let forged = logs.lines().filter(|line| line.contains("forged line"));
-    let begins: Vec<&str> = forged
+    let prefixes: Vec<&str> = forged
         .map(|line| line.split("forged").next().unwrap_or_default())
         .collect();
-    assert_eq!(begins, ["    | ", "stdout: ", "stderr: "], "{logs}");
+    assert_eq!(prefixes, ["    | ", "stdout: ", "stderr: "], "{logs}");
 }

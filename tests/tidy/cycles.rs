@@ -1,7 +1,7 @@
 //! Import cycles between the files of a crate.
 //!
-//! A file imports another when a path in its code leads there; a re-export leads to the file that defines the name. A
-//! module and its direct child may import each other. Tests are left out.
+//! A file imports another when a path in its code names an item there; a re-export counts as the file that defines the
+//! name. A module and its direct child may import each other. Tests are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,25 +1,25 @@
-//! What the documents say about themselves: links lead somewhere, and nothing is left out of the book.
+//! The documents: their links have targets, and the summary of the book lists every page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Source, none, repository, sources};
+use super::{Source, assert_none, repository, sources};
 
 const BOOK: &str = "docs/src/";
 
-/// The README is a door, and the architecture a map: more than this is a book.
+/// The most bytes of the two introductions. Longer texts belong into the book.
 const BYTES_MAX: [(&str, usize); 2] = [("README.md", 10_240), ("ARCHITECTURE.md", 12_288)];
 
 fn pages() -> Vec<Source> {
     let pages: Vec<Source> = sources().into_iter().filter(|file| file.is("md")).collect();
     assert!(
         pages.len() > 30,
-        "the documents are not where they should be"
+        "too few pages: is the path of the repository right?"
     );
     pages
 }
 
-/// The lines outside fenced blocks, with their numbers.
+/// Return the lines outside fenced blocks, with their numbers.
 fn prose(page: &Source) -> Vec<(usize, &str)> {
     let mut is_inside = false;
     let is_prose = |(_, line): &(usize, &str)| {
@@ -30,7 +30,7 @@ fn prose(page: &Source) -> Vec<(usize, &str)> {
     page.lines().filter(is_prose).collect()
 }
 
-/// The targets of the links of a line.
+/// Return the targets of the links in a line.
 fn links(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut code = false;
@@ -49,7 +49,7 @@ fn links(line: &str) -> Vec<&str> {
     found
 }
 
-/// The anchor that GitHub and mdBook make of a heading.
+/// Return the anchor that GitHub and mdBook make of a heading.
 fn anchor(heading: &str) -> String {
     heading
         .trim()
@@ -71,7 +71,7 @@ fn anchors(page: &Source) -> BTreeSet<String> {
         .collect()
 }
 
-/// `path` without `.` and `..`, or none when it leads out of the repository.
+/// Return `path` without `.` and `..`, or `None` when it leads out of the repository.
 fn resolved(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -85,7 +85,7 @@ fn resolved(path: &str) -> Option<String> {
 }
 
 #[test]
-fn every_relative_link_leads_somewhere() {
+fn every_relative_link_has_a_target() {
     let pages = pages();
     let anchors: BTreeMap<&str, BTreeSet<String>> = pages
         .iter()
@@ -104,27 +104,27 @@ fn every_relative_link_leads_somewhere() {
                     "" => Some(page.path.clone()),
                     file => resolved(&format!("{folder}/{file}")),
                 };
-                let leads = target.is_some_and(|target| {
-                    let is_there = repository().join(&target).exists();
-                    // mdBook copies only what is below its folder.
+                let has_target = target.is_some_and(|target| {
+                    let exists = repository().join(&target).exists();
+                    // mdBook copies only files below its folder.
                     let is_in_book = !page.is_below(&[BOOK]) || target.starts_with(BOOK);
                     let has_anchor = fragment.is_empty()
                         || anchors
                             .get(target.as_str())
                             .is_some_and(|anchors| anchors.contains(fragment));
-                    is_there && is_in_book && has_anchor
+                    exists && is_in_book && has_anchor
                 });
-                if !leads {
+                if !has_target {
                     dead.push(format!("{}:{number}: {link}", page.path));
                 }
             }
         }
     }
-    none("links that lead nowhere", dead);
+    assert_none("links without a target", dead);
 }
 
 #[test]
-fn every_file_that_is_named_exists() {
+fn every_file_that_a_page_names_exists() {
     let folders = ["host/", "guest-sdk/", "tests/", "wit/", "docs/"];
     let mut missing = Vec::new();
     for page in pages() {
@@ -133,7 +133,7 @@ fn every_file_that_is_named_exists() {
                 let is_path = folders.iter().any(|folder| name.starts_with(folder))
                     && (name.ends_with('/') || Path::new(name).extension().is_some())
                     && !name.contains(['*', ' ', '#'])
-                    // NAME and VERSION stand for the reader's own.
+                    // NAME and VERSION are placeholders.
                     && !name.contains(|char: char| char.is_ascii_uppercase() && !name.ends_with(".md"));
                 if is_path && !repository().join(name).exists() {
                     missing.push(format!("{}:{number}: {name}", page.path));
@@ -141,7 +141,7 @@ fn every_file_that_is_named_exists() {
             }
         }
     }
-    none("files that do not exist", missing);
+    assert_none("files that do not exist", missing);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn the_summary_lists_every_page_of_the_book_once() {
 }
 
 #[test]
-fn the_documents_show_the_example_as_it_is() {
+fn the_documents_show_the_current_example() {
     let example = "examples/rust-task/src/lib.rs";
     let example = std::fs::read_to_string(repository().join(example)).expect(example);
     for path in ["README.md", "docs/src/tutorial/rust.md"] {
@@ -179,7 +179,7 @@ fn the_documents_show_the_example_as_it_is() {
         assert_eq!(shown.len(), 1, "{path} shows one task");
         assert!(
             example.contains(shown[0]),
-            "{path}: its task must be a piece of examples/rust-task/src/lib.rs, word for word"
+            "{path}: its task must be an exact part of examples/rust-task/src/lib.rs"
         );
     }
 }
@@ -197,7 +197,7 @@ fn the_guide_has_every_key_of_the_context() {
 }
 
 #[test]
-fn the_first_documents_are_short() {
+fn the_readme_and_the_architecture_are_short() {
     for (path, bytes_max) in BYTES_MAX {
         let bytes = std::fs::metadata(repository().join(path))
             .expect(path)
@@ -210,7 +210,7 @@ fn the_first_documents_are_short() {
 }
 
 #[test]
-fn links_and_anchors_are_read_as_they_are_shown() {
+fn links_and_anchors_are_parsed() {
     assert_eq!(
         links("[a](b.md), [`c`](d#e) and `[f](g)` [h]"),
         ["b.md", "d#e"]

@@ -1,4 +1,4 @@
-//! The table of crates in ARCHITECTURE.md is what cargo builds.
+//! The table of crates in ARCHITECTURE.md, compared with the dependencies of cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Source, none, repository, sources};
+use super::{Source, assert_none, repository, sources};
 
-/// Crates by name, each with the names of what it depends on in a build, optional dependencies left out.
+/// Crates by name, each with the names of its dependencies in a build, without optional ones.
 type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// What `campanile-testkit` must build without.
+/// Crates that `campanile-testkit` must not depend on.
 const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
 
 /// Return the members of the workspace as `cargo metadata` describes them.
@@ -42,15 +42,15 @@ fn dependencies() -> Dependencies {
         .map(|package| {
             let built = list(&package["dependencies"])
                 .into_iter()
-                .filter(|it| it["kind"].is_null() && it["optional"] == false)
-                .map(|it| text(&it["name"]))
+                .filter(|item| item["kind"].is_null() && item["optional"] == false)
+                .map(|item| text(&item["name"]))
                 .collect();
             (text(&package["name"]), built)
         })
         .collect()
 }
 
-/// The names between backquotes.
+/// Return the names between backquotes.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`')
         .skip(1)
@@ -59,9 +59,11 @@ fn quoted(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rows of the table: a crate, its folder, the crates it may name, and what it alone depends on.
+/// Return the rows of the table: a crate, its folder, the crates that it may depend on, and the dependencies that no
+/// other crate has.
 fn layers() -> Vec<(String, String, BTreeSet<String>, Vec<String>)> {
-    let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("the map");
+    let text =
+        std::fs::read_to_string(repository().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let mut above = BTreeSet::new();
     let mut rows = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("| `campanile")) {
@@ -81,7 +83,7 @@ fn layers() -> Vec<(String, String, BTreeSet<String>, Vec<String>)> {
 }
 
 #[test]
-fn the_table_of_crates_is_what_cargo_builds() {
+fn the_table_of_crates_matches_the_dependencies() {
     let dependencies = dependencies();
     let layers = layers();
     let listed: BTreeSet<&String> = layers.iter().map(|row| &row.0).collect();
@@ -96,13 +98,16 @@ fn the_table_of_crates_is_what_cargo_builds() {
             .filter(|other| listed.contains(other))
             .cloned()
             .collect();
-        assert!(named.is_subset(may_name), "{name} names {named:?}");
+        assert!(named.is_subset(may_name), "{name} depends on {named:?}");
         let unused: Vec<&String> = may_name.difference(&named).collect();
         assert!(
             unused.is_empty() || may_name.len() == lower.len(),
-            "{name} names no {unused:?}"
+            "{name} does not depend on {unused:?}"
         );
-        assert!(named.is_subset(&lower), "{name} stands below what it names");
+        assert!(
+            named.is_subset(&lower),
+            "{name} is listed before a crate that it depends on"
+        );
         lower.insert(name.clone());
         for outside in alone {
             let by: Vec<&String> = dependencies
@@ -116,7 +121,7 @@ fn the_table_of_crates_is_what_cargo_builds() {
 }
 
 #[test]
-fn a_test_of_a_task_builds_no_database_and_no_command_line() {
+fn the_testkit_builds_no_database_and_no_command_line() {
     let dependencies = dependencies();
     let mut reached = BTreeSet::new();
     let mut next = vec!["campanile-testkit".to_owned()];
@@ -153,17 +158,19 @@ fn each_crate_names_every_crate_that_it_depends_on() {
     let mut unused = Vec::new();
     for package in members() {
         let manifest = PathBuf::from(text(&package["manifest_path"]));
-        let folder = manifest.parent().and_then(|it| it.strip_prefix(&root).ok());
+        let folder = manifest
+            .parent()
+            .and_then(|item| item.strip_prefix(&root).ok());
         let folder = format!("{}/", folder.expect("a member of the repository").display());
         let own = |source: &&Source| source.is("rs") && source.path.starts_with(&folder);
-        let mut code: Vec<&str> = sources.iter().filter(own).map(|it| &*it.text).collect();
+        let mut code: Vec<&str> = sources.iter().filter(own).map(|item| &*item.text).collect();
         assert!(!code.is_empty(), "{folder} has no source");
         let elsewhere: Vec<&str> = code
             .iter()
             .flat_map(|text| modules_elsewhere(text))
             .collect();
         let included = |source: &&Source| elsewhere.iter().any(|end| source.path.ends_with(end));
-        code.extend(sources.iter().filter(included).map(|it| &*it.text));
+        code.extend(sources.iter().filter(included).map(|item| &*item.text));
         for dependency in list(&package["dependencies"]) {
             let name = text(&dependency["name"]).replace('-', "_");
             if !code.iter().any(|text| has_word(text, &name)) {
@@ -171,5 +178,5 @@ fn each_crate_names_every_crate_that_it_depends_on() {
             }
         }
     }
-    none("dependencies that no source names", unused);
+    assert_none("dependencies that no source names", unused);
 }

@@ -1,4 +1,4 @@
-//! What no compiler checks about the source itself: who may name what, and what must not be there.
+//! Rules of the source that no compiler checks: layers, cycles, file sizes, documents and forbidden words.
 
 mod cycles;
 mod documents;
@@ -6,15 +6,15 @@ mod layers;
 
 use std::path::{Path, PathBuf};
 
-/// Lines of one source file at most: beyond that it has two subjects.
+/// The most lines of a source file: a longer one has two subjects.
 const LINES_MAX: usize = 620;
 
-/// What is made, not written. In a worktree `.git` is a file.
-const MADE: &[&str] = &["target", ".git", "node_modules"];
+/// Files and folders that tools write. In a worktree `.git` is a file.
+const GENERATED: &[&str] = &["target", ".git", "node_modules"];
 
 /// A file that a person wrote, and its text.
 struct Source {
-    /// Below the repository's folder, with `/`.
+    /// The path relative to the repository, with `/`.
     path: String,
     text: String,
 }
@@ -28,12 +28,12 @@ impl Source {
         folders.iter().any(|folder| self.path.starts_with(folder))
     }
 
-    /// The lines with their numbers, from 1.
+    /// Return the lines with their numbers, from 1.
     fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.lines())
     }
 
-    /// The lines without what follows `//`.
+    /// Return the lines with their numbers, without comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines()
             .map(|(number, line)| (number, line.split("//").next().unwrap_or_default()))
@@ -51,8 +51,8 @@ fn sources() -> Vec<Source> {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // What a link leads to is looked at where it is.
-            if MADE.contains(&name.as_ref()) || path.is_symlink() {
+            // The target of a link is read at its own path.
+            if GENERATED.contains(&name.as_ref()) || path.is_symlink() {
                 continue;
             }
             if path.is_dir() {
@@ -66,25 +66,29 @@ fn sources() -> Vec<Source> {
             }
         }
     }
-    assert!(found.len() > 50, "the source is not where it should be");
+    assert!(
+        found.len() > 50,
+        "too few source files: is the path of the repository right?"
+    );
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found
 }
 
-/// Fails with all places at once.
-fn none(what: &str, places: Vec<String>) {
+/// Assert that there are no `places`. The failure lists all of them.
+fn assert_none(what: &str, places: Vec<String>) {
     assert!(places.is_empty(), "{what}:\n{}", places.join("\n"));
 }
 
-/// The places where one of `words` stands in the code of the files of ours that `wanted` chooses.
+/// Return the places in the code of the host and its tests that contain one of `words`, in the files that `wanted`
+/// selects.
 ///
-/// Guests and examples are programs of their own, for another machine.
+/// Guests are left out: their code runs in the sandbox.
 fn places(words: &[&str], wanted: impl Fn(&Source) -> bool) -> Vec<String> {
     let mut places = Vec::new();
     for source in sources() {
-        let ours = source.is_below(&["host/", "tests/"])
+        let is_own_code = source.is_below(&["host/", "tests/"])
             && !source.is_below(&["tests/guests/", "tests/tidy/"]);
-        if !ours || !source.is("rs") || !wanted(&source) {
+        if !is_own_code || !source.is("rs") || !wanted(&source) {
             continue;
         }
         for (number, line) in source.code() {
@@ -96,19 +100,22 @@ fn places(words: &[&str], wanted: impl Fn(&Source) -> bool) -> Vec<String> {
     places
 }
 
-/// Fails where one of `words` stands outside `room`, a folder or a file; and when none stands inside, for
-/// then the room is not where this looks.
-fn only_in(room: &str, what: &str, words: &[&str]) {
-    let inside = places(words, |source| source.is_below(&[room]));
-    assert!(!inside.is_empty(), "{what} is not in {room} any more");
-    let outside = places(words, |source| !source.is_below(&[room]));
-    none(&format!("{what} outside {room}"), outside);
+/// Assert that `words` are in the code of `allowed`, a folder or a file, and nowhere else.
+fn only_in(allowed: &str, what: &str, words: &[&str]) {
+    let inside = places(words, |source| source.is_below(&[allowed]));
+    assert!(!inside.is_empty(), "{what} is not in {allowed}");
+    let outside = places(words, |source| !source.is_below(&[allowed]));
+    assert_none(&format!("{what} outside {allowed}"), outside);
 }
 
 #[test]
-fn only_the_clock_asks_what_time_it_is() {
-    let questions = ["Utc::now", "Local::now", "SystemTime::now"];
-    only_in("host/model/src/clock.rs", "the time is asked", &questions);
+fn only_the_clock_module_reads_the_system_time() {
+    let calls = ["Utc::now", "Local::now", "SystemTime::now"];
+    only_in(
+        "host/model/src/clock.rs",
+        "a call that reads the system time",
+        &calls,
+    );
 }
 
 #[test]
@@ -131,14 +138,14 @@ fn no_files_import_each_other_in_a_cycle() {
             && !open.any(|name| source.path.starts_with(&format!("host/{name}/")))
     });
     let cycles = cycles::cycles(host.map(|source| (source.path.as_str(), source.text.as_str())));
-    none(
+    assert_none(
         "files that import each other",
         cycles.iter().map(|files| files.join(", ")).collect(),
     );
 }
 
 #[test]
-fn nothing_is_left_undone_or_skipped() {
+fn no_todo_marker_or_ignored_test_is_left() {
     // In two pieces, so that this file does not find itself.
     let words = [
         ["to", "do!("],
@@ -164,11 +171,11 @@ fn nothing_is_left_undone_or_skipped() {
             }
         }
     }
-    none("left undone or skipped", places);
+    assert_none("markers of unfinished work or ignored tests", places);
 }
 
 #[test]
-fn nothing_refers_to_the_machine_it_was_written_on() {
+fn no_file_names_a_home_directory() {
     let words = [["/ro", "ot/"], ["/Us", "ers/"]].map(|pieces| pieces.concat());
     let mut places = Vec::new();
     for source in sources() {
@@ -178,7 +185,7 @@ fn nothing_refers_to_the_machine_it_was_written_on() {
             }
         }
     }
-    none("a path of somebody's machine", places);
+    assert_none("paths of home directories", places);
 }
 
 #[test]
@@ -190,7 +197,7 @@ fn no_source_file_is_too_long() {
         .filter(|(lines, _)| *lines > LINES_MAX)
         .map(|(lines, path)| format!("{path}: {lines} lines"))
         .collect();
-    none(&format!("more than {LINES_MAX} lines"), long);
+    assert_none(&format!("more than {LINES_MAX} lines"), long);
 }
 
 #[test]
@@ -215,7 +222,7 @@ fn both_databases_have_the_same_migrations() {
     }
 }
 
-/// The first word of `line` when the line begins an item that needs a sentence.
+/// Return whether `line` begins an item that needs a doc comment.
 fn documented_item(line: &str) -> bool {
     let first = line
         .split([' ', ':', '(', ',', ';'])
@@ -232,44 +239,44 @@ fn documented_item(line: &str) -> bool {
 
 fn undocumented(source: &Source) -> Vec<String> {
     let mut places = Vec::new();
-    let mut has_sentence = false;
+    let mut is_documented = false;
     let mut names_file = source.path.ends_with("types.wit");
     for (number, line) in source.lines() {
         let line = line.trim();
         if line.starts_with("///") {
-            has_sentence = line.len() > 3 || has_sentence;
+            is_documented = line.len() > 3 || is_documented;
         } else if !line.starts_with('@') && !line.is_empty() {
-            // The package is told of where it is declared first; the other files only repeat its name.
+            // Only the first declaration of the package needs a doc comment.
             let repeats = line.starts_with("package ") && !std::mem::take(&mut names_file);
-            if documented_item(line) && !has_sentence && !repeats {
+            if documented_item(line) && !is_documented && !repeats {
                 places.push(format!("{}:{number}: {line}", source.path));
             }
-            has_sentence = false;
+            is_documented = false;
         }
     }
     places
 }
 
 #[test]
-fn every_item_of_the_contract_has_a_sentence() {
-    let ours: Vec<Source> = sources()
+fn every_item_of_the_contract_is_documented() {
+    let contract: Vec<Source> = sources()
         .into_iter()
         .filter(|source| {
             source.is("wit") && source.is_below(&["wit/"]) && !source.is_below(&["wit/deps/"])
         })
         .collect();
-    assert!(ours.len() >= 5, "the contract is not where it should be");
-    none(
-        "without a `///` sentence",
-        ours.iter().flat_map(undocumented).collect(),
+    assert!(contract.len() >= 5, "too few files of the contract in wit/");
+    assert_none(
+        "items without a `///` comment",
+        contract.iter().flat_map(undocumented).collect(),
     );
 }
 
 #[test]
-fn an_item_without_a_sentence_is_found() {
+fn an_undocumented_item_is_found() {
     let source = Source {
         path: "wit/x.wit".to_owned(),
-        text: "package a:b;\n/// Told.\n@since(version = 1)\ninterface i {\n  use t.{x};\n  f: func();\n  /// Told.\n  record r {\n    a: u8,\n  }\n}\n"
+        text: "package a:b;\n/// Documented.\n@since(version = 1)\ninterface i {\n  use t.{x};\n  f: func();\n  /// Documented.\n  record r {\n    a: u8,\n  }\n}\n"
             .to_owned(),
     };
     let found = undocumented(&source);

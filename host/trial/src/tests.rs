@@ -1,4 +1,4 @@
-//! The crash check of guests that have several effects under way at once.
+//! The crash check of guests with several concurrent effects.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn sandbox() -> Sandbox {
     Sandbox::new(settings, Clock::system()).unwrap()
 }
 
-/// Starts `POST http://a.example/1` and `/2`, and waits for the answers only then.
+/// Return a guest that starts `POST http://a.example/1` and `/2` before it waits for the answers.
 fn two_at_once() -> Guest {
     let post = |path: u32, answer: u32| {
         format!(
@@ -69,7 +69,7 @@ async fn subject(sandbox: &Arc<Sandbox>, guest: &Guest) -> Subject {
 }
 
 #[tokio::test]
-async fn of_effects_that_are_under_way_together_the_very_one_is_crashed_at_and_named() {
+async fn a_crash_point_names_the_right_one_of_concurrent_effects() {
     let sandbox = Arc::new(sandbox());
     let subject = subject(&sandbox, &two_at_once()).await;
     let stage = Stage {

@@ -1,4 +1,4 @@
-//! Random cases, and their right answers.
+//! Random cases and their expected answers.
 
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use chrono::{DateTime, Datelike as _, Days, NaiveDate, NaiveDateTime, TimeDelta, TimeZone as _};
@@ -93,7 +93,7 @@ impl Field {
     }
 }
 
-/// A case for all three libraries.
+/// A rule and a start that all three libraries accept.
 pub struct Case {
     fields: [Field; 5],
     tz: Tz,
@@ -163,11 +163,11 @@ impl Case {
         offset(self.tz, self.start) != offset(self.tz, self.start + DAY)
     }
 
-    /// Return the right answer, in seconds.
-    pub fn truth(&self) -> Option<i64> {
+    /// Return the expected answer, in seconds.
+    pub fn expected(&self) -> Option<i64> {
         let first = self.local_start().date_naive() - Days::new(1);
         let slots_of = |day: u64| self.slots_of(first + Days::new(day));
-        // A clock that goes back over midnight shows times of two dates alternately.
+        // A clock that goes back over midnight mixes the times of two dates.
         (0..20_000).find_map(|day| {
             let slots = slots_of(day).into_iter();
             slots.clone().min()?;
@@ -198,27 +198,27 @@ impl Case {
 
     fn instants(&self, local: NaiveDateTime) -> Vec<i64> {
         let [minute, hour, ..] = &self.fields;
-        let begins_with_star = |field: &Field| !matches!(field, Field::Numbers(_));
-        let wildcard = begins_with_star(minute) || begins_with_star(hour);
+        let is_wildcard = |field: &Field| !matches!(field, Field::Numbers(_));
+        let is_any_wildcard = is_wildcard(minute) || is_wildcard(hour);
         let found = self.tz.from_local_datetime(&local);
         if let (Some(first), Some(second)) = (found.earliest(), found.latest()) {
             let mut slots = vec![first.timestamp(), second.timestamp()];
-            slots.truncate(if wildcard { 2 } else { 1 });
+            slots.truncate(if is_any_wildcard { 2 } else { 1 });
             return slots;
         }
-        if wildcard {
+        if is_any_wildcard {
             return Vec::new();
         }
         let at = |minutes: i64| {
             let near = local + TimeDelta::minutes(minutes);
             self.tz.from_local_datetime(&near).earliest()
         };
-        let back = (1..).find(|&minutes| at(-minutes).is_some()).unwrap_or(0);
-        let (forth, end) = (1..)
+        let back_minutes = (1..).find(|&minutes| at(-minutes).is_some()).unwrap_or(0);
+        let (forward_minutes, end) = (1..)
             .find_map(|minutes| Some((minutes, at(minutes)?)))
             .unwrap();
-        let moved = back - 1 + forth <= 3 * 60;
-        moved.then(|| end.timestamp()).into_iter().collect()
+        let gap_is_short = back_minutes - 1 + forward_minutes <= 3 * 60;
+        gap_is_short.then(|| end.timestamp()).into_iter().collect()
     }
 }
 

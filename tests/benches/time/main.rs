@@ -1,8 +1,8 @@
 //! The rules of time compared with the crates `croner` and `cron`: wrong answers, and the time of an answer.
 //!
 //! All three libraries can express the cases: five fields of plain numbers, of which at most one
-//! restricts the day. A walk over dates finds the right answer. It shares no code with the libraries and
-//! follows Campanile's rule for gaps and folds. Answers at or before the start are counted apart. A seed in
+//! restricts the day. A search over dates finds the expected answer. It shares no code with the libraries and
+//! follows Campanile's rule for gaps and folds. Answers at or before the start are counted separately. A seed in
 //! `CAMPANILE_TEST_SEED` replays the cases.
 
 mod cases;
@@ -22,10 +22,10 @@ use cases::{Case, random_text, random_zone_and_start};
 
 /// The number of cases.
 const CASES: usize = 20_000;
-/// The rules of the whole dialect, and the answers of each: a million answers.
+/// Random rules of the whole dialect, and the starts for each: a million answers.
 const RULES: usize = 20_000;
 const STARTS: usize = 50;
-/// Each time is the least of this many tries, because other programs use the machine too.
+/// Each time is the shortest of this many measurements, because other programs use the machine too.
 const TRIES: usize = 3;
 /// The wrong answers that are printed for each library.
 const SHOWN_MAX: usize = 5;
@@ -40,11 +40,11 @@ fn main() {
     let cases: Vec<Case> = (0..CASES).map(|_| Case::random(&mut random)).collect();
     let around = cases.iter().filter(|case| case.is_around_change()).count();
     println!("{CASES} cases, {around} of them within a day before a change of offset");
-    let truth: Vec<Option<i64>> = cases.iter().map(Case::truth).collect();
-    let ours = measure(&cases, &truth, ours);
+    let expected: Vec<Option<i64>> = cases.iter().map(Case::expected).collect();
+    let ours = measure(&cases, &expected, ours);
     let others = [
-        ("croner 4.0", measure(&cases, &truth, croner)),
-        ("cron 0.17", measure(&cases, &truth, cron)),
+        ("croner 4.0", measure(&cases, &expected, croner)),
+        ("cron 0.17", measure(&cases, &expected, cron)),
     ];
     println!(
         "{:<12}{:>9}{:>9}{:>11}{:>11}{:>11}{:>9}{:>11}{:>9}",
@@ -78,14 +78,14 @@ struct Measured {
 }
 
 impl Measured {
-    fn show_wrong(&mut self, case: &Case, answer: Option<i64>, truth: Option<i64>) {
+    fn show_wrong(&mut self, case: &Case, answer: Option<i64>, expected: Option<i64>) {
         if self.shown.len() < SHOWN_MAX {
             self.shown.push(format!(
-                "  `{}` after {}: {}, and right is {}",
+                "  `{}` after {}: {}, expected {}",
                 case.expression(),
                 case.show(Some(case.start)),
                 case.show(answer),
-                case.show(truth)
+                case.show(expected)
             ));
         }
     }
@@ -117,7 +117,7 @@ type Next = Box<dyn Fn() -> Option<i64>>;
 
 fn measure(
     cases: &[Case],
-    truth: &[Option<i64>],
+    expected: &[Option<i64>],
     library: impl Fn(&Case) -> Option<Next>,
 ) -> Measured {
     let mut measured = Measured {
@@ -128,19 +128,19 @@ fn measure(
         next: Vec::with_capacity(cases.len()),
         parse: Vec::with_capacity(cases.len()),
     };
-    for (case, &truth) in cases.iter().zip(truth) {
+    for (case, &expected) in cases.iter().zip(expected) {
         let Some(next) = library(case) else {
             measured.refused += 1;
             continue;
         };
         let answer = next();
-        if answer != truth {
+        if answer != expected {
             measured.wrong += 1;
-            measured.show_wrong(case, answer, truth);
+            measured.show_wrong(case, answer, expected);
         }
         measured.not_after += usize::from(answer.is_some_and(|slot| slot <= case.start));
-        measured.next.push(least(&*next));
-        measured.parse.push(least(|| library(case)));
+        measured.next.push(shortest_time(&*next));
+        measured.parse.push(shortest_time(|| library(case)));
     }
     measured.next.sort_unstable();
     measured.parse.sort_unstable();
@@ -185,17 +185,17 @@ fn measure_whole_dialect(random: &mut StdRng) {
     }
     let starts = |start: i64| (0..STARTS as i64).map(move |hour| start + hour * 3_600);
     let timestamp = |second: i64| Timestamp::from_micros(second * 1_000_000);
-    let begun = Instant::now();
+    let started = Instant::now();
     for (rule, start) in &rules {
         for start in starts(*start) {
             black_box(rule.next(timestamp(start)));
         }
     }
-    let million = begun.elapsed();
+    let elapsed = started.elapsed();
     let mut times = Vec::with_capacity(RULES * STARTS);
     for (rule, start) in &rules {
         for start in starts(*start) {
-            times.push(least(|| rule.next(timestamp(start))));
+            times.push(shortest_time(|| rule.next(timestamp(start))));
         }
     }
     times.sort_unstable();
@@ -207,18 +207,18 @@ fn measure_whole_dialect(random: &mut StdRng) {
         micros(quantile(&times, 1.0)),
     );
     println!(
-        "the same without a look at the clock between them: {:.2} s (goal 5)",
-        million.as_secs_f64()
+        "the same without reading the clock between the answers: {:.2} s (goal 5)",
+        elapsed.as_secs_f64()
     );
 }
 
-/// Return the least time of some tries; the first try is not counted.
-fn least<T>(what: impl Fn() -> T) -> Duration {
-    black_box(what());
+/// Return the shortest time of [`TRIES`] calls after a first call that is not measured.
+fn shortest_time<T>(call: impl Fn() -> T) -> Duration {
+    black_box(call());
     let tries = (0..TRIES).map(|_| {
-        let begun = Instant::now();
-        black_box(what());
-        begun.elapsed()
+        let started = Instant::now();
+        black_box(call());
+        started.elapsed()
     });
     tries.min().unwrap_or_default()
 }

@@ -7,7 +7,7 @@ fn no_env(_: &str) -> Option<OsString> {
     None
 }
 
-/// Reads `text` as the file of an otherwise empty machine.
+/// Read `text` as the configuration file, without flags and variables.
 fn read(text: &str) -> Result<Config, String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(FILE_NAME), text).unwrap();
@@ -24,7 +24,7 @@ fn defaults() -> Config {
 }
 
 #[test]
-fn the_default_text_says_what_the_defaults_are() {
+fn the_default_text_matches_the_defaults() {
     let written = Config::read("default", &Config::default_text(), Path::new(""), &no_env).unwrap();
     assert_eq!(written, defaults());
 }
@@ -66,7 +66,7 @@ fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
 }
 
 #[test]
-fn the_defaults_are_the_promised_ones() {
+fn the_defaults_are_the_documented_ones() {
     let config = defaults();
     assert_eq!(config.file, None);
     assert_eq!(config.files.database.to_string(), "sqlite:campanile.db");
@@ -126,31 +126,34 @@ fn a_flag_beats_the_environment_and_that_beats_the_file() {
 }
 
 #[test]
-fn a_named_file_must_be_there_and_its_paths_start_at_its_folder() {
+fn a_named_file_must_exist_and_its_paths_are_relative_to_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let flags = Flags {
-        config: Some("etc/tower.toml".into()),
+        config: Some("etc/host.toml".into()),
         ..Flags::default()
     };
     let error = Config::load(&flags, &no_env, folder.path()).unwrap_err();
     assert!(
-        error.to_string().contains("etc/tower.toml cannot be read"),
+        error.to_string().contains("etc/host.toml cannot be read"),
         "{error}"
     );
     fs::create_dir(folder.path().join("etc")).unwrap();
     let text = "plugins = 'p'\ndatabase = 'sqlite:/abs.db'\n[sandbox]\ncache_dir = 'c'";
-    fs::write(folder.path().join("etc/tower.toml"), text).unwrap();
+    fs::write(folder.path().join("etc/host.toml"), text).unwrap();
     let config = Config::load(&flags, &no_env, folder.path()).unwrap();
     assert_eq!(config.files.plugins, folder.path().join("etc/p"));
-    let beside = folder.path().join("etc/schedules.toml");
-    assert_eq!(config.files.schedules, beside, "beside the configuration");
-    assert!(config.own_paths().contains(&beside));
+    let schedules = folder.path().join("etc/schedules.toml");
+    assert_eq!(
+        config.files.schedules, schedules,
+        "beside the configuration"
+    );
+    assert!(config.own_paths().contains(&schedules));
     assert_eq!(config.files.database.to_string(), "sqlite:/abs.db");
     assert_eq!(config.sandbox.cache_dir, Some(folder.path().join("etc/c")));
 }
 
 #[test]
-fn what_is_no_text_file_is_said_to_be_what_it_is_and_not_waited_for() {
+fn a_file_of_another_type_is_refused_without_blocking() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE_NAME);
     let error = || {
@@ -176,8 +179,8 @@ fn what_is_no_text_file_is_said_to_be_what_it_is_and_not_waited_for() {
 }
 
 #[test]
-fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
-    for (text, want) in [
+fn an_error_is_one_sentence_with_file_line_key_and_hint() {
+    for (text, expected) in [
         (
             "databse = ''",
             "DIR/campanile.toml:1:1: unknown key `databse`: did you mean `database`?",
@@ -259,7 +262,7 @@ fn mistakes_are_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:1:1: `secrets.db` needs exactly one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`",
         ),
     ] {
-        assert_eq!(read(text).unwrap_err(), want);
+        assert_eq!(read(text).unwrap_err(), expected);
     }
 }
 
@@ -283,7 +286,7 @@ fn flags_and_variables_are_checked_as_the_file_is() {
 }
 
 #[test]
-fn what_is_printed_reads_back_the_same_and_holds_no_password() {
+fn printed_settings_read_back_the_same_and_hold_no_password() {
     let text = "database = 'sqlite:/d/x.db'\nplugins = '/p'\n[host]\nname = 'n'\nwait = '0s'\n[watch]\nmode = 'off'\n[limits]\nlog = '7B'\ncpu = '3s'\n[sandbox]\ncache_dir = '/c'\nstack = '2MiB'\n[secrets.'a b']\nfile = '/s'\n[secrets.c]\ncommand = ['x', 'y z']\n[secrets.e]\nenv = 'E'";
     let config = read(text).unwrap();
     let again = Config::read("again", &config.to_string(), Path::new(""), &no_env).unwrap();
@@ -299,7 +302,7 @@ fn what_is_printed_reads_back_the_same_and_holds_no_password() {
 }
 
 #[test]
-fn compiled_code_is_kept_among_the_users_caches_unless_told_otherwise() {
+fn compiled_code_is_cached_in_the_users_cache_folder_by_default() {
     let cache = |text: &str, env: &dyn Fn(&str) -> Option<OsString>| {
         Config::read("x", text, Path::new(""), env)
             .unwrap()

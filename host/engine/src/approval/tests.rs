@@ -16,7 +16,7 @@ fn manifest(description: &Value) -> Manifest {
     Manifest::from_json("chimes", description).unwrap()
 }
 
-/// What a file of those bytes makes beside a sidecar that grants the variables `env`.
+/// Return the package of a file with these bytes and a sidecar that grants the variables `env`.
 fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
     let granted = env.iter().map(|name| ((*name).to_owned(), String::new()));
     let grants = Grants {
@@ -39,14 +39,14 @@ fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
     }
 }
 
-fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
+fn row(active: Option<&str>, description: &Value) -> PackageRow {
     PackageRow {
         name: "chimes".to_owned(),
-        digest: in_force.map(|bytes| ArtifactDigest::of(bytes.as_bytes())),
+        digest: active.map(|bytes| ArtifactDigest::of(bytes.as_bytes())),
         form: None,
         size_bytes: None,
         manifest: description.to_string(),
-        loaded_at: in_force.map(|_| at(0)),
+        loaded_at: active.map(|_| at(0)),
         grants: String::new(),
         pending_digest: None,
         pending_since: None,
@@ -57,13 +57,13 @@ fn row(in_force: Option<&str>, description: &Value) -> PackageRow {
     }
 }
 
-fn asking(names: &[&str]) -> Value {
+fn requests_env(names: &[&str]) -> Value {
     json!({ "requests": { "env": names } })
 }
 
 #[test]
-fn what_is_new_altogether_or_in_force_already_is_taken() {
-    let new = file("new", &asking(&["TOKEN"]), &[]);
+fn a_first_or_already_active_version_is_activated() {
+    let new = file("new", &requests_env(&["TOKEN"]), &[]);
     assert_eq!(admission(None, None, &new), VersionAdmission::Active);
     let never = row(None, &json!({}));
     assert_eq!(
@@ -75,25 +75,25 @@ fn what_is_new_altogether_or_in_force_already_is_taken() {
 }
 
 #[test]
-fn a_version_that_asks_for_more_than_it_is_granted_waits_unless_the_one_before_asks_for_it_too() {
+fn an_ungranted_request_makes_a_version_pending_unless_the_active_one_has_it() {
     let plain = row(Some("old"), &json!({}));
-    let asks = row(Some("old"), &asking(&["TOKEN"]));
-    let new = |asks: &[&str], granted: &[&str]| file("new", &asking(asks), granted);
-    let taken = |row, new| admission(Some(row), None, &new) == VersionAdmission::Active;
-    assert!(taken(&plain, new(&[], &[])));
-    assert!(taken(&plain, new(&["TOKEN"], &["TOKEN", "OTHER"])));
-    assert!(taken(&asks, new(&["TOKEN"], &[])));
-    assert!(taken(&asks, new(&[], &[])));
-    match admission(Some(&asks), None, &new(&["TOKEN", "OTHER"], &[])) {
+    let requesting = row(Some("old"), &requests_env(&["TOKEN"]));
+    let new = |requests: &[&str], granted: &[&str]| file("new", &requests_env(requests), granted);
+    let is_activated = |row, new| admission(Some(row), None, &new) == VersionAdmission::Active;
+    assert!(is_activated(&plain, new(&[], &[])));
+    assert!(is_activated(&plain, new(&["TOKEN"], &["TOKEN", "OTHER"])));
+    assert!(is_activated(&requesting, new(&["TOKEN"], &[])));
+    assert!(is_activated(&requesting, new(&[], &[])));
+    match admission(Some(&requesting), None, &new(&["TOKEN", "OTHER"], &[])) {
         VersionAdmission::Pending(beyond) => assert_eq!(list_requests(&beyond), "env OTHER"),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_decision_counts_more_than_what_is_asked_for() {
+fn a_decision_overrides_the_requests() {
     let old = row(Some("old"), &json!({}));
-    let greedy = file("new", &asking(&["TOKEN"]), &[]);
+    let greedy = file("new", &requests_env(&["TOKEN"]), &[]);
     let modest = file("new", &json!({}), &[]);
     for (decision, greedy_is, modest_is) in [
         (
@@ -133,7 +133,7 @@ fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision
 }
 
 #[test]
-fn the_former_version_is_the_last_that_nobody_decided_against() {
+fn the_former_version_is_the_last_one_not_decided_against() {
     let versions = [
         seen("a", Some(1), None),
         seen("b", Some(2), Some(VersionDecision::Approved)),
@@ -142,8 +142,8 @@ fn the_former_version_is_the_last_that_nobody_decided_against() {
         seen("e", None, None),
         seen("f", Some(6), None),
     ];
-    let of = |in_force: &str| {
-        let former = former(&versions, &ArtifactDigest::of(in_force.as_bytes()));
+    let of = |active: &str| {
+        let former = former(&versions, &ArtifactDigest::of(active.as_bytes()));
         former.map(|version| version.activated_at)
     };
     assert_eq!(of("f"), Some(Some(at(2))));
@@ -160,14 +160,14 @@ fn a_version_is_named_by_its_first_digits() {
         let found = version("chimes", &versions, digits).unwrap();
         assert_eq!(found.digest, versions[0].digest);
     }
-    let said = |digits: &str| {
+    let refusal = |digits: &str| {
         version("chimes", &versions, digits)
             .unwrap_err()
             .to_string()
     };
-    assert!(said("abc").contains("at least 4"));
-    assert!(said("latest").contains("at least 4"));
-    let none = said("00000000");
+    assert!(refusal("abc").contains("at least 4"));
+    assert!(refusal("latest").contains("at least 4"));
+    let none = refusal("00000000");
     assert!(none.contains(versions[0].digest.short()), "{none}");
     let twice = [seen("a", None, None), seen("a", None, None)];
     let several = version("chimes", &twice, &whole[..6]).unwrap_err();
@@ -175,7 +175,7 @@ fn a_version_is_named_by_its_first_digits() {
 }
 
 #[test]
-fn a_diff_names_what_is_new_gone_and_different() {
+fn a_diff_lists_added_removed_and_changed_items() {
     use super::diff::{Side, diff};
     let before = manifest(&json!({
         "version": "1.0.0",
@@ -232,9 +232,9 @@ fn a_diff_names_what_is_new_gone_and_different() {
     let requests: Vec<(&str, &str, bool)> = found
         .requests
         .iter()
-        .map(|asked| {
-            let request = &asked.request;
-            (request.what.as_str(), asked.change, request.is_granted)
+        .map(|entry| {
+            let request = &entry.request;
+            (request.what.as_str(), entry.change, request.is_granted)
         })
         .collect();
     assert_eq!(
@@ -248,9 +248,9 @@ fn a_diff_names_what_is_new_gone_and_different() {
 }
 
 #[test]
-fn a_version_could_be_meant_that_came_or_was_left_since_the_one_in_force_is_that() {
+fn versions_that_arrived_or_were_left_later_are_listed_as_others() {
     use VersionDecision::{Approved, Rejected, RolledBack};
-    let came = |name: &str, first_seen: i64| Version {
+    let arrived = |name: &str, first_seen: i64| Version {
         first_seen_at: at(first_seen),
         ..seen(name, None, None)
     };
@@ -259,20 +259,20 @@ fn a_version_could_be_meant_that_came_or_was_left_since_the_one_in_force_is_that
         decided_at: Some(at(time)),
         ..version
     };
-    let is_meant = |other: Version| {
-        let versions = [seen("old", Some(10), None), came("held", 12), other];
+    let is_another = |other: Version| {
+        let versions = [seen("old", Some(10), None), arrived("pending", 12), other];
         let of = |name: &[u8]| ArtifactDigest::of(name);
-        !others(&versions, &of(b"old"), &of(b"held")).is_empty()
+        !others(&versions, &of(b"old"), &of(b"pending")).is_empty()
     };
-    assert!(is_meant(came("waited", 11)));
-    assert!(is_meant(came("came back", 13)));
-    assert!(is_meant(decided(came("no", 11), Rejected, 12)));
+    assert!(is_another(arrived("waited", 11)));
+    assert!(is_another(arrived("came back", 13)));
+    assert!(is_another(decided(arrived("no", 11), Rejected, 12)));
     let former = || seen("former", Some(2), None);
-    assert!(is_meant(decided(former(), RolledBack, 10)));
-    assert!(!is_meant(decided(former(), RolledBack, 9)));
-    assert!(!is_meant(decided(former(), Approved, 11)));
-    assert!(!is_meant(former()));
-    assert!(!is_meant(decided(came("no", 2), Rejected, 3)));
-    assert!(!is_meant(came("held", 12)));
-    assert!(!is_meant(came("old", 12)));
+    assert!(is_another(decided(former(), RolledBack, 10)));
+    assert!(!is_another(decided(former(), RolledBack, 9)));
+    assert!(!is_another(decided(former(), Approved, 11)));
+    assert!(!is_another(former()));
+    assert!(!is_another(decided(arrived("no", 2), Rejected, 3)));
+    assert!(!is_another(arrived("pending", 12)));
+    assert!(!is_another(arrived("old", 12)));
 }

@@ -5,7 +5,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// So many minutes after the beginning of a day.
+/// Return the instant this many minutes after the start of a day.
 pub(super) fn minute(minute: u64) -> Timestamp {
     time("2026-01-01T00:00:00Z").plus(Duration::from_secs(60 * minute))
 }
@@ -37,32 +37,38 @@ fn minutes(minutes: impl IntoIterator<Item = u64>) -> Vec<Timestamp> {
     minutes.into_iter().map(minute).collect()
 }
 
-fn of(backfill: &Backfill, succeeded: &[u64], room: usize, now: u64) -> Batch {
+fn batch_of(backfill: &Backfill, succeeded: &[u64], capacity: usize, now: u64) -> Batch {
     let slots_skipped = SkippedSlots {
         slots: minutes(succeeded.iter().copied()).into_iter().collect(),
         ranges: Vec::new(),
     };
-    batch(backfill, &minutes(1..=9), &slots_skipped, room, minute(now))
+    batch(
+        backfill,
+        &minutes(1..=9),
+        &slots_skipped,
+        capacity,
+        minute(now),
+    )
 }
 
 #[test]
-fn launches_are_made_up_to_the_room_and_the_cursor_stays_behind_the_first_that_has_none() {
-    for (succeeded, room, launched, slots_skipped, cursor) in [
+fn launches_fill_the_capacity_and_the_cursor_stops_before_the_first_slot_without_it() {
+    for (succeeded, capacity, launched, slots_skipped, cursor) in [
         (&[][..], 100, 9, 0, 9),
         (&[], 4, 4, 0, 4),
         (&[2, 3], 4, 4, 2, 6),
-        // Those that are left alone need no room.
+        // Skipped slots need no capacity.
         (&[5, 6], 4, 4, 2, 6),
         (&[1, 2, 3], 0, 0, 3, 3),
         (&[], 0, 0, 0, 0),
         (&[1, 2, 3, 4, 5, 6, 7, 8, 9], 1, 0, 9, 9),
     ] {
-        let batch = of(&backfill(), succeeded, room, 60);
+        let batch = batch_of(&backfill(), succeeded, capacity, 60);
         let step = (batch.step.launched, batch.step.slots_skipped, batch.step.to);
         assert_eq!(
             step,
             (launched, slots_skipped, minute(cursor)),
-            "{succeeded:?}, {room}"
+            "{succeeded:?}, {capacity}"
         );
         assert_eq!(batch.fire_times.len() as i64, launched);
         assert!(
@@ -75,12 +81,12 @@ fn launches_are_made_up_to_the_room_and_the_cursor_stays_behind_the_first_that_h
 }
 
 #[test]
-fn the_spread_counts_from_the_launch_before_also_when_that_was_long_ago() {
+fn the_spread_counts_from_the_previous_launch_even_after_a_long_time() {
     let spread = Backfill {
         spread_ms: 300_000,
         ..backfill()
     };
-    let first = of(&spread, &[], 3, 60);
+    let first = batch_of(&spread, &[], 3, 60);
     let fire_times = |batch: &Batch| -> Vec<Timestamp> {
         batch
             .fire_times
@@ -93,13 +99,16 @@ fn the_spread_counts_from_the_launch_before_also_when_that_was_long_ago() {
         next_fire: first.step.next_fire,
         ..spread
     };
-    assert_eq!(fire_times(&of(&later, &[], 2, 61)), minutes([75, 80]));
-    // What was not launched in time is not made up for by a burst.
-    assert_eq!(fire_times(&of(&later, &[], 2, 100)), minutes([100, 105]));
+    assert_eq!(fire_times(&batch_of(&later, &[], 2, 61)), minutes([75, 80]));
+    // Launches that are late do not start all at once.
+    assert_eq!(
+        fire_times(&batch_of(&later, &[], 2, 100)),
+        minutes([100, 105])
+    );
 }
 
 #[test]
-fn a_backfill_keeps_to_the_life_of_its_schedule_and_to_what_is_past() {
+fn a_backfill_covers_only_past_slots_between_start_and_end() {
     let policies = |start: Option<u64>, end: Option<u64>| Policies {
         start_at: start.map(minute),
         end_at: end.map(minute),
@@ -121,7 +130,7 @@ fn a_backfill_keeps_to_the_life_of_its_schedule_and_to_what_is_past() {
 }
 
 #[test]
-fn all_slots_of_a_skipped_range_are_left_alone() {
+fn a_backfill_launches_no_slot_of_a_skipped_range() {
     let slots_skipped = SkippedSlots {
         slots: BTreeSet::new(),
         ranges: vec![(minute(3), minute(5))],

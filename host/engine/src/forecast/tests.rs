@@ -12,13 +12,13 @@ use campanile_store::schedules::History;
 
 const DAY: &str = "2026-01-01T";
 
-/// `08:00` or `08:00:30` on the day of the tests.
+/// Read `08:00` or `08:00:30` on the day of the tests.
 fn at(text: &str) -> Timestamp {
     let seconds = if text.len() == 5 { ":00" } else { "" };
     format!("{DAY}{text}{seconds}Z").parse().unwrap()
 }
 
-/// A time as [`at`] reads it.
+/// Print a time as [`at`] reads it.
 fn clock(time: Timestamp) -> String {
     let text = time.to_string();
     let text = text.strip_prefix(DAY).unwrap_or(&text);
@@ -28,7 +28,7 @@ fn clock(time: Timestamp) -> String {
 
 const EVERY_FIVE: (RuleKind, &str) = (RuleKind::Cron, "*/5 * * * *");
 
-/// The schedule `number`, decided up to 07:59, whose launches take `seconds`.
+/// Return the schedule `number`, decided up to 07:59, whose launches take `seconds`.
 fn schedule(
     number: u128,
     rule: (RuleKind, &str),
@@ -45,7 +45,7 @@ fn schedule(
         None => first,
     };
     ScheduleSnapshot {
-        name: format!("bell-{number}"),
+        name: format!("job-{number}"),
         due: DueSchedule {
             id,
             revision: 1,
@@ -91,7 +91,7 @@ fn until(to: &str) -> ForecastRequest {
     }
 }
 
-/// `08:05 queued 08:10-08:15 succeeded`; before it the schedule, when there are several.
+/// Print a launch as `08:05 queued 08:10-08:15 succeeded`, with its schedule in front when there are several.
 fn shown(snapshot: &SystemSnapshot, row: &Row) -> String {
     let mut text = match snapshot.schedules.len() {
         1 => clock(row.scheduled_time),
@@ -137,7 +137,7 @@ fn check(snapshot: &SystemSnapshot, question: &ForecastRequest, rows: &str) -> F
     forecast
 }
 
-/// Launches of a schedule of every five minutes that take seven.
+/// Check the launches of a schedule of every five minutes that take seven minutes.
 #[track_caller]
 fn check_overlap(policies: &str, rows: &str) {
     let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 7 * 60)]);
@@ -145,7 +145,7 @@ fn check_overlap(policies: &str, rows: &str) {
 }
 
 #[test]
-fn a_slot_is_skipped_while_the_launch_before_it_goes_on() {
+fn a_slot_is_skipped_while_the_previous_launch_runs() {
     check_overlap(
         r#"{"overlap":"skip"}"#,
         "08:00 launched 08:00-08:07 succeeded
@@ -157,7 +157,7 @@ fn a_slot_is_skipped_while_the_launch_before_it_goes_on() {
 }
 
 #[test]
-fn one_slot_waits_for_the_launch_before_it() {
+fn one_slot_is_queued_behind_the_running_launch() {
     check_overlap(
         r#"{"overlap":"buffer_one"}"#,
         "08:00 launched 08:00-08:07 succeeded
@@ -177,7 +177,7 @@ fn one_slot_waits_for_the_launch_before_it() {
 }
 
 #[test]
-fn launches_run_beside_each_other_up_to_their_limit() {
+fn launches_run_concurrently_up_to_their_limit() {
     check_overlap(
         r#"{"overlap":"allow"}"#,
         "08:00 launched 08:00-08:07 succeeded
@@ -197,7 +197,7 @@ fn launches_run_beside_each_other_up_to_their_limit() {
 }
 
 #[test]
-fn a_launch_makes_way_for_the_next() {
+fn a_launch_is_cancelled_for_the_next() {
     check_overlap(
         r#"{"overlap":"terminate_other"}"#,
         "08:00 launched 08:00-08:05 cancelled overlap
@@ -242,16 +242,16 @@ fn a_launch_fires_at_its_jitter() {
 }
 
 #[test]
-fn a_place_is_taken_by_the_earliest_and_the_others_are_late() {
+fn the_earliest_launch_gets_the_permit_and_the_others_are_late() {
     let schedules =
         (1..=3).map(|number| schedule(number, (RuleKind::Cron, "*/10 * * * *"), "{}", 90));
     let snapshot = snapshot(1, schedules.collect());
     let forecast = check(
         &snapshot,
         &until("08:10"),
-        "bell-1 08:00 launched 08:00-08:01:30 succeeded
-         bell-2 08:00 launched 08:01:30-08:03 succeeded
-         bell-3 08:00 launched 08:03-08:04:30 succeeded",
+        "job-1 08:00 launched 08:00-08:01:30 succeeded
+         job-2 08:00 launched 08:01:30-08:03 succeeded
+         job-3 08:00 launched 08:03-08:04:30 succeeded",
     );
     let lags: Vec<u64> = forecast
         .schedules
@@ -280,7 +280,7 @@ fn a_place_is_taken_by_the_earliest_and_the_others_are_late() {
 }
 
 #[test]
-fn a_rule_that_counts_from_ends_goes_on_from_those_that_are_foretold() {
+fn after_completion_counts_from_forecast_ends() {
     let rule = (RuleKind::AfterCompletion, "10m");
     let snapshot = snapshot(10, vec![schedule(1, rule, "{}", 150)]);
     let forecast = check(
@@ -294,7 +294,7 @@ fn a_rule_that_counts_from_ends_goes_on_from_those_that_are_foretold() {
 }
 
 #[test]
-fn a_schedule_ends_after_so_many_launches() {
+fn a_schedule_ends_after_max_launches() {
     let policies = r#"{"max_launches":2}"#;
     let snapshot = snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 1)]);
     let forecast = check(
@@ -321,7 +321,7 @@ fn slots_without_a_package_are_skipped() {
 }
 
 #[test]
-fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
+fn a_launch_decided_before_the_span_is_hidden_and_uses_capacity() {
     let snapshot = snapshot(1, vec![schedule(1, EVERY_FIVE, "{}", 20 * 60)]);
     let question = ForecastRequest {
         from: at("08:10"),
@@ -342,7 +342,7 @@ fn what_is_decided_before_the_span_is_not_told_and_holds_its_place() {
 }
 
 #[test]
-fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_others() {
+fn a_recorded_launch_uses_capacity_for_its_usual_duration() {
     let mut schedule = schedule(1, EVERY_FIVE, "{}", 10 * 60);
     let launch = campanile_store::overlap::UnfinishedLaunch {
         id: LaunchId::of(schedule.due.id, at("07:55"), LaunchKind::Schedule),
@@ -374,7 +374,7 @@ fn a_launch_that_is_on_the_record_holds_its_place_until_it_has_taken_as_long_as_
     assert_eq!(forecast.all.peak_at, Some(at("07:59")));
 }
 
-/// An outage from 08:02 to 08:33, which loses the launch of 08:00.
+/// Return an outage from 08:02 to 08:33, which loses the launch of 08:00.
 fn outage() -> ForecastRequest {
     ForecastRequest {
         outages: vec![Outage {
@@ -386,7 +386,7 @@ fn outage() -> ForecastRequest {
 }
 
 #[test]
-fn an_outage_loses_what_runs_and_its_slots_are_caught_up_behind_it() {
+fn an_outage_loses_running_launches_and_its_slots_are_caught_up() {
     let snapshot = snapshot(
         10,
         vec![schedule(1, EVERY_FIVE, r#"{"misfire_grace":"1m"}"#, 150)],
@@ -403,7 +403,7 @@ fn an_outage_loses_what_runs_and_its_slots_are_caught_up_behind_it() {
 }
 
 #[test]
-fn slots_that_are_caught_up_come_apart_by_the_spread() {
+fn catchup_launches_are_spaced_by_the_spread() {
     let policies =
         r#"{"catchup":"all","catchup_max":3,"catchup_spread":"40s","misfire_grace":"1m"}"#;
     let mut question = outage();
@@ -420,7 +420,7 @@ fn slots_that_are_caught_up_come_apart_by_the_spread() {
 }
 
 #[test]
-fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
+fn an_at_most_once_launch_is_not_run_again_after_an_outage() {
     let policies = r#"{"delivery":"at_most_once","catchup":"none","misfire_grace":"1m"}"#;
     let forecast = check(
         &snapshot(10, vec![schedule(1, EVERY_FIVE, policies, 150)]),
@@ -433,15 +433,15 @@ fn what_was_to_run_at_most_once_is_not_run_again_after_an_outage() {
 }
 
 #[test]
-fn two_forecasts_differ_in_launches_that_come_go_and_move() {
-    let bell =
+fn a_diff_of_forecasts_lists_added_removed_and_moved_launches() {
+    let job =
         |number, policies: &str| schedule(number, (RuleKind::Cron, "*/10 * * * *"), policies, 90);
-    let before = snapshot(1, vec![bell(1, "{}"), bell(2, "{}"), bell(3, "{}")]);
+    let before = snapshot(1, vec![job(1, "{}"), job(2, "{}"), job(3, "{}")]);
     let mut hourly = schedule(4, (RuleKind::Cron, "10 * * * *"), "{}", 90);
-    hourly.name = "bell-1".to_owned();
+    hourly.name = "job-1".to_owned();
     let after = snapshot(
         1,
-        vec![hourly, bell(2, "{}"), bell(5, r#"{"max_launches":1}"#)],
+        vec![hourly, job(2, "{}"), job(5, r#"{"max_launches":1}"#)],
     );
     let [told_before, told_after] =
         [&before, &after].map(|snapshot| snapshot.forecast(&until("08:15")));
@@ -476,17 +476,17 @@ fn two_forecasts_differ_in_launches_that_come_go_and_move() {
     assert_eq!(
         shown,
         [
-            "bell-1 + -08:00  from 08:00",
-            "bell-2 + - 08:01:30 to 08:00 from 08:00",
-            "bell-3 + -08:00,08:10  from 08:00",
-            "bell-5 +08:00 -  from 08:00",
+            "job-1 + -08:00  from 08:00",
+            "job-2 + - 08:01:30 to 08:00 from 08:00",
+            "job-3 + -08:00,08:10  from 08:00",
+            "job-5 +08:00 -  from 08:00",
         ]
     );
     assert_eq!(compare((&after, &told_after), (&after, &told_after)), []);
 }
 
 #[test]
-fn outages_that_meet_are_one() {
+fn adjacent_outages_are_merged() {
     let [first, second, other] =
         [("08:00", "08:10"), ("08:05", "08:20"), ("09:00", "09:01")].map(|(from, to)| Outage {
             from: at(from),
@@ -501,7 +501,7 @@ fn outages_that_meet_are_one() {
 }
 
 #[test]
-fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
+fn a_forecast_stops_at_the_maximum_of_decisions() {
     let snapshot = snapshot(10, vec![schedule(1, (RuleKind::Every, "1s"), "{}", 0)]);
     let question = ForecastRequest {
         rows_max: 5,
@@ -512,9 +512,9 @@ fn a_forecast_breaks_off_at_the_most_decisions_asked_for() {
     assert_eq!(forecast.cut_at, Some(at("07:59:05")));
 }
 
-/// All slots of an outage are decided at one moment, some of them at a time.
+/// All slots of an outage are decided at one moment, in several batches.
 #[test]
-fn a_forecast_breaks_off_within_what_one_moment_decides() {
+fn a_forecast_stops_within_the_decisions_of_one_moment() {
     let policies = r#"{"overlap":"allow","misfire_grace":"1d"}"#;
     let snapshot = snapshot(10, vec![schedule(1, (RuleKind::Every, "1s"), policies, 0)]);
     let question = ForecastRequest {
@@ -535,14 +535,14 @@ fn a_forecast_breaks_off_within_what_one_moment_decides() {
 }
 
 #[test]
-fn nothing_is_told_of_a_schedule_that_is_paused() {
+fn a_paused_schedule_is_left_out() {
     let mut paused = schedule(1, EVERY_FIVE, "{}", 1);
     paused.enabled = false;
     check(&snapshot(10, vec![paused]), &until("09:00"), "");
 }
 
 #[test]
-fn durations_are_learned_as_their_median() {
+fn the_expected_duration_is_the_median() {
     for (seconds, duration) in [
         (vec![], DURATION_DEFAULT),
         (vec![7], Duration::from_secs(7)),
@@ -556,9 +556,9 @@ fn durations_are_learned_as_their_median() {
     }
 }
 
-/// Every schedule at once, for an hour, against what must hold of any forecast.
+/// Forecast many schedules for an hour, and check the rules of every forecast.
 #[test]
-fn places_and_turns_are_never_exceeded() {
+fn capacity_and_overlap_limits_are_never_exceeded() {
     let policies = [
         r#"{"overlap":"skip"}"#,
         r#"{"overlap":"buffer_one","jitter":"1m"}"#,

@@ -1,4 +1,4 @@
-//! Records that no host makes, and how a moment is read. What hosts make is tested where their databases are.
+//! Explanations of records that no host makes, and the parser of moments. `tests/cli/why.rs` tests records of hosts.
 
 use super::history::ParsedRevision;
 use super::*;
@@ -25,7 +25,7 @@ fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
     }
 }
 
-/// A schedule that was made at midnight, is decided up to 02:00, and is looked at at 02:30.
+/// Return a schedule that was created at midnight and is decided up to 02:00. The current time is 02:30.
 fn history(newest: Revision, earlier: Vec<Revision>) -> ScheduleHistory {
     let state = ScheduleState {
         id: newest.schedule_id,
@@ -59,7 +59,7 @@ fn cron(expression: &str) -> RuleText {
     RuleText::new(RuleKind::Cron, expression, "UTC")
 }
 
-fn told(findings: &[Finding]) -> Vec<String> {
+fn lines(findings: &[Finding]) -> Vec<String> {
     findings
         .iter()
         .map(|finding| format!("{}: {}", finding.kind, finding.text))
@@ -84,7 +84,7 @@ fn a_moment_is_read_with_and_without_an_offset() {
 }
 
 #[test]
-fn what_is_no_moment_is_refused() {
+fn an_invalid_moment_is_refused() {
     for (text, refusal) in [
         ("", "`` is not a time"),
         ("noon", "`noon` is not a time"),
@@ -107,14 +107,14 @@ fn what_is_no_moment_is_refused() {
 }
 
 #[test]
-fn a_slot_without_a_decision_is_not_explained_away() {
+fn a_slot_without_a_decision_is_reported_as_undecided() {
     let history = history(
-        revision(1, "bell", cron("0 * * * *"), "2026-01-01T00:00:00Z"),
+        revision(1, "hourly", cron("0 * * * *"), "2026-01-01T00:00:00Z"),
         Vec::new(),
     );
     let findings = moment::without_decision(&history, time("2026-01-01T01:00:00Z"));
     assert_eq!(
-        told(&findings),
+        lines(&findings),
         [
             "slot: a slot of cron `0 * * * *` (revision 1)",
             "undecided: no decision about it is recorded, although all slots up to 2026-01-01T02:00:00Z are decided",
@@ -123,9 +123,9 @@ fn a_slot_without_a_decision_is_not_explained_away() {
 }
 
 #[test]
-fn what_this_version_cannot_read_is_said() {
+fn an_unreadable_revision_is_reported() {
     let history = history(
-        revision(1, "bell", cron("0 25 * * *"), "2026-01-01T00:00:00Z"),
+        revision(1, "hourly", cron("0 25 * * *"), "2026-01-01T00:00:00Z"),
         Vec::new(),
     );
     for findings in [
@@ -147,7 +147,7 @@ fn what_this_version_cannot_read_is_said() {
 }
 
 #[test]
-fn a_moment_is_judged_by_what_the_schedule_said_then() {
+fn a_moment_is_explained_by_the_revision_of_that_time() {
     let earlier = revision(1, "old", cron("30 * * * *"), "2026-01-01T00:00:00Z");
     let newest = revision(2, "new", cron("0 * * * *"), "2026-01-01T01:15:00Z");
     let history = history(newest, vec![earlier]);
@@ -173,7 +173,7 @@ fn a_moment_is_judged_by_what_the_schedule_said_then() {
 }
 
 #[test]
-fn rules_that_the_clock_gives_no_slots_say_when_they_ring() {
+fn a_rule_without_slots_reports_when_it_launches() {
     let ends = RuleText::new(RuleKind::AfterCompletion, "10m", "UTC");
     for (rule, expected) in [
         (
@@ -186,20 +186,20 @@ fn rules_that_the_clock_gives_no_slots_say_when_they_ring() {
         ),
     ] {
         let history = history(
-            revision(1, "bell", rule, "2026-01-01T00:00:00Z"),
+            revision(1, "hourly", rule, "2026-01-01T00:00:00Z"),
             Vec::new(),
         );
         let missing = [
             "no_host: no host serves",
             "no_package: no host ever had the package `hello`",
         ];
-        let standing = told(&moment::standing(&history));
+        let standing = lines(&moment::standing(&history));
         assert_eq!(standing, [&[expected], &missing[..]].concat());
     }
 }
 
 #[test]
-fn a_span_is_told_in_units_that_matter() {
+fn a_span_is_printed_in_significant_units() {
     for (micros, text) in [
         (0, "0s"),
         (1_500, "1ms"),

@@ -14,7 +14,7 @@ use campanile_sandbox::{Limits, Refusal};
 mod not_applied;
 mod random;
 
-/// Compiles bytes that begin with `good`; a JSON object in them is the description.
+/// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
 #[derive(Default)]
 struct Fake {
     loads: AtomicUsize,
@@ -240,7 +240,7 @@ async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
     scene.write("a.toml", "[limits]\ntimeout = '8s'");
     assert_eq!(scene.scan().await.len(), 1);
     assert_eq!(scene.content("a").unwrap(), "good 2");
-    // A package does not lose its sidecar because that became a directory.
+    // A sidecar that became a directory is invalid, not missing.
     fs::remove_file(scene.at("a.toml")).unwrap();
     fs::create_dir(scene.at("a.toml")).unwrap();
     let changes = scene.scan().await;
@@ -269,8 +269,8 @@ async fn changes_without_compiling_come_first_and_each_when_it_is_found() {
     let mut scan = scene.folder.scan(&scene.active).await.unwrap();
     for expected in ["applied the new settings of b", "removed c", "rejected d e"] {
         let change = scene.folder.next_change(&mut scan, &scene.active).await;
-        let said = change.unwrap().to_string();
-        assert!(said.starts_with(expected), "{said}");
+        let line = change.unwrap().to_string();
+        assert!(line.starts_with(expected), "{line}");
     }
     assert_eq!(scene.loads(), before, "found before anything is compiled");
     let change = scene.folder.next_change(&mut scan, &scene.active).await;
@@ -357,7 +357,7 @@ async fn a_sidecar_for_other_bytes_revokes_grants_and_adds_none() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_is_a_link_to_nothing_is_not_the_same_as_none() {
+async fn a_sidecar_that_is_a_dangling_link_is_not_a_missing_sidecar() {
     let mut scene = Scene::new();
     symlink(scene.at("elsewhere"), scene.at("a.toml")).unwrap();
     scene.write("a.wasm", "good");
@@ -417,7 +417,7 @@ async fn a_missing_directory_is_looked_up_again_though_no_file_changed() {
 }
 
 #[tokio::test]
-async fn a_pin_admits_one_digest_only_and_before_anything_is_compiled() {
+async fn a_pin_accepts_one_digest_and_is_checked_before_compiling() {
     let mut scene = Scene::new();
     let pin = ArtifactDigest::of(b"good 1");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
@@ -471,7 +471,7 @@ async fn a_change_that_was_not_applied_is_found_again_without_compiling() {
 }
 
 #[tokio::test]
-async fn names_and_sizes_that_cannot_be_are_refused_once_and_unread() {
+async fn invalid_names_and_sizes_are_refused_once_without_reading() {
     let mut scene = Scene::new();
     scene.write("a b.wasm", "good");
     let raw = std::ffi::OsStr::from_bytes(b"\xff.wasm");
@@ -559,7 +559,7 @@ async fn packages_stay_active_while_the_folder_is_gone() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_an_error_with_the_way_out() {
+fn a_missing_folder_is_an_error_with_a_hint() {
     let root = tempfile::tempdir().unwrap();
     let rules = HostRules {
         limits: Limits::default(),
@@ -593,7 +593,7 @@ async fn a_scan_may_move_between_threads() {
     let mut scan = sendable(scene.folder.scan(&active)).await.unwrap();
     let change = sendable(scene.folder.next_change(&mut scan, &active)).await;
     assert!(change.is_none());
-    // The types of the product are only checked, not made.
+    // This code is type-checked and never called.
     fn product(folder: &mut PluginsFolder, scan: &mut Scan, active: &Packages) {
         drop(sendable(folder.scan(active)));
         drop(sendable(folder.next_change(scan, active)));

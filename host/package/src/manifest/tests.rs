@@ -154,17 +154,17 @@ fn a_cycle_is_shown_from_its_first_task() {
 }
 
 #[test]
-fn order_puts_dependencies_first_and_keeps_the_declared_order_besides() {
+fn order_puts_dependencies_first_and_otherwise_keeps_the_declared_order() {
     let manifest = read(json!({"tasks": [
         {"id": "report", "depends_on": ["upload", "scan"]},
         {"id": "upload", "depends_on": ["collect"]},
         {"id": "scan"},
         {"id": "collect"},
-        {"id": "apart"},
+        {"id": "separate"},
     ]}));
     assert_eq!(
         ids(manifest.order(None)),
-        ["scan", "collect", "upload", "report", "apart"]
+        ["scan", "collect", "upload", "report", "separate"]
     );
     assert_eq!(ids(manifest.order(Some("upload"))), ["collect", "upload"]);
     assert_eq!(
@@ -176,7 +176,7 @@ fn order_puts_dependencies_first_and_keeps_the_declared_order_besides() {
 }
 
 #[test]
-fn a_proposed_schedule_must_have_one_rule_a_known_task_and_a_free_context() {
+fn a_proposed_schedule_must_have_one_rule_a_known_task_and_no_reserved_context_key() {
     let one = |schedule: Value| fault(json!({"tasks": [{"id": "a"}], "schedules": [schedule]}));
     assert!(one(json!({})).contains("`schedules[0]` has no rule"));
     assert!(one(json!({"cron": "* * * * *", "every": "5m"})).contains("more than one rule"));
@@ -204,7 +204,7 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
         "start_at": "2027-01-01T00:00:00Z", "keep": null});
     let manifest = read(json!({"schedules": [proposal]}));
     assert_eq!(manifest.warnings, Vec::<String>::new());
-    let said: Vec<String> = manifest.schedules[0]
+    let actual: Vec<String> = manifest.schedules[0]
         .policies
         .entries()
         .map(|(policy, text)| format!("{policy} {text}"))
@@ -215,7 +215,7 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
         "jitter 30s",
         "start_at 2027-01-01T00:00:00Z",
     ];
-    assert_eq!(said, written);
+    assert_eq!(actual, written);
 
     let one = |schedule: Value| fault(json!({"schedules": [schedule]}));
     for (policy, expected) in [

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Reads `text` as the file `schedules.toml`.
+/// Read `text` as the file `schedules.toml`.
 fn read(text: &str) -> Result<Vec<ScheduleDefinition>, String> {
     read_file("schedules.toml", text).map_err(|error| error.to_string())
 }
@@ -40,13 +40,13 @@ fn a_whole_file_is_read() {
     );
     assert_eq!(nightly.task.as_deref(), Some("collect"));
     assert_eq!(nightly.rule.timezone, "Europe/Rome");
-    let said: Vec<String> = nightly
+    let actual: Vec<String> = nightly
         .policies
         .entries()
         .map(|(policy, text)| format!("{policy} {text}"))
         .collect();
     assert_eq!(
-        said,
+        actual,
         [
             "catchup all",
             "catchup_window 12h",
@@ -62,13 +62,13 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn the_example_is_understood() {
+fn the_example_is_read() {
     let example = include_str!("../../../../examples/config/schedules.toml");
     assert_eq!(read(example).map(|schedules| schedules.len()), Ok(3));
 }
 
 #[test]
-fn a_mistake_in_a_file_names_its_place_and_what_to_write() {
+fn a_mistake_in_a_file_is_refused_with_its_line_and_a_hint() {
     for (text, expected) in [
         (
             "[[schedules]]\npackage = 'p'\nevery = '1h'",
@@ -107,7 +107,7 @@ fn a_mistake_in_a_file_names_its_place_and_what_to_write() {
 }
 
 #[test]
-fn policies_that_are_wrong_or_contradict_are_refused_at_their_line() {
+fn invalid_or_contradicting_policies_are_refused_at_their_line() {
     for (lines, expected) in [
         (
             "overlap = 'alow'",

@@ -15,7 +15,7 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-/// Returns the rules of a host with `own_paths`.
+/// Return the rules of a host with `own_paths`.
 fn rules(own_paths: Vec<PathBuf>) -> HostRules {
     HostRules {
         limits: Limits::default(),
@@ -26,7 +26,7 @@ fn rules(own_paths: Vec<PathBuf>) -> HostRules {
     }
 }
 
-/// Reads `text` as the sidecar `plugins/backup.toml` of a folder that holds `data/`.
+/// Read `text` as the sidecar `plugins/backup.toml` of a folder with `data/`.
 fn read(text: &str) -> Result<Sidecar, String> {
     let folder = tempfile::tempdir().unwrap();
     read_in(folder.path(), text)
@@ -142,7 +142,7 @@ fn a_whole_sidecar_is_read() {
     assert_eq!(
         grants.keyvalue,
         [
-            // Named after the package: this file is backup.toml.
+            // The default name is the package: this file is backup.toml.
             bucket("default", "backup/default", true),
             bucket("rates", "finance", false),
         ]
@@ -169,7 +169,7 @@ fn a_whole_sidecar_is_read() {
 
 #[test]
 fn mistakes_about_sockets_are_named() {
-    for (text, want) in [
+    for (text, expected) in [
         (
             "[[grants.sockets]]\nport = 1",
             "`grants.sockets[0]` needs `host`",
@@ -192,13 +192,13 @@ fn mistakes_about_sockets_are_named() {
         ),
     ] {
         let error = read(text).unwrap_err().to_string();
-        assert!(error.contains(want), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
 fn mistakes_about_buckets_and_secrets_are_named() {
-    for (text, want) in [
+    for (text, expected) in [
         (
             "[grants]\nsecrets = ['api_tokne']",
             "2:1: `grants.secrets` names api_tokne, which is no secret of the host's configuration: did you mean \"api_token\"?",
@@ -245,7 +245,7 @@ fn mistakes_about_buckets_and_secrets_are_named() {
         ),
     ] {
         let error = read(text).unwrap_err();
-        assert!(error.contains(want), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
@@ -261,7 +261,7 @@ fn an_empty_sidecar_grants_nothing_and_keeps_the_proposals() {
 
 #[test]
 fn mistakes_are_named_with_line_and_hint() {
-    for (text, want) in [
+    for (text, expected) in [
         (
             "sha265 = ''",
             "1:1: unknown key `sha265`: did you mean `sha256`?",
@@ -389,14 +389,14 @@ fn mistakes_are_named_with_line_and_hint() {
     ] {
         let error = read(text).unwrap_err();
         assert!(
-            error.contains("backup.toml:") && error.contains(want),
-            "{text:?} gave {error:?}, not {want:?}"
+            error.contains("backup.toml:") && error.contains(expected),
+            "{text:?} gave {error:?}, not {expected:?}"
         );
     }
 }
 
 #[test]
-fn a_granted_directory_must_be_there_and_be_a_directory() {
+fn a_granted_directory_must_exist_and_be_a_directory() {
     let grant = |host: &str, guest: &str, access: &str| {
         read(&format!(
             "[[grants.directories]]\nhost = '{host}'\nguest = '{guest}'\naccess = '{access}'"
@@ -439,7 +439,7 @@ fn the_plugins_folder_is_never_granted_for_writing() {
 }
 
 #[test]
-fn one_guest_path_is_one_directory() {
+fn a_guest_path_is_granted_only_once() {
     let one = "[[grants.directories]]\nhost = 'data'\nguest = '/x'\naccess = 'read'\n";
     let error = read(&format!("{one}{one}")).unwrap_err();
     assert!(
@@ -448,8 +448,8 @@ fn one_guest_path_is_one_directory() {
     );
 }
 
-/// Reads a sidecar that grants `host` of a folder in which the host keeps `etc/campanile.toml`, `db/campanile.db`, which
-/// is not there yet, and `cache/`.
+/// Read a sidecar that grants `host` of a folder in which the host has `etc/campanile.toml`, `cache/`, and
+/// `db/campanile.db`, which does not exist yet.
 fn grant_beside_own_paths(root: &Path, host: &str, access: &str) -> Result<Sidecar, String> {
     let plugins = root.join("plugins");
     for folder in ["plugins", "etc", "db", "cache/deep", "free"] {
@@ -487,7 +487,7 @@ fn files_that_the_host_uses_are_never_granted_for_writing() {
 }
 
 #[test]
-fn a_granted_link_grants_the_directory_that_it_leads_to() {
+fn a_granted_link_grants_its_target_directory() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
     fs::create_dir(root.join("there")).unwrap();

@@ -47,7 +47,7 @@ fn a_wrong_type_error_names_the_right_type() {
 }
 
 #[test]
-fn bounds_are_part_of_the_answer() {
+fn a_number_out_of_bounds_is_refused_with_the_bounds() {
     assert_eq!(
         read("wait = '2h'", |s| s.duration(
             "wait",

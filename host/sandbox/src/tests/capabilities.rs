@@ -1,4 +1,4 @@
-//! What a guest can reach without and with grants.
+//! The access of guests without and with grants.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use super::guests::*;
 use crate::*;
 
-/// Sends `GET http://AUTHORITY/`, waits for the answer, and then returns what was prepared.
+/// Return a guest that sends `GET http://AUTHORITY/`, waits for the answer, and returns its prepared result.
 fn http_guest(authority: &str) -> Guest {
     let body = format!(
         "(local $request i32)
@@ -25,35 +25,35 @@ fn http_guest(authority: &str) -> Guest {
     guest(&body).data(2047, format!("/{authority}"))
 }
 
-fn gave_up() -> SaidFailure<'static> {
-    SaidFailure {
+fn gave_up() -> GuestFailure<'static> {
+    GuestFailure {
         message: "no answer",
         retryable: true,
-        ..SaidFailure::default()
+        ..GuestFailure::default()
     }
 }
 
 #[tokio::test]
 async fn a_request_without_a_grant_is_denied_and_the_grant_is_named() {
     let report = run(http_guest("example.com:8080").fails(RESULT, &gave_up())).await;
-    let said = failure(&report, Outcome::Denied);
+    let failed = failure(&report, Outcome::Denied);
     assert_eq!(
-        said.message,
+        failed.message,
         "GET http://example.com:8080 is not granted; to allow it, add \
          `grants.http = [{ scheme = \"http\", host = \"example.com\", port = 8080 }]` at the top of the package's sidecar file \
          (the task said: no answer)"
     );
-    assert!(!said.retryable);
+    assert!(!failed.retryable);
 }
 
 #[tokio::test]
-async fn a_denied_task_that_copes_succeeds() {
+async fn a_task_that_handles_a_denial_succeeds() {
     let report = run(http_guest("example.com").completes(None, None)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
 #[tokio::test]
-async fn a_wildcard_grant_does_not_open_the_machine_itself() {
+async fn a_wildcard_grant_excludes_the_local_machine() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let report = http_report(
@@ -62,12 +62,13 @@ async fn a_wildcard_grant_does_not_open_the_machine_itself() {
         port,
     )
     .await;
-    let said = failure(&report, Outcome::Denied);
+    let failed = failure(&report, Outcome::Denied);
     assert!(
-        said.message
+        failed
+            .message
             .contains("127.0.0.1, which is not a public address"),
         "{}",
-        said.message
+        failed.message
     );
 }
 
@@ -105,8 +106,8 @@ async fn http_report(guest: Guest, host: &str, port: u16) -> Report {
 }
 
 #[tokio::test]
-async fn configuration_is_what_was_granted() {
-    // Returns normally when the key `city` has a value of 5 bytes, and a failure when it has none.
+async fn a_task_reads_only_granted_configuration() {
+    // Completes when the key `city` has a value of 5 bytes, and fails when it has none.
     let body = format!(
         "(call $get-config (i32.const 2048) (i32.const 4) (i32.const 512))
         (if (i32.load8_u (i32.const 512)) (then unreachable))
@@ -129,7 +130,7 @@ async fn configuration_is_what_was_granted() {
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
-/// The directory `host` as `/source`, and nothing else.
+/// Return grants of the directory `host` as `/source` and of nothing else.
 fn directory(host: impl Into<PathBuf>, writable: bool) -> Grants {
     Grants {
         directories: vec![DirectoryGrant {
@@ -142,7 +143,7 @@ fn directory(host: impl Into<PathBuf>, writable: bool) -> Grants {
 }
 
 #[tokio::test]
-async fn a_granted_directory_that_is_not_there_is_the_host_s_trouble() {
+async fn a_missing_granted_directory_is_a_host_error() {
     let sandbox = sandbox();
     let guest = guest("").completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
@@ -157,8 +158,8 @@ async fn a_granted_directory_that_is_not_there_is_the_host_s_trouble() {
 }
 
 #[tokio::test]
-async fn a_task_sees_its_granted_variables_and_nothing_of_the_host_s() {
-    // Wants exactly one variable, with a name of 4 bytes and a value of 5.
+async fn a_task_sees_only_granted_variables() {
+    // Completes for exactly one variable with a name of 4 bytes and a value of 5.
     let body = "(call $get-environment (i32.const 512))
         (if (i32.ne (i32.load (i32.const 516)) (i32.const 1)) (then unreachable))
         (if (i32.ne (i32.load offset=4 (i32.load (i32.const 512))) (i32.const 4)) (then unreachable))
@@ -177,17 +178,17 @@ async fn a_task_sees_its_granted_variables_and_nothing_of_the_host_s() {
 }
 
 #[tokio::test]
-async fn a_directory_is_seen_when_granted_and_written_when_writable() {
-    // Makes `made` in its first directory and completes; a failure when it may not.
+async fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
+    // Creates the directory `made` in its first directory. Fails when that is refused.
     let body = format!(
         "(call $get-directories (i32.const 512))
         (call $create-directory (i32.load (i32.load (i32.const 512))) (i32.const 2048) (i32.const 4) (i32.const 520))
         (if (i32.load8_u (i32.const 520)) (then (return (i32.const {OTHER_RESULT}))))"
     );
-    let no = SaidFailure {
+    let no = GuestFailure {
         message: "Operation not permitted",
         retryable: true,
-        ..SaidFailure::default()
+        ..GuestFailure::default()
     };
     let guest = guest(&body)
         .data(2048, "made")
@@ -196,22 +197,22 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(call(&artifact)).await;
-    let said = failure(&report, Outcome::Failed);
-    assert_eq!(said.message, "Operation not permitted");
-    assert!(said.retryable);
+    let failed = failure(&report, Outcome::Failed);
+    assert_eq!(failed.message, "Operation not permitted");
+    assert!(failed.retryable);
     let note = "/made lies in no granted directory; to allow it, add `grants.directories = [{ \
          host = \"/a/directory/of/this/host\", guest = \"/made\", access = \"write\" }]` at the top of the package's sidecar file";
-    assert_eq!(said.note.as_deref(), Some(note));
+    assert_eq!(failed.note.as_deref(), Some(note));
     assert_eq!(
-        said.text(),
+        failed.text(),
         format!("Operation not permitted; note: {note}")
     );
 
     let host = tempfile::tempdir().unwrap();
     let with = |writable| granted(&artifact, directory(host.path(), writable));
     let report = sandbox.run(with(false)).await;
-    let said = failure(&report, Outcome::Failed);
-    let note = said.note.as_ref().unwrap();
+    let failed = failure(&report, Outcome::Failed);
+    let note = failed.note.as_ref().unwrap();
     assert!(
         note.starts_with(
             "/source/made cannot be written: /source is granted for reading only; to allow it, write `access = \"write\"`"
@@ -225,9 +226,9 @@ async fn a_directory_is_seen_when_granted_and_written_when_writable() {
 }
 
 #[tokio::test]
-async fn the_words_of_a_task_never_change_the_kind_of_its_failure() {
+async fn the_message_of_a_task_never_changes_the_kind_of_its_failure() {
     let sandbox = sandbox();
-    for words in [
+    for message in [
         "permission denied",
         "PermissionError: [Errno 63]: Operation not permitted",
         "error: AccessDenied",
@@ -235,20 +236,20 @@ async fn the_words_of_a_task_never_change_the_kind_of_its_failure() {
         "out of memory",
         "the time-out passed",
     ] {
-        // The task tries a path that is not granted, copes or not, and fails with these words.
+        // The task opens a path that is not granted, and fails with this message.
         let body = "(call $get-directories (i32.const 512))
             (call $create-directory (i32.load (i32.load (i32.const 512))) (i32.const 2048) (i32.const 4) (i32.const 520))";
-        let failed = SaidFailure {
-            message: words,
+        let failed = GuestFailure {
+            message,
             retryable: true,
-            ..SaidFailure::default()
+            ..GuestFailure::default()
         };
         let guest = guest(body).data(2048, "made").fails(RESULT, &failed);
         let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
         let report = sandbox.run(call(&artifact)).await;
-        let said = failure(&report, Outcome::Failed);
-        assert_eq!(said.message, words);
-        assert!(said.retryable, "{words}");
-        assert!(said.note.is_some(), "{words}");
+        let failed = failure(&report, Outcome::Failed);
+        assert_eq!(failed.message, message);
+        assert!(failed.retryable, "{message}");
+        assert!(failed.note.is_some(), "{message}");
     }
 }

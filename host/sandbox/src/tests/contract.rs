@@ -1,5 +1,5 @@
-//! What was released of the contract with tasks, in `tests/contract/`, held against what it is now: packages that were
-//! built with the one must run with the other.
+//! The released versions of the contract with tasks, in `tests/contract/`, compared with the current one: packages that
+//! were built with a release must run with the current contract.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All releases that packages may have been built with: 0.1.0, and each one after it that adds to the imports.
+/// Return all releases of the contract: 0.1.0, and each later one that adds imports.
 fn releases() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join("tests/contract")).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Whether packages that were built with `released` run with `present`, both folders of WIT.
-fn holds(released: &Path, present: &Path) -> anyhow::Result<()> {
+/// Return an error unless packages that were built with `released` run with `present`. Both are folders of WIT.
+fn check_compatible(released: &Path, present: &Path) -> anyhow::Result<()> {
     let mut both = Resolve::default();
     let (present, _) = both.push_dir(present)?;
     let (old, released) = without_versions(released)?;
@@ -28,7 +28,7 @@ fn holds(released: &Path, present: &Path) -> anyhow::Result<()> {
     for (name, old) in both.packages[released].worlds.clone() {
         let new = both.packages[present].worlds.get(&name);
         let new = *new.with_context(|| format!("the world {name} is gone"))?;
-        // What a world imports may grow, and what it exports may shrink: only the first is compatible here.
+        // A world may gain imports and lose exports by the rules of WIT. Here only more imports are compatible.
         semver_check(both.clone(), old, new).with_context(|| format!("the world {name}"))?;
         let exports = (exports(&both, old), exports(&both, new));
         ensure!(exports.0 == exports.1, "the exports of {name}: {exports:?}");
@@ -36,8 +36,8 @@ fn holds(released: &Path, present: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The package in `folder` and what it depends on, all without versions: so they have room beside those of the same
-/// version, instead of being made one with them.
+/// Return the package in `folder` and its dependencies without versions. With versions they would be merged with
+/// packages of the same version.
 fn without_versions(folder: &Path) -> anyhow::Result<(Resolve, PackageId)> {
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_dir(folder)?;
@@ -51,7 +51,7 @@ fn without_versions(folder: &Path) -> anyhow::Result<(Resolve, PackageId)> {
     Ok((resolve, package))
 }
 
-/// The exported interfaces of a world and their functions.
+/// Return the exported interfaces of a world and their functions.
 fn exports(resolve: &Resolve, world: WorldId) -> Vec<(String, Vec<String>)> {
     let exports = resolve.worlds[world].exports.values();
     let interfaces = exports.filter_map(|item| match item {
@@ -67,17 +67,17 @@ fn exports(resolve: &Resolve, world: WorldId) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn packages_of_every_release_run_with_the_contract_of_today() {
+fn packages_of_every_release_run_with_the_current_contract() {
     let releases = releases();
     assert!(!releases.is_empty());
     for released in releases {
-        if let Err(error) = holds(&released, &repository().join("wit")) {
+        if let Err(error) = check_compatible(&released, &repository().join("wit")) {
             panic!("packages built with {released:?} would break: {error:?}");
         }
     }
 }
 
-/// The contract of today, with `from` in one of its files changed to `to`.
+/// Return a copy of the current contract with `from` in one of its files changed to `to`.
 fn changed(file: &str, from: &str, to: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy(&repository().join("wit"), folder.path());
@@ -105,7 +105,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_would_break_packages_is_found() {
+fn a_breaking_change_of_the_contract_is_found() {
     for (file, from, to) in [
         ("task.wit", "context: json)", "context: json, again: bool)"),
         (
@@ -154,14 +154,14 @@ fn what_would_break_packages_is_found() {
     ] {
         let folder = changed(file, from, to);
         for released in releases() {
-            let found = holds(&released, folder.path());
+            let found = check_compatible(&released, folder.path());
             assert!(found.is_err(), "{file}: {from:?} became {to:?}");
         }
     }
 }
 
 #[test]
-fn what_may_be_added_is_taken() {
+fn a_compatible_addition_to_the_contract_is_accepted() {
     for (file, from, to) in [
         (
             "run-info.wit",
@@ -171,7 +171,7 @@ fn what_may_be_added_is_taken() {
         (
             "world.wit",
             "import run-info;",
-            "import run-info;\nimport bells;",
+            "import run-info;\nimport extra;",
         ),
         (
             "types.wit",
@@ -180,10 +180,10 @@ fn what_may_be_added_is_taken() {
         ),
     ] {
         let folder = changed(file, from, to);
-        let bells = "interface bells { ring: func(); }";
-        fs::write(folder.path().join("bells.wit"), bells).unwrap();
+        let extra = "interface extra { call: func(); }";
+        fs::write(folder.path().join("extra.wit"), extra).unwrap();
         for released in releases() {
-            let found = holds(&released, folder.path());
+            let found = check_compatible(&released, folder.path());
             assert!(found.is_ok(), "{file}: {from:?} became {to:?}: {found:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The forms of a file, with handwritten guests and with guests of a real toolchain.
+//! The forms of packages, with handwritten guests and with guests of a real toolchain.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn committed(name: &str) -> Vec<u8> {
     std::fs::read(guests.join(name)).unwrap()
 }
 
-/// A program as text, of the functions of preview 1 that it mentions; `body` is what it does.
+/// Return a program with this `body`, as text. It imports the functions of preview 1 that the body names.
 fn program(body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -37,7 +37,7 @@ fn program(body: &str) -> Vec<u8> {
 }
 
 /// Call each of [`PROGRAMS`] with `context`, and check its report.
-async fn each_with(context: Value, change: impl Fn(&mut Call), look: impl Fn(&Report, Form)) {
+async fn check_each(context: Value, change: impl Fn(&mut Call), check: impl Fn(&Report, Form)) {
     let sandbox = sandbox();
     for (name, form) in PROGRAMS {
         let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
@@ -45,12 +45,12 @@ async fn each_with(context: Value, change: impl Fn(&mut Call), look: impl Fn(&Re
         let mut call = call(&artifact);
         call.context = context.to_string();
         change(&mut call);
-        look(&sandbox.run(call).await, form);
+        check(&sandbox.run(call).await, form);
     }
 }
 
 #[tokio::test]
-async fn a_program_is_told_its_context_its_facts_and_its_name() {
+async fn a_program_receives_its_context_its_run_info_and_its_name() {
     let context = json!({"do": "echo", "is_recovery": true, "greeting": "ciào"});
     let recovered = |call: &mut Call| {
         call.facts.is_recovery = true;
@@ -61,7 +61,7 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
             ..Grants::default()
         });
     };
-    each_with(context.clone(), recovered, |report, _| {
+    check_each(context.clone(), recovered, |report, _| {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
         let output = report.output.as_ref().unwrap();
         assert_eq!(output["context"], context);
@@ -82,7 +82,7 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
                 "CAMPANILE_ORIGINAL_SCHEDULED_TIME": "1970-01-01T00:00:00Z",
             })
         );
-        // The output is not also text, and a program returns no context.
+        // JSON output is not repeated as text, and a program returns no context.
         assert_eq!(report.stdout, "");
         assert_eq!(report.context, None);
     })
@@ -90,8 +90,8 @@ async fn a_program_is_told_its_context_its_facts_and_its_name() {
 }
 
 #[tokio::test]
-async fn what_a_program_prints_is_text_when_it_is_no_json() {
-    each_with(
+async fn output_of_a_program_that_is_no_json_is_text() {
+    check_each(
         json!({"do": "say"}),
         |_| {},
         |report, _| {
@@ -104,24 +104,24 @@ async fn what_a_program_prints_is_text_when_it_is_no_json() {
 }
 
 #[tokio::test]
-async fn a_program_that_returns_a_code_has_failed_and_may_be_tried_again() {
-    each_with(
+async fn a_nonzero_exit_code_is_a_retryable_failure() {
+    check_each(
         json!({"do": "fail"}),
         |_| {},
         |report, _| {
-            let said = failure(report, Outcome::Failed);
-            assert_eq!(said.message, "exited with code 1: Error: \"no rope\"");
-            assert_eq!(said.details, Some(json!({"exit_code": 1})));
-            assert!(said.retryable);
+            let failed = failure(report, Outcome::Failed);
+            assert_eq!(failed.message, "exited with code 1: Error: \"no rope\"");
+            assert_eq!(failed.details, Some(json!({"exit_code": 1})));
+            assert!(failed.retryable);
         },
     )
     .await;
 }
 
 #[tokio::test]
-async fn exit_codes_of_preview_1_are_kept() {
+async fn a_preview_1_program_reports_its_exit_code() {
     let sandbox = sandbox();
-    for (code, kept) in [
+    for (code, reported) in [
         (0, 0),
         (1, 1),
         (3, 3),
@@ -133,24 +133,24 @@ async fn exit_codes_of_preview_1_are_kept() {
         let program = program(&format!("(call $exit (i32.const {code}))"));
         let artifact = Arc::new(sandbox.load(&program).unwrap());
         assert_eq!(artifact.form, Form::Preview1Command);
-        // The digest is that of the file, before its adaption.
+        // The digest is the one of the file before its adaptation.
         assert_eq!(artifact.digest, ArtifactDigest::of(&program));
         let report = sandbox.run(call(&artifact)).await;
-        if kept == 0 {
+        if reported == 0 {
             assert_eq!(report.outcome, Outcome::Succeeded, "{code}: {report:#?}");
             continue;
         }
-        let said = failure(&report, Outcome::Failed);
-        assert_eq!(said.message, format!("exited with code {kept}"));
-        assert_eq!(said.details, Some(json!({ "exit_code": kept })));
+        let failed = failure(&report, Outcome::Failed);
+        assert_eq!(failed.message, format!("exited with code {reported}"));
+        assert_eq!(failed.details, Some(json!({ "exit_code": reported })));
     }
 }
 
 #[tokio::test]
-async fn exit_codes_of_a_real_program() {
+async fn a_real_program_reports_its_exit_code() {
     for code in [0, 3, 255] {
         for how in ["exit", "return"] {
-            each_with(
+            check_each(
                 json!({"do": how, "code": code}),
                 |_| {},
                 |report, form| {
@@ -158,16 +158,20 @@ async fn exit_codes_of_a_real_program() {
                         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
                         return;
                     }
-                    // The library of WASI 0.2 keeps only success or failure.
-                    let kept = match form {
+                    // The library of WASI 0.2 reports only success or failure.
+                    let reported = match form {
                         Form::Preview1Command => code,
                         _ => 1,
                     };
-                    let said = failure(report, Outcome::Failed);
-                    assert_eq!(said.details, Some(json!({ "exit_code": kept })), "{how}");
+                    let failed = failure(report, Outcome::Failed);
+                    assert_eq!(
+                        failed.details,
+                        Some(json!({ "exit_code": reported })),
+                        "{how}"
+                    );
                     if how == "exit" {
-                        let message = format!("exited with code {kept}: the bell has cracked");
-                        assert_eq!(said.message, message);
+                        let message = format!("exited with code {reported}: the bell has cracked");
+                        assert_eq!(failed.message, message);
                         assert_eq!(report.stdout, "leaving\n");
                     }
                 },
@@ -178,7 +182,7 @@ async fn exit_codes_of_a_real_program() {
 }
 
 #[tokio::test]
-async fn a_program_without_an_exit_and_one_without_imports_run_too() {
+async fn a_program_without_exit_or_imports_runs() {
     let sandbox = sandbox();
     let body = "(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 64)))";
     let prints = Arc::new(sandbox.load(&program(body)).unwrap());
@@ -193,18 +197,18 @@ async fn a_program_without_an_exit_and_one_without_imports_run_too() {
 }
 
 #[tokio::test]
-async fn a_panic_of_a_program_is_told_as_of_any_task() {
-    each_with(
+async fn a_panic_of_a_program_is_reported_like_one_of_a_task() {
+    check_each(
         json!({"do": "panic"}),
         |_| {},
         |report, _| {
-            let said = failure(report, Outcome::Trapped);
+            let failed = failure(report, Outcome::Trapped);
             assert!(
-                said.message.starts_with(
+                failed.message.starts_with(
                     "the task panicked: the bell has cracked, at command/src/main.rs:"
                 ),
                 "{}",
-                said.message
+                failed.message
             );
         },
     )
@@ -212,9 +216,9 @@ async fn a_panic_of_a_program_is_told_as_of_any_task() {
 }
 
 #[tokio::test]
-async fn a_program_reads_files_of_granted_directories_and_no_others() {
+async fn a_program_reads_only_files_of_granted_directories() {
     let host = tempfile::tempdir().unwrap();
-    std::fs::write(host.path().join("a.txt"), "in the tower").unwrap();
+    std::fs::write(host.path().join("a.txt"), "granted text").unwrap();
     let context = json!({"do": "read", "path": "/data/a.txt"});
     let granted = |call: &mut Call| {
         call.grants = Arc::new(Grants {
@@ -226,23 +230,23 @@ async fn a_program_reads_files_of_granted_directories_and_no_others() {
             ..Grants::default()
         });
     };
-    each_with(context.clone(), granted, |report, _| {
-        assert_eq!(report.output, Some(json!("in the tower")), "{report:#?}");
+    check_each(context.clone(), granted, |report, _| {
+        assert_eq!(report.output, Some(json!("granted text")), "{report:#?}");
     })
     .await;
-    each_with(
+    check_each(
         context,
         |_| {},
         |report, _| {
-            // The kind and the message stay the program's; the host adds a note.
-            let said = failure(report, Outcome::Failed);
+            // The kind and the message come from the program; the host adds a note.
+            let failed = failure(report, Outcome::Failed);
             assert!(
-                said.message.starts_with("exited with code 1: "),
+                failed.message.starts_with("exited with code 1: "),
                 "{}",
-                said.message
+                failed.message
             );
-            assert!(said.retryable);
-            let note = said.note.as_ref().unwrap();
+            assert!(failed.retryable);
+            let note = failed.note.as_ref().unwrap();
             assert!(
                 note.starts_with("/data/a.txt lies in no granted directory; to allow it, add"),
                 "{note}"
@@ -255,11 +259,11 @@ async fn a_program_reads_files_of_granted_directories_and_no_others() {
 #[tokio::test]
 async fn a_program_is_stopped_by_its_limits() {
     let timeout = |call: &mut Call| call.limits.timeout = Duration::from_millis(100);
-    each_with(json!({"do": "spin"}), timeout, |report, _| {
+    check_each(json!({"do": "spin"}), timeout, |report, _| {
         failure(report, Outcome::TimedOut);
     })
     .await;
-    each_with(
+    check_each(
         json!({"do": "hoard"}),
         |_| {},
         |report, _| {
@@ -270,9 +274,9 @@ async fn a_program_is_stopped_by_its_limits() {
 }
 
 #[tokio::test]
-async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
+async fn excess_stdout_is_cut_and_an_oversized_output_is_refused() {
     let bytes = 3 << 20;
-    each_with(
+    check_each(
         json!({"do": "flood", "bytes": bytes}),
         |_| {},
         |report, _| {
@@ -287,8 +291,8 @@ async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
         },
     )
     .await;
-    // Longer than the kept text, and just as long as an output may be with its quotes.
-    each_with(
+    // Longer than the recorded stdout, and with its quotes exactly as long as the output limit.
+    check_each(
         json!({"do": "list", "bytes": (1 << 20) - 2}),
         |_| {},
         |report, _| {
@@ -298,17 +302,17 @@ async fn a_flood_on_stdout_is_cut_and_an_output_that_is_too_large_is_refused() {
     )
     .await;
     for bytes in [(1 << 20) - 1, bytes] {
-        each_with(
+        check_each(
             json!({"do": "list", "bytes": bytes}),
             |_| {},
             |report, _| {
-                let said = failure(report, Outcome::InvalidOutput);
+                let failed = failure(report, Outcome::InvalidOutput);
                 let expected = format!("one JSON value of {} bytes", bytes + 2);
-                assert!(said.message.contains(&expected), "{}", said.message);
+                assert!(failed.message.contains(&expected), "{}", failed.message);
                 assert!(
-                    said.message.contains("put large results"),
+                    failed.message.contains("put large results"),
                     "{}",
-                    said.message
+                    failed.message
                 );
                 assert!(report.stdout.len() < (64 << 10) + 200);
             },
@@ -339,7 +343,7 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
 }
 
 #[test]
-fn a_refusal_is_one_line_whatever_names_are_in_the_file() {
+fn a_refusal_is_one_line_for_any_names_in_the_file() {
     let name = "\\n\\u{1b}[31m".repeat(5_000);
     let text = format!("(module (import \"bells\" \"{name}\" (func)) (func (export \"_start\")))");
     let refusal = sandbox()
@@ -355,9 +359,9 @@ fn a_refusal_is_one_line_whatever_names_are_in_the_file() {
 }
 
 #[tokio::test]
-async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
+async fn the_manifest_of_a_program_comes_from_the_labels_of_its_file() {
     let sandbox = sandbox();
-    let labelled = r#"(module $tower
+    let labelled = r#"(module $labelled
         (memory (export "memory") 1)
         (func (export "_start"))
         (@custom "version" "1.2.3")
@@ -367,10 +371,10 @@ async fn the_labels_on_a_file_are_what_a_program_says_of_itself() {
     assert_eq!(
         sandbox.describe(&module).await,
         Ok(Some(
-            json!({"name": "tower", "version": "1.2.3", "language": "C11, Rust"})
+            json!({"name": "labelled", "version": "1.2.3", "language": "C11, Rust"})
         ))
     );
-    // A component has only the language of its module, and not its other labels.
+    // The component has the language of its module and no other labels.
     let component = recognise(&labelled).unwrap().component;
     let component = Arc::new(sandbox.load(&component).unwrap());
     assert_eq!(

@@ -6,9 +6,9 @@ use std::path::Path;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// Where the first prepared result lies in the guest's memory.
+/// The address of the first prepared result in the memory of the guest.
 pub const RESULT: u32 = 1024;
-/// Where a second one may lie.
+/// The address of a second prepared result.
 pub const OTHER_RESULT: u32 = 4096;
 
 /// A guest under construction.
@@ -21,7 +21,7 @@ pub struct Guest {
     pages: u32,
 }
 
-/// A guest whose `run` does `body` and then returns what was prepared at [`RESULT`], unless `body` returned another.
+/// Return a guest whose `run` executes `body` and then returns the result at [`RESULT`], unless `body` returned another.
 pub fn guest(body: &str) -> Guest {
     Guest {
         body: body.to_owned(),
@@ -37,17 +37,17 @@ impl Guest {
     }
 
     /// Prepare a failure at `at`.
-    pub fn fails(self, at: u32, failure: &SaidFailure<'_>) -> Guest {
+    pub fn fails(self, at: u32, failure: &GuestFailure<'_>) -> Guest {
         self.data(at, failure.image(at))
     }
 
-    /// Put `bytes` at `at`.
+    /// Place `bytes` at the address `at`.
     pub fn data(mut self, at: u32, bytes: impl Into<Vec<u8>>) -> Guest {
         self.data.push((at, bytes.into()));
         self
     }
 
-    /// More definitions of the module.
+    /// Add definitions to the module.
     pub fn with(mut self, definitions: &str) -> Guest {
         self.more.push_str(definitions);
         self
@@ -59,17 +59,17 @@ impl Guest {
         self
     }
 
-    /// Export a `describe` that does `body` and returns `manifest`.
+    /// Export a `describe` that executes `body` and returns `manifest`.
     pub fn describes(self, body: &str, manifest: &str) -> Guest {
         let at = 8192u32;
-        let mut image = words(&[at + 8, manifest.len() as u32]);
+        let mut image = word_bytes(&[at + 8, manifest.len() as u32]);
         image.extend_from_slice(manifest.as_bytes());
         let mut guest = self.data(at, image);
         guest.describe = Some(format!("{body} (i32.const {at})"));
         guest
     }
 
-    /// The core module, with its WIT metadata.
+    /// Return the core module with its WIT metadata.
     pub fn module(&self) -> Vec<u8> {
         let describe = self.describe.as_ref().map_or(String::new(), |body| {
             format!(
@@ -128,7 +128,7 @@ impl Guest {
         module
     }
 
-    /// The component.
+    /// Return the component.
     pub fn component(&self) -> Vec<u8> {
         ComponentEncoder::default()
             .validate(true)
@@ -150,35 +150,35 @@ fn embed(module: &mut Vec<u8>, world: &str) {
     embed_component_metadata(module, &resolve, world, StringEncoding::UTF8).unwrap();
 }
 
-/// A failure as the task says it.
+/// The failure that a guest returns.
 #[derive(Default)]
-pub struct SaidFailure<'a> {
+pub struct GuestFailure<'a> {
     pub message: &'a str,
     pub retryable: bool,
     pub retry_after_ms: Option<u64>,
     pub details: Option<&'a str>,
 }
 
-impl SaidFailure<'_> {
-    /// `result<completion, failure>` as it lies in memory at `at`.
+impl GuestFailure<'_> {
+    /// Return the bytes of a `result<completion, failure>` at the address `at`.
     fn image(&self, at: u32) -> Vec<u8> {
         let strings = at + 56;
-        let mut image = words(&[1, 0, strings, self.message.len() as u32]);
-        image.extend(words(&[u32::from(self.retryable), 0]));
-        image.extend(words(&[u32::from(self.retry_after_ms.is_some()), 0]));
+        let mut image = word_bytes(&[1, 0, strings, self.message.len() as u32]);
+        image.extend(word_bytes(&[u32::from(self.retryable), 0]));
+        image.extend(word_bytes(&[u32::from(self.retry_after_ms.is_some()), 0]));
         image.extend(self.retry_after_ms.unwrap_or(0).to_le_bytes());
         image.extend(optional(self.details, strings + self.message.len() as u32));
-        image.extend(words(&[0]));
+        image.extend(word_bytes(&[0]));
         image.extend(self.message.as_bytes());
         image.extend(self.details.unwrap_or("").as_bytes());
         image
     }
 }
 
-/// `result<completion, failure>` as it lies in memory at `at`.
+/// Return the bytes of a `result<completion, failure>` at the address `at`.
 fn completion(at: u32, output: Option<&str>, context: Option<&str>) -> Vec<u8> {
     let strings = at + 32;
-    let mut image = words(&[0, 0]);
+    let mut image = word_bytes(&[0, 0]);
     image.extend(optional(output, strings));
     image.extend(optional(
         context,
@@ -189,20 +189,20 @@ fn completion(at: u32, output: Option<&str>, context: Option<&str>) -> Vec<u8> {
     image
 }
 
-/// A completion whose output is the `size` bytes at `from`.
+/// Return a completion whose output is the `size` bytes at `from`.
 pub fn completion_of(from: u32, size: u32) -> Vec<u8> {
-    words(&[0, 0, 1, from, size, 0, 0, 0])
+    word_bytes(&[0, 0, 1, from, size, 0, 0, 0])
 }
 
-/// `option<string>`, its text at `at`.
+/// Return an `option<string>` whose text is at `at`.
 fn optional(text: Option<&str>, at: u32) -> Vec<u8> {
-    words(&[
+    word_bytes(&[
         u32::from(text.is_some()),
         at,
         text.map_or(0, str::len) as u32,
     ])
 }
 
-fn words(words: &[u32]) -> Vec<u8> {
+fn word_bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

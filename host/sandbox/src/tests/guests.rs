@@ -1,4 +1,4 @@
-//! A sandbox to call guests in.
+//! A sandbox for tests, and calls of guests in it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::*;
 
 pub use super::guest_text::*;
 
-/// Far less than an endless guest takes, and far more than a quick one takes on a busy machine.
+/// A time much shorter than an endless guest, and much longer than a quick one on a busy machine.
 pub const LONG_WAIT: Duration = Duration::from_secs(5);
 
-/// A sandbox for two calls at a time.
+/// Return a sandbox for two concurrent calls.
 pub fn sandbox() -> Sandbox {
     sandbox_at(Clock::system())
 }
@@ -30,7 +30,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
     Sandbox::new(settings, clock).unwrap()
 }
 
-/// A call of `artifact` with nothing granted.
+/// Return a call of `artifact` without grants.
 pub fn call(artifact: &Arc<Artifact>) -> Call {
     Call {
         artifact: artifact.clone(),
@@ -52,7 +52,7 @@ pub fn call(artifact: &Arc<Artifact>) -> Call {
     }
 }
 
-/// A call of `artifact` with `grants`.
+/// Return a call of `artifact` with `grants`.
 pub fn granted(artifact: &Arc<Artifact>, grants: Grants) -> Call {
     Call {
         grants: Arc::new(grants),
@@ -60,7 +60,7 @@ pub fn granted(artifact: &Arc<Artifact>, grants: Grants) -> Call {
     }
 }
 
-/// Wait until so many slots of `sandbox` are free, and the others are taken by calls.
+/// Wait until exactly this number of slots of `sandbox` is free.
 pub async fn until_free(sandbox: &Sandbox, slots: usize) {
     let wait = async {
         while sandbox.calls.available_permits() != slots {
@@ -87,7 +87,7 @@ pub async fn run(guest: Guest) -> Report {
     run_within(guest, Limits::default()).await
 }
 
-/// The failure of a report that has one of the expected kind.
+/// Return the failure of a report. Assert the outcome of the report.
 #[track_caller]
 pub fn failure(report: &Report, kind: Outcome) -> &Failure {
     assert_eq!(report.outcome, kind, "{report:#?}");

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode};
 use super::guests::*;
 use crate::*;
 
-/// Prepares `bytes` letters with a slash before them, does `setter` to a request, and fails when that was refused.
+/// Return a guest that passes a slash and `bytes` letters to `setter` of a request, and fails when that is refused.
 fn long_texts(bytes: u32, setter: &str) -> Guest {
     guest(&format!(
         "(local $request i32)
@@ -22,7 +22,7 @@ fn long_texts(bytes: u32, setter: &str) -> Guest {
     ))
     .pages(300)
     .completes(None, None)
-    .fails(OTHER_RESULT, &SaidFailure::default())
+    .fails(OTHER_RESULT, &GuestFailure::default())
 }
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn the_host_does_not_keep_long_texts_for_a_request() {
         ("set-path (local.get $request) (i32.const 1)", 8 << 10),
     ] {
         let with = |bytes| {
-            // A path begins with the slash that lies before the letters.
+            // A path begins with the slash before the letters.
             let (at, length) = match setter.starts_with("set-path") {
                 true => (131_072, bytes),
                 false => (131_073, bytes),
@@ -57,9 +57,9 @@ async fn the_host_does_not_keep_long_texts_for_a_request() {
 }
 
 #[tokio::test]
-async fn sockets_are_not_even_made() {
+async fn creating_a_socket_without_a_grant_is_denied() {
     for create in ["$create-tcp-socket", "$create-udp-socket"] {
-        // Traps unless the answer is the error `access-denied`.
+        // Traps unless the result is the error `access-denied`.
         let body = format!(
             "(call {create} (i32.const 0) (i32.const 512))
             (if (i32.eqz (i32.load8_u (i32.const 512))) (then unreachable))
@@ -70,7 +70,7 @@ async fn sockets_are_not_even_made() {
     }
 }
 
-/// Opens `name` in its only directory for reading, and then returns what was prepared: a failure when it could not.
+/// Return a guest that opens `name` in its only directory for reading, and fails when that is refused.
 fn opens(name: &str) -> Guest {
     let body = format!(
         "(call $get-directories (i32.const 512))
@@ -82,7 +82,7 @@ fn opens(name: &str) -> Guest {
     guest(&body)
         .data(2048, name)
         .completes(None, None)
-        .fails(OTHER_RESULT, &SaidFailure::default())
+        .fails(OTHER_RESULT, &GuestFailure::default())
 }
 
 fn with_directory(artifact: &Arc<Artifact>, host: &Path) -> Call {
@@ -100,7 +100,7 @@ fn with_directory(artifact: &Arc<Artifact>, host: &Path) -> Call {
 }
 
 #[tokio::test]
-async fn a_pipe_in_a_granted_directory_is_not_waited_for() {
+async fn opening_a_pipe_in_a_granted_directory_does_not_block() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
     rustix::fs::mkfifoat(CWD, root.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
@@ -122,7 +122,7 @@ async fn a_pipe_in_a_granted_directory_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_link_put_in_the_place_of_a_granted_directory_is_not_followed() {
+async fn a_link_that_replaces_a_granted_directory_is_not_followed() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
     fs::create_dir_all(root.join("data/in")).unwrap();

@@ -1,4 +1,4 @@
-//! The limits of a call, and what happens beyond them.
+//! The limits of a call, and the results of exceeding them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use super::guests::*;
 use crate::*;
 
 #[tokio::test]
-async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {
+async fn the_timeout_stops_a_loop_and_a_wait() {
     for body in [
         "(loop $for-ever (br $for-ever))",
         "(call $block (call $subscribe-duration (i64.const 3600000000000)))",
-        // Fills 32 MiB again and again: bulk operations look at the epoch only between each other.
+        // Fills 32 MiB again and again: the epoch is checked only between bulk operations.
         "(loop $for-ever (memory.fill (i32.const 65536) (i32.const 7) (i32.const 33000000)) (br $for-ever))",
     ] {
         let sandbox = sandbox();
@@ -23,19 +23,19 @@ async fn a_loop_and_a_wait_are_stopped_by_the_time_out() {
         call.limits.timeout = Duration::from_millis(100);
         let start = Instant::now();
         let report = sandbox.run(call).await;
-        let took = start.elapsed();
+        let elapsed = start.elapsed();
         assert_eq!(
             failure(&report, Outcome::TimedOut).message,
             "the task was stopped after its time-out of 100ms; \
              to give it more, raise `limits.timeout` in the package's sidecar file"
         );
-        assert!(took < LONG_WAIT, "{body}: {took:?}");
+        assert!(elapsed < LONG_WAIT, "{body}: {elapsed:?}");
         assert!(report.usage.wall_ms >= 100.0);
     }
 }
 
 #[tokio::test]
-async fn guests_that_compute_do_not_hold_up_the_others() {
+async fn busy_guests_do_not_block_others() {
     let sandbox = Sandbox::new(
         SandboxSettings {
             calls_max: 3,
@@ -53,12 +53,12 @@ async fn guests_that_compute_do_not_hold_up_the_others() {
         .completes(None, None)
         .component();
     let quick = Arc::new(sandbox.load(&quick).unwrap());
-    let hog = || {
+    let busy_call = || {
         let mut call = call(&endless);
         call.limits.timeout = LONG_WAIT / 2;
         sandbox.run(call)
     };
-    let (first, second, took) = tokio::join!(hog(), hog(), async {
+    let (first, second, elapsed) = tokio::join!(busy_call(), busy_call(), async {
         until_free(&sandbox, 1).await;
         let start = Instant::now();
         let report = sandbox.run(call(&quick)).await;
@@ -67,9 +67,9 @@ async fn guests_that_compute_do_not_hold_up_the_others() {
     });
     failure(&first, Outcome::TimedOut);
     failure(&second, Outcome::TimedOut);
-    // Well before the hogs end.
-    assert!(took < LONG_WAIT / 4, "{took:?}");
-    // Two hogs shared one thread: neither is charged for the other.
+    // Long before the busy calls end.
+    assert!(elapsed < LONG_WAIT / 4, "{elapsed:?}");
+    // The busy calls shared one thread, and each counts only its own processor time.
     let cpu_ms = first.usage.cpu_ms + second.usage.cpu_ms;
     let wall_ms = first.usage.wall_ms.max(second.usage.wall_ms);
     assert!(
@@ -78,8 +78,8 @@ async fn guests_that_compute_do_not_hold_up_the_others() {
     );
 }
 
-/// Grows both memories by a page in turn until one may not, then does `then`.
-fn bomb(then: &str) -> Guest {
+/// Return a guest that grows both memories in turn until that is refused, and then executes `then`.
+fn allocate_until_refused(then: &str) -> Guest {
     guest(&format!(
         "(loop $more
             (if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then {then}))
@@ -98,55 +98,56 @@ fn sixteen_pages() -> Limits {
 
 #[tokio::test]
 async fn two_memories_share_one_limit() {
-    let report = run_within(bomb("unreachable"), sixteen_pages()).await;
-    let said = failure(&report, Outcome::MemoryExceeded);
+    let report = run_within(allocate_until_refused("unreachable"), sixteen_pages()).await;
+    let failed = failure(&report, Outcome::MemoryExceeded);
     assert_eq!(
-        said.message,
+        failed.message,
         "the task wanted 1.1 MiB of memory and its limit is 1.0 MiB; raise `limits.memory` in the package's sidecar file, or use less"
     );
     assert_eq!(report.usage.memory_peak_bytes, 16 * 65_536);
 }
 
 #[tokio::test]
-async fn a_task_that_copes_with_less_memory_succeeds() {
-    let bomb = bomb(&format!("(return (i32.const {RESULT}))")).completes(None, None);
-    let report = run_within(bomb, sixteen_pages()).await;
+async fn a_task_that_handles_a_refused_allocation_succeeds() {
+    let guest =
+        allocate_until_refused(&format!("(return (i32.const {RESULT}))")).completes(None, None);
+    let report = run_within(guest, sixteen_pages()).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
 #[tokio::test]
-async fn a_task_that_gives_up_for_memory_is_not_an_ordinary_failure() {
-    let bomb = bomb(&format!("(return (i32.const {RESULT}))")).fails(
+async fn a_failure_after_a_refused_allocation_is_memory_exceeded() {
+    let guest = allocate_until_refused(&format!("(return (i32.const {RESULT}))")).fails(
         RESULT,
-        &SaidFailure {
+        &GuestFailure {
             message: "out of memory",
-            ..SaidFailure::default()
+            ..GuestFailure::default()
         },
     );
-    let report = run_within(bomb, sixteen_pages()).await;
+    let report = run_within(guest, sixteen_pages()).await;
     failure(&report, Outcome::MemoryExceeded);
 }
 
 #[tokio::test]
-async fn memory_that_a_task_starts_with_counts_too() {
+async fn initial_memory_counts_towards_the_limit() {
     let report = run_within(guest("").pages(17), sixteen_pages()).await;
     failure(&report, Outcome::MemoryExceeded);
     assert_eq!(report.usage.memory_peak_bytes, 0);
 }
 
 #[tokio::test]
-async fn a_limit_beyond_the_sandbox_s_own_is_clamped() {
+async fn a_limit_above_the_sandbox_maximum_is_clamped() {
     let limits = Limits {
         memory_bytes_max: u64::MAX,
         ..Limits::default()
     };
-    let report = run_within(bomb("unreachable"), limits).await;
+    let report = run_within(allocate_until_refused("unreachable"), limits).await;
     failure(&report, Outcome::MemoryExceeded);
     assert_eq!(report.usage.memory_peak_bytes, 64 << 20);
 }
 
 #[tokio::test]
-async fn a_package_with_more_memories_than_a_slot_is_served_on_demand() {
+async fn a_package_with_more_memories_than_a_slot_is_allocated_on_demand() {
     let guest = guest("")
         .with(&"(memory 1)".repeat(6))
         .completes(None, None);
@@ -156,7 +157,7 @@ async fn a_package_with_more_memories_than_a_slot_is_served_on_demand() {
 }
 
 #[tokio::test]
-async fn a_package_that_starts_larger_than_a_slot_loads_and_says_so_when_called() {
+async fn a_package_larger_than_a_slot_loads_and_its_call_reports_that() {
     let report = run(guest("").pages(1200)).await;
     let message = &failure(&report, Outcome::MemoryExceeded).message;
     assert!(
@@ -191,11 +192,11 @@ async fn an_output_that_is_too_large_is_invalid() {
     };
     let guest = guest("").data(RESULT, completion_of(0, 1001));
     let report = run_within(guest, limits).await;
-    let said = failure(&report, Outcome::InvalidOutput);
+    let failed = failure(&report, Outcome::InvalidOutput);
     assert!(
-        said.message.contains("1001 bytes and its limit is 1000"),
+        failed.message.contains("1001 bytes and its limit is 1000"),
         "{}",
-        said.message
+        failed.message
     );
 }
 
@@ -205,28 +206,28 @@ async fn an_output_far_beyond_any_limit_is_invalid_too() {
         .pages(600)
         .data(RESULT, completion_of(0, 36 << 20));
     let report = run(guest).await;
-    let said = failure(&report, Outcome::InvalidOutput);
+    let failed = failure(&report, Outcome::InvalidOutput);
     assert!(
-        said.message.contains("its limit is 1048576"),
+        failed.message.contains("its limit is 1048576"),
         "{}",
-        said.message
+        failed.message
     );
 }
 
-/// Does `what` a thousand times.
-fn thousand_times(what: &str) -> String {
+/// Return code that executes `code` a thousand times.
+fn repeat_1000_times(code: &str) -> String {
     format!(
         "(local $n i32) (local $stdout i32)
         (loop $again
-            {what}
+            {code}
             (local.set $n (i32.add (local.get $n) (i32.const 1)))
             (br_if $again (i32.lt_u (local.get $n) (i32.const 1000))))"
     )
 }
 
 #[tokio::test]
-async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
-    let body = thousand_times(
+async fn excess_logs_and_output_are_cut_and_the_task_continues() {
+    let body = repeat_1000_times(
         "(if (i32.eqz (local.get $n)) (then (local.set $stdout (call $get-stdout))))
         (call $write (local.get $stdout) (i32.const 2048) (i32.const 100) (i32.const 512))
         (if (i32.load8_u (i32.const 512)) (then unreachable))
@@ -259,8 +260,8 @@ async fn a_chatty_task_is_cut_short_in_the_record_and_lives() {
 }
 
 #[tokio::test]
-async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
-    // Asks for a gigabyte of random bytes, and for more handles than there are.
+async fn a_task_cannot_make_the_host_allocate_without_limit() {
+    // Requests a gigabyte of random bytes, and more handles than a task may have.
     let report = run(guest(
         "(call $random (i64.const 1000000000) (i32.const 512))",
     ))
@@ -288,7 +289,7 @@ async fn a_task_cannot_make_the_host_allocate_what_it_likes() {
 }
 
 #[tokio::test]
-async fn what_a_guest_leaves_in_memory_is_gone_for_the_next() {
+async fn memory_of_a_call_is_zeroed_for_the_next_call() {
     let body = "(if (i32.load (i32.const 100000)) (then unreachable))
         (i32.store (i32.const 100000) (i32.const 7))";
     let sandbox = sandbox();
@@ -321,10 +322,10 @@ async fn random_bytes_are_counted_over_the_whole_call() {
         Some((1_000, 1_000))
     );
     let report = run_within(draw(11), limits).await;
-    let said = failure(&report, Outcome::Trapped);
+    let failed = failure(&report, Outcome::Trapped);
     assert!(
-        said.message.contains("more than 1000 random bytes"),
+        failed.message.contains("more than 1000 random bytes"),
         "{}",
-        said.message
+        failed.message
     );
 }

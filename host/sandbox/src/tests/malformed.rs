@@ -1,7 +1,7 @@
-//! Files that are nearly packages: thousands of them, each through load and describe.
+//! Thousands of malformed packages, each loaded and described.
 //!
-//! Each is made of good files by a few changes: bytes flipped or replaced, pieces cut out, repeated or put in from
-//! another file, ends cut off. `CAMPANILE_TEST_SEED=N` replays them.
+//! Each is a good file with a few changes: bytes flipped or replaced, pieces removed, repeated or inserted from another
+//! file, ends cut off. `CAMPANILE_TEST_SEED=N` replays them.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,25 +18,24 @@ use crate::*;
 
 const FILES: usize = 20_000;
 
-/// One in so many is made of packages that are committed, which take a hundred times as long to compile.
+/// One of this many files comes from a committed package, which takes a hundred times as long to compile.
 const ONE_OF_LARGE: usize = 100;
 const LARGE_BYTES_MAX: usize = 200_000;
 
-/// The most memory that the process may ever have had in use. Two describes have 32 MiB each, two compilations some
-/// more, and the engine is there to begin with.
+/// The highest peak memory of the process. Two calls of `describe` have 32 MiB each, two compilations some more, and
+/// the engine has a base size.
 const PEAK_BYTES_MAX: u64 = 256 << 20;
 
-/// Set in the process that looks at the files.
+/// Set in the process that loads the files.
 const INSIDE: &str = "CAMPANILE_TEST_MALFORMED";
 
-/// Runs in a separate process: its memory is then that of these files, and a stack overflow in a reader fails only this
-/// test.
+/// Run in a separate process: only these files count towards its memory, and a stack overflow fails only this test.
 #[test]
 fn twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory() {
     if std::env::var_os(INSIDE).is_some() {
-        return look_at_all();
+        return load_all();
     }
-    // The name of a test is without that of its crate.
+    // The name of a test does not contain the name of the crate.
     let (_, module) = module_path!().split_once("::").unwrap();
     let own = format!(
         "{module}::twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory"
@@ -47,16 +46,16 @@ fn twenty_thousand_mutated_files_are_refused_or_run_in_little_time_and_memory() 
         .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&inside.stdout);
-    // What libraries that panic print is long, and all of it was caught.
-    println!("{said}");
+    let stdout = String::from_utf8_lossy(&inside.stdout);
+    // The output of panics in libraries is long, and the process catches all of them.
+    println!("{stdout}");
     let errors = String::from_utf8_lossy(&inside.stderr);
     let tail: Vec<&str> = errors.lines().rev().take(20).collect();
     assert!(inside.status.success(), "{}: {tail:#?}", inside.status);
-    assert!(said.contains("loaded, "), "nothing was looked at: {said}");
+    assert!(stdout.contains("loaded, "), "no file was loaded: {stdout}");
 }
 
-fn look_at_all() {
+fn load_all() {
     let seed: u64 = match std::env::var("CAMPANILE_TEST_SEED") {
         Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
         Err(_) => rand::random(),
@@ -69,7 +68,7 @@ fn look_at_all() {
         let (small, large, next, sender) =
             (small.clone(), large.clone(), next.clone(), sender.clone());
         std::thread::spawn(move || {
-            let looker = Looker::new();
+            let loader = Loader::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= FILES {
@@ -82,22 +81,22 @@ fn look_at_all() {
                 };
                 let file = mutated(files, &mut random);
                 let began = Instant::now();
-                let loaded = looker.look(&file);
-                // The receiver is gone when the test has failed.
+                let loaded = loader.load(&file);
+                // The receiver is dropped when the test has failed.
                 let _ = sender.send((number, loaded, began.elapsed()));
             }
         });
     }
     drop(sender);
     let (mut loaded, mut longest, mut seen) = (0, Duration::ZERO, 0);
-    // Ends early when a thread has panicked, and has said why.
+    // The loop ends early when a thread has panicked and printed the reason.
     while seen < FILES {
-        let (number, is_loaded, took) = results
+        let (number, is_loaded, elapsed) = results
             .recv_timeout(4 * LONG_WAIT)
             .unwrap_or_else(|error| panic!("after {seen} files: {error}"));
-        assert!(took < LONG_WAIT, "file {number} took {took:?}");
+        assert!(elapsed < LONG_WAIT, "file {number} took {elapsed:?}");
         loaded += usize::from(is_loaded);
-        longest = longest.max(took);
+        longest = longest.max(elapsed);
         seen += 1;
     }
     let peak = peak_bytes();
@@ -109,15 +108,15 @@ fn look_at_all() {
     }
 }
 
-/// A sandbox, and a runtime to describe in.
-struct Looker {
+/// A sandbox, and a runtime for calls of `describe`.
+struct Loader {
     sandbox: Sandbox,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Looker {
-    fn new() -> Looker {
-        Looker {
+impl Loader {
+    fn new() -> Loader {
+        Loader {
             sandbox: sandbox(),
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
@@ -125,12 +124,12 @@ impl Looker {
         }
     }
 
-    /// Load and describe; says whether it could be loaded. A refusal is one sentence whatever the file.
-    fn look(&self, file: &[u8]) -> bool {
+    /// Load and describe a file. Return whether it loaded. A refusal is one sentence for any file.
+    fn load(&self, file: &[u8]) -> bool {
         let check = |refusal: Refusal| {
-            let said = refusal.message;
-            assert!(!said.is_empty() && !said.contains('\n'), "{said}");
-            assert!(said.len() <= 2 << 10, "{said}");
+            let message = refusal.message;
+            assert!(!message.is_empty() && !message.contains('\n'), "{message}");
+            assert!(message.len() <= 2 << 10, "{message}");
         };
         match self.sandbox.load(file) {
             Ok(artifact) => {
@@ -149,13 +148,13 @@ impl Looker {
     }
 }
 
-/// A small file of each form.
+/// Return a small file of each form.
 fn small() -> Vec<Vec<u8>> {
     let task =
         guest("(call $log (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))")
             .completes(Some("7"), None)
-            .describes("", r#"{"name": "tower"}"#);
-    let program = r#"(module $tower
+            .describes("", r#"{"name": "small"}"#);
+    let program = r#"(module $small
         (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
         (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)
@@ -176,7 +175,7 @@ fn small() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The packages that are committed, as far as they are not so large that little else would be done.
+/// Return the committed packages that are not too large for many repetitions.
 fn large() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
@@ -200,7 +199,7 @@ fn large() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// One of `files` with one to four changes.
+/// Return one of `files` with one to four changes.
 fn mutated(files: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut file = files[random.random_range(0..files.len())].clone();
     for _ in 0..random.random_range(1..=4) {
@@ -218,7 +217,7 @@ fn change(file: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
     let end = (at + random.random_range(1..64)).min(file.len());
     match random.random_range(0..10) {
         0..=2 => file[at] ^= 1 << random.random_range(0..8),
-        // The ends of the ranges of numbers in this format.
+        // The limits of the number ranges of this format.
         3..=4 => file[at] = [0x00, 0x01, 0x7f, 0x80, 0xff][random.random_range(0..5)],
         5 => file[at] = random.random(),
         6 => drop(file.drain(at..end)),
@@ -232,7 +231,7 @@ fn change(file: &mut Vec<u8>, other: &[u8], random: &mut StdRng) {
             file.splice(at..end, other[from..to].iter().copied());
         }
         _ if random.random() => file.truncate(at),
-        // The head of one and the tail of another.
+        // The start of one file and the end of another.
         _ => {
             file.truncate(at);
             let from = at.min(other.len());

@@ -1,4 +1,4 @@
-//! The whole sandbox, driven with guests written for the purpose.
+//! The whole sandbox, with guests that the tests write.
 
 mod capabilities;
 mod contract;

@@ -1,4 +1,4 @@
-//! How calls end, and their reports.
+//! The outcomes of calls, and their reports.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::guests::*;
 use crate::*;
 
 #[tokio::test]
-async fn a_completion_brings_output_and_context() {
+async fn a_completion_returns_output_and_context() {
     let guest = guest("").completes(Some(r#"{"rows":[1,2]}"#), Some(r#"{"next":"b"}"#));
     let report = run(guest).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
@@ -30,10 +30,10 @@ async fn a_completion_may_be_empty() {
 }
 
 #[tokio::test]
-async fn a_failure_says_what_the_task_said() {
+async fn a_failure_reports_the_message_of_the_task() {
     let guest = guest("").fails(
         RESULT,
-        &SaidFailure {
+        &GuestFailure {
             message: "the server is busy",
             retryable: true,
             retry_after_ms: Some(1500),
@@ -52,10 +52,10 @@ async fn a_failure_says_what_the_task_said() {
 async fn a_permanent_failure_is_not_retryable_and_details_may_be_plain_text() {
     let guest = guest("").fails(
         RESULT,
-        &SaidFailure {
+        &GuestFailure {
             message: "no such table",
             details: Some("not json"),
-            ..SaidFailure::default()
+            ..GuestFailure::default()
         },
     );
     let report = run(guest).await;
@@ -66,14 +66,14 @@ async fn a_permanent_failure_is_not_retryable_and_details_may_be_plain_text() {
 }
 
 #[tokio::test]
-async fn details_that_say_denied_make_the_outcome_denied() {
+async fn details_with_the_kind_denied_make_the_outcome_denied() {
     let guest = guest("").fails(
         RESULT,
-        &SaidFailure {
+        &GuestFailure {
             message: "the variable HOME is not granted",
             retryable: true,
             details: Some(r#"{"kind":"denied"}"#),
-            ..SaidFailure::default()
+            ..GuestFailure::default()
         },
     );
     let report = run(guest).await;
@@ -83,7 +83,7 @@ async fn details_that_say_denied_make_the_outcome_denied() {
 }
 
 #[tokio::test]
-async fn a_trap_says_why_and_where_in_one_line() {
+async fn a_trap_reports_its_cause_and_place_in_one_line() {
     let guest = guest("(call $outer)").with(
         "(func $outer (call $inner)) (func $inner (drop (i32.div_u (i32.const 1) (i32.const 0))))",
     );
@@ -122,7 +122,7 @@ async fn exit_is_not_a_return() {
 }
 
 #[tokio::test]
-async fn deep_recursion_is_a_trap_and_the_host_lives() {
+async fn deep_recursion_is_a_trap_and_the_host_survives() {
     let deep =
         "(func $deep (param i64) (result i64) (i64.add (call $deep (local.get 0)) (i64.const 1)))";
     let sandbox = sandbox();
@@ -138,34 +138,34 @@ async fn deep_recursion_is_a_trap_and_the_host_lives() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_invalid_output() {
+async fn an_output_that_is_not_json_is_invalid() {
     let report = run(guest("").completes(Some("{oops"), None)).await;
-    let said = failure(&report, Outcome::InvalidOutput);
+    let failed = failure(&report, Outcome::InvalidOutput);
     assert!(
-        said.message.contains("output is not JSON"),
+        failed.message.contains("output is not JSON"),
         "{}",
-        said.message
+        failed.message
     );
-    assert!(!said.retryable);
+    assert!(!failed.retryable);
     let report = run(guest("").completes(None, Some("nope"))).await;
-    let said = failure(&report, Outcome::InvalidOutput);
+    let failed = failure(&report, Outcome::InvalidOutput);
     assert!(
-        said.message.contains("context is not JSON"),
+        failed.message.contains("context is not JSON"),
         "{}",
-        said.message
+        failed.message
     );
     let report = run(guest("").completes(None, Some("[1]"))).await;
-    let said = failure(&report, Outcome::InvalidOutput);
+    let failed = failure(&report, Outcome::InvalidOutput);
     assert!(
-        said.message.contains("not a JSON object"),
+        failed.message.contains("not a JSON object"),
         "{}",
-        said.message
+        failed.message
     );
 }
 
 #[tokio::test]
-async fn a_task_can_see_that_it_was_asked_to_stop() {
-    // Waits until it is asked, then returns the other result.
+async fn a_task_sees_a_request_to_stop() {
+    // Waits until the host asks it to stop, then returns the other result.
     let body = format!(
         "(loop $again
             (if (call $cancel-requested) (then (return (i32.const {OTHER_RESULT}))))
@@ -174,9 +174,9 @@ async fn a_task_can_see_that_it_was_asked_to_stop() {
     );
     let guest = guest(&body).fails(
         OTHER_RESULT,
-        &SaidFailure {
+        &GuestFailure {
             message: "stopped tidily",
-            ..SaidFailure::default()
+            ..GuestFailure::default()
         },
     );
     let sandbox = sandbox();
@@ -191,7 +191,7 @@ async fn a_task_can_see_that_it_was_asked_to_stop() {
 }
 
 #[tokio::test]
-async fn a_call_is_dropped_at_once_whether_it_computes_or_waits() {
+async fn a_dropped_call_ends_at_once_while_it_computes_or_waits() {
     for body in [
         "(loop $for-ever (br $for-ever))",
         "(call $block (call $subscribe-duration (i64.const 3600000000000)))",
@@ -200,20 +200,20 @@ async fn a_call_is_dropped_at_once_whether_it_computes_or_waits() {
         let artifact = Arc::new(sandbox.load(&guest(body).component()).unwrap());
         let call = call(&artifact);
         let stop = call.stop.clone();
-        let asked = Arc::new(Mutex::new(Instant::now()));
+        let stop_time = Arc::new(Mutex::new(Instant::now()));
         let (report, ()) = tokio::join!(sandbox.run(call), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            *asked.lock().unwrap() = Instant::now();
+            *stop_time.lock().unwrap() = Instant::now();
             stop.drop_now();
         });
-        let waited = asked.lock().unwrap().elapsed();
+        let waited = stop_time.lock().unwrap().elapsed();
         failure(&report, Outcome::Cancelled);
         assert!(waited < LONG_WAIT, "{waited:?}");
     }
 }
 
 #[tokio::test]
-async fn a_call_dropped_before_it_began_never_runs() {
+async fn a_call_dropped_before_its_start_never_runs() {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest("unreachable").component()).unwrap());
     let call = call(&artifact);
@@ -223,7 +223,7 @@ async fn a_call_dropped_before_it_began_never_runs() {
 }
 
 #[tokio::test]
-async fn a_call_whose_future_is_dropped_gives_its_slot_back() {
+async fn a_dropped_call_frees_its_slot() {
     let sandbox = sandbox();
     let endless = guest("(loop $for-ever (br $for-ever))").component();
     let endless = Arc::new(sandbox.load(&endless).unwrap());
@@ -245,7 +245,7 @@ async fn a_call_whose_future_is_dropped_gives_its_slot_back() {
 }
 
 #[tokio::test]
-async fn a_panic_of_the_host_fails_one_call_and_no_more() {
+async fn a_host_panic_fails_only_its_call() {
     let sandbox = sandbox();
     let quick = guest("").completes(None, None).component();
     let quick = Arc::new(sandbox.load(&quick).unwrap());
@@ -261,12 +261,12 @@ async fn a_panic_of_the_host_fails_one_call_and_no_more() {
 }
 
 #[tokio::test]
-async fn more_calls_than_slots_wait_for_their_turn() {
+async fn calls_beyond_the_slots_wait() {
     let sandbox = sandbox();
-    let waits = guest("(call $block (call $subscribe-duration (i64.const 30000000)))")
+    let sleeping = guest("(call $block (call $subscribe-duration (i64.const 30000000)))")
         .completes(Some("1"), None)
         .component();
-    let artifact = Arc::new(sandbox.load(&waits).unwrap());
+    let artifact = Arc::new(sandbox.load(&sleeping).unwrap());
     let start = Instant::now();
     let reports = tokio::join!(
         sandbox.run(call(&artifact)),
@@ -276,15 +276,15 @@ async fn more_calls_than_slots_wait_for_their_turn() {
     );
     for report in [reports.0, reports.1, reports.2, reports.3] {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-        // The wait for a slot is not the task's time.
+        // The wait for a slot does not count as time of the task.
         assert!(report.usage.wall_ms < 1000.0);
     }
     assert!(start.elapsed() >= Duration::from_millis(60));
 }
 
 #[tokio::test]
-async fn the_facts_of_the_run_are_told() {
-    // Fails unless it is attempt 3, and the deadline is the clock's time plus the time-out.
+async fn a_task_reads_its_run_info() {
+    // Fails unless this is attempt 3 and the deadline is the current time plus the timeout.
     let body = "(if (i32.ne (call $attempt) (i32.const 3)) (then unreachable))
         (call $deadline (i32.const 512))
         (if (i32.ne (i32.load8_u (i32.const 512)) (i32.const 1)) (then unreachable))
@@ -305,7 +305,7 @@ async fn the_facts_of_the_run_are_told() {
 }
 
 #[tokio::test]
-async fn logs_and_progress_are_dated_by_the_given_clock() {
+async fn logs_and_progress_have_times_of_the_given_clock() {
     let body =
         "(call $log (i32.const 3) (i32.const 2048) (i32.const 2) (i32.const 2050) (i32.const 5))
         (call $report-progress (i32.const 1) (i32.const 40) (i32.const 2050) (i32.const 5))";

@@ -18,7 +18,7 @@ async fn a_core_module_with_wit_metadata_runs_like_a_component() {
     let module = guest.module();
     let artifact = Arc::new(sandbox.load(&module).unwrap());
     assert_eq!(artifact.form, Form::CoreModuleWithWit);
-    // The digest is that of the file, before its adaption.
+    // The digest is the one of the file before its adaptation.
     assert_eq!(artifact.digest, ArtifactDigest::of(&module));
     let report = sandbox.run(call(&artifact)).await;
     assert_eq!(report.output, Some(json!(7)));
@@ -77,7 +77,7 @@ fn metadata_that_does_not_fit_the_code_is_refused() {
             _ => None,
         })
         .unwrap();
-    // Two bytes of section id and length stand before, the length in LEB128.
+    // The section id and the length, two bytes in LEB128, precede it.
     let mut length = Vec::new();
     let mut rest = section.len();
     while rest >= 0x80 {
@@ -112,9 +112,9 @@ async fn describe_is_optional() {
 }
 
 #[tokio::test]
-async fn describe_may_not_take_long_or_much_or_break_or_return_anything_else() {
+async fn describe_is_limited_in_time_memory_and_result() {
     let sandbox = sandbox();
-    for (guest, said) in [
+    for (guest, expected) in [
         (
             guest("").describes("(loop $for-ever (br $for-ever))", "{}"),
             "the package's describe() did not return within 1s",
@@ -145,7 +145,7 @@ async fn describe_may_not_take_long_or_much_or_break_or_return_anything_else() {
         let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
         let start = Instant::now();
         let refusal = sandbox.describe(&artifact).await.unwrap_err();
-        assert!(refusal.message.starts_with(said), "{refusal}");
+        assert!(refusal.message.starts_with(expected), "{refusal}");
         assert!(start.elapsed() < LONG_WAIT);
     }
 }
@@ -153,11 +153,11 @@ async fn describe_may_not_take_long_or_much_or_break_or_return_anything_else() {
 #[tokio::test]
 async fn a_package_can_be_described_while_every_slot_is_taken() {
     let sandbox = sandbox();
-    let waits = guest("(call $block (call $subscribe-duration (i64.const 3600000000000)))");
-    let waits = Arc::new(sandbox.load(&waits.component()).unwrap());
+    let sleeping = guest("(call $block (call $subscribe-duration (i64.const 3600000000000)))");
+    let sleeping = Arc::new(sandbox.load(&sleeping.component()).unwrap());
     let talking = guest("").describes("", "{}");
     let talking = Arc::new(sandbox.load(&talking.component()).unwrap());
-    let calls = [call(&waits), call(&waits)];
+    let calls = [call(&sleeping), call(&sleeping)];
     let stops = [calls[0].stop.clone(), calls[1].stop.clone()];
     let [first, second] = calls;
     tokio::join!(sandbox.run(first), sandbox.run(second), async {
@@ -170,7 +170,7 @@ async fn a_package_can_be_described_while_every_slot_is_taken() {
 }
 
 #[test]
-fn compiled_code_is_kept_between_starts() {
+fn compiled_code_is_cached_between_starts() {
     let dir = tempfile::tempdir().unwrap();
     let settings = SandboxSettings {
         calls_max: 1,
@@ -202,7 +202,7 @@ fn walk(dir: &std::path::Path) -> usize {
 }
 
 #[test]
-fn a_damaged_file_never_stops_the_host() {
+fn a_damaged_file_never_crashes_the_host() {
     let sandbox = sandbox();
     let good =
         guest("(call $log (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0))")
@@ -229,7 +229,7 @@ fn a_file_cut_anywhere_is_refused() {
     let sandbox = sandbox();
     let good = guest("").component();
     for length in (0..good.len() - 1).step_by(37) {
-        // A cut between two sections leaves a component, but not one that exports its task last of all.
+        // A cut between two sections leaves a component, but without its last export, the task.
         assert!(
             sandbox.load(&good[..length]).is_err(),
             "{length} of {}",
@@ -239,7 +239,7 @@ fn a_file_cut_anywhere_is_refused() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_cannot_start_says_why() {
+async fn a_sandbox_that_cannot_start_reports_the_reason() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let settings = SandboxSettings {
         calls_max: 0,

@@ -1,4 +1,4 @@
-//! Sockets connect to granted names and addresses, and nowhere else.
+//! Sockets connect only to granted names and addresses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const GUESTS: &str = concat!(
     "/../../tests/guests/guests.wasm"
 );
 
-/// A server that answers each line with itself, in capitals.
+/// Start a server that answers each line with the line in capitals.
 async fn tcp_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -89,7 +89,7 @@ fn answered(report: &Report) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_granted_place_is_reached_by_its_name_and_by_its_address() {
+async fn a_granted_destination_is_reached_by_name_and_by_address() {
     let guests = Guests::load();
     let port = tcp_server().await;
     let by_name = format!("localhost:{port}");
@@ -104,13 +104,13 @@ async fn a_granted_place_is_reached_by_its_name_and_by_its_address() {
     let mut shares = report.usage.shares.iter();
     let files = shares.find(|share| share.resource == Resource::OpenFiles);
     assert_eq!(files.map(|share| share.used), Some(1), "a socket is one");
-    // A name does not grant the address without it having been looked up.
+    // A grant of a name does not grant its address before a lookup of the name.
     let report = guests.run("tcp_echo", &by_address, vec![named]).await;
-    let said = failure(&report, Outcome::Denied);
+    let failed = failure(&report, Outcome::Denied);
     let expected = format!(
         "tcp to 127.0.0.1:{port} is not granted; to allow it, add `grants.sockets = [{{ host = \"127.0.0.1\", port = {port} }}]` at the top"
     );
-    assert!(said.message.contains(&expected), "{}", said.message);
+    assert!(failed.message.contains(&expected), "{}", failed.message);
     let port = udp_server().await;
     let datagrams = vec![grant(Protocol::Udp, "localhost", port)];
     let to = format!("localhost:{port}");
@@ -129,7 +129,7 @@ async fn another_port_protocol_or_name_is_refused_with_the_line_to_add() {
             "grants.sockets = [{ host = \"localhost\", port = 0 }]`, with its port in place of 0,",
         ),
         (vec![grant(Protocol::Tcp, "localhost", 1)], line.as_str()),
-        // A pattern is for public addresses.
+        // A pattern grants only public addresses.
         (vec![grant(Protocol::Tcp, "*", port)], line.as_str()),
         (
             vec![grant(Protocol::Udp, "localhost", port)],
@@ -141,23 +141,23 @@ async fn another_port_protocol_or_name_is_refused_with_the_line_to_add() {
         ),
     ] {
         let report = guests.run("tcp_echo", &to, sockets.clone()).await;
-        let said = failure(&report, Outcome::Denied);
+        let failed = failure(&report, Outcome::Denied);
         assert!(
-            said.message.contains(expected),
+            failed.message.contains(expected),
             "{sockets:?}: {}",
-            said.message
+            failed.message
         );
     }
     let report = guests
         .run("udp_echo", &to, vec![grant(Protocol::Udp, "localhost", 1)])
         .await;
-    let said = failure(&report, Outcome::Denied);
+    let failed = failure(&report, Outcome::Denied);
     let expected = format!("host = \"localhost\", port = {port}, protocol = \"udp\"");
-    assert!(said.message.contains(&expected), "{}", said.message);
+    assert!(failed.message.contains(&expected), "{}", failed.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_listens() {
+async fn listening_is_denied() {
     let guests = Guests::load();
     let sockets = vec![grant(Protocol::Tcp, "127.0.0.1", 80)];
     for address in ["127.0.0.1:0", "0.0.0.0:0"] {
@@ -167,7 +167,7 @@ async fn nothing_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_script_has_no_sockets() {
+async fn scripted_replies_allow_no_sockets() {
     struct Nothing;
     impl Replies for Nothing {
         fn reply(&self, _: HttpRequest) -> HttpReply {
@@ -185,7 +185,7 @@ async fn a_script_has_no_sockets() {
     call.context = json!({"address": format!("127.0.0.1:{port}")}).to_string();
     call.world.network = Network::Scripted(Arc::new(Nothing));
     let report = guests.sandbox.run(call).await;
-    let said = failure(&report, Outcome::Denied);
+    let failed = failure(&report, Outcome::Denied);
     let expected = "a script answers in place of the network";
-    assert!(said.message.contains(expected), "{}", said.message);
+    assert!(failed.message.contains(expected), "{}", failed.message);
 }

@@ -217,7 +217,7 @@ fn a_skipped_slot_is_dropped_and_represents_no_other() {
 }
 
 #[test]
-fn a_slot_is_late_from_when_it_fires() {
+fn a_slot_is_late_from_its_fire_time() {
     // The slot of 08:00 of this schedule fires 334.6 s later.
     check_table(
         "0 8 * * *",

@@ -278,7 +278,7 @@ fn a_wildcard_follows_the_clock_through_gaps_and_folds() {
 }
 
 #[test]
-fn a_day_that_a_country_left_out_does_not_fire() {
+fn a_day_that_a_zone_skipped_does_not_fire() {
     check_cron(&[
         (
             "0 12 * * *",

@@ -33,7 +33,7 @@ const DAY: i64 = 86_400;
 const END: i64 = 4_102_444_800;
 
 /// The clock changes that every seed meets: gaps and folds of half an hour and of one, two and three
-/// hours, at midnight, one without summer time, and a day that a country left out.
+/// hours, at midnight, one without summer time, and a day that a zone skipped.
 const KNOWN: [(Tz, &str); 14] = [
     (Tz::America__New_York, "2026-03-08T07:00:00Z"),
     (Tz::America__New_York, "2026-11-01T06:00:00Z"),

@@ -4,9 +4,9 @@ use super::*;
 use crate::backfill::tests::{backfill, minute};
 
 #[test]
-fn the_same_is_asked_for_when_every_argument_is_the_same() {
+fn requests_are_equal_when_every_argument_is_equal() {
     let before = backfill();
-    // The order of the keys means nothing.
+    // The order of the keys does not matter.
     let Value::Object(context) = json!({"b": 2, "a": 1}) else {
         unreachable!("an object")
     };
@@ -30,9 +30,9 @@ fn the_same_is_asked_for_when_every_argument_is_the_same() {
         context: None,
         ..request
     };
-    let told = differences(&before, "daily", &other);
+    let found = differences(&before, "daily", &other);
     assert_eq!(
-        told,
+        found,
         [
             "the schedule `nightly` instead of `daily`",
             "--to 2026-01-01T00:09:00Z instead of 2026-01-01T00:08:00Z",

@@ -56,7 +56,7 @@ async fn the_active_version_gets_the_sidecar_of_a_version_that_is_not_activated(
 async fn when_the_sidecar_has_an_error_the_recorded_sidecar_applies_and_grants_nothing_else() {
     let mut scene = Scene::new();
     let granting = |name: &str| format!("grants.env = ['{name}=1']");
-    let kept = |text: Option<String>, grants: &str| {
+    let recorded = |text: Option<String>, grants: &str| {
         Some(RecordedSidecar {
             text,
             grants: grants.to_owned(),
@@ -71,13 +71,13 @@ async fn when_the_sidecar_has_an_error_the_recorded_sidecar_applies_and_grants_n
         scene.write("a.toml", broken);
         let changes = scene.scan().await;
         assert!(changes[0].starts_with("rejected a: "), "{changes:?}");
-        let bring = async |kept| scene.folder.restore("a", b"good 1", kept).await;
-        assert!(bring(None).await.is_err(), "{broken}");
+        let restore = async |recorded| scene.folder.restore("a", b"good 1", recorded).await;
+        assert!(restore(None).await.is_err(), "{broken}");
         let env = r#"["env","A"]"#;
-        let back = bring(kept(Some(granting("A")), env)).await.unwrap();
-        assert_eq!(back.grant_record.text, env);
-        assert!(back.sidecar_hash.is_some());
-        let plain = bring(kept(None, "")).await.unwrap();
+        let restored = restore(recorded(Some(granting("A")), env)).await.unwrap();
+        assert_eq!(restored.grant_record.text, env);
+        assert!(restored.sidecar_hash.is_some());
+        let plain = restore(recorded(None, "")).await.unwrap();
         assert_eq!(
             (plain.grant_record.text.as_str(), &plain.sidecar_hash),
             ("", &None)
@@ -88,12 +88,12 @@ async fn when_the_sidecar_has_an_error_the_recorded_sidecar_applies_and_grants_n
             (None, env),
             (Some(granting("A")), ""),
         ] {
-            let refused = bring(kept(text, grants)).await.unwrap_err();
+            let refused = restore(recorded(text, grants)).await.unwrap_err();
             assert!(refused.contains("its grants would differ"), "{refused}");
         }
         let pin = format!("sha256 = '{}'", ArtifactDigest::of(b"other"));
         assert!(
-            bring(kept(Some(pin), ""))
+            restore(recorded(Some(pin), ""))
                 .await
                 .unwrap_err()
                 .contains("pins")

@@ -3,7 +3,7 @@ use super::*;
 use crate::rule::RuleKind;
 use crate::rule::testing::{cron, parsed};
 
-/// Check a table of lines `policies => message => hint`, beside a rule.
+/// Check a table of lines `policies => message => hint`, with a rule.
 fn refused(rule: &Rule, table: &str) {
     for line in table.trim().lines() {
         let parts: Vec<&str> = line.split(" => ").map(str::trim).collect();
@@ -48,7 +48,7 @@ fn zeros_are_refused() {
 }
 
 #[test]
-fn what_means_nothing_with_the_word_chosen_is_refused() {
+fn a_policy_without_a_meaning_is_refused() {
     refused(
         &hourly(),
         r#"
@@ -78,7 +78,7 @@ fn what_means_nothing_with_the_word_chosen_is_refused() {
 }
 
 #[test]
-fn bounds_are_refused_one_beyond() {
+fn a_value_one_beyond_a_bound_is_refused() {
     refused(
         &hourly(),
         r#"
@@ -121,7 +121,7 @@ fn a_span_without_slots_is_refused() {
 }
 
 #[test]
-fn the_shortest_way_to_the_next_slot_bounds_the_jitter() {
+fn the_shortest_time_between_slots_bounds_the_jitter() {
     let rule = |kind, expression| parsed(kind, expression, "Europe/London").unwrap();
     for (rule, most) in [
         (rule(RuleKind::Cron, "*/5 9-17 * * MON-FRI"), "5m"),

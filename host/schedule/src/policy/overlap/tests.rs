@@ -136,7 +136,7 @@ fn every_started_launch_blocks_whatever_its_kind() {
                 let admission = admission(&policies(json), &others, id(99), LaunchClass::OnTime);
                 assert_eq!(text(&admission), answer, "{json} beside {kind} {stage}");
             }
-            // A launch is asked to end once.
+            // A launch gets one request to end.
             let answer = if stage == "cancelling" {
                 "queue"
             } else {
@@ -217,7 +217,7 @@ fn queued_launches_start_in_order() {
             "1:running 2:running 3~queued",
             "",
         ),
-        // The present policy counts, not the policy under which they were queued.
+        // The current policy applies, not the one under which they were queued.
         (
             r#"{"overlap":"allow"}"#,
             "1:running 2:queued 3~queued",

@@ -1,4 +1,4 @@
-//! The table of the policies against what reads it.
+//! The table of the policies, compared with its readers and the guide.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn policies_that_are_not_set_are_not_stored() {
 
 #[test]
 fn every_policy_is_stored_and_read_back() {
-    // The text is part of the contract with databases already written.
+    // Existing databases contain this text, so it must not change.
     let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(

@@ -116,7 +116,7 @@ impl Expression {
     }
 }
 
-/// Whether `date` is the Quartz day `item`.
+/// Return whether `date` is the Quartz day `item`.
 fn is_quartz_day(item: &str, date: NaiveDate) -> bool {
     let in_month = |day: NaiveDate| day.month() == date.month();
     let later = |days| date + Days::new(days);
