@@ -35,7 +35,7 @@ pub fn duration_within(text: &str, least: Duration, most: Duration) -> Result<Du
     Err(out_of_bounds(&least, &most, text))
 }
 
-pub fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
+fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
     format!("must be from \"{least}\" to \"{most}\", not \"{text}\"")
 }
 
@@ -45,6 +45,14 @@ pub fn size(text: &str) -> Result<u64, String> {
     size.map_err(|_| {
         format!("is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\"")
     })
+}
+
+/// Read a number of bytes from `least` to `most`, as [`size`] does.
+pub fn size_within(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    match size(text)? {
+        bytes if (least..=most).contains(&bytes) => Ok(bytes),
+        _ => Err(out_of_bounds(&size_text(least), &size_text(most), text)),
+    }
 }
 
 /// A duration as [`duration`] reads it, such as `5m`.

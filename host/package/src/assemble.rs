@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{self, FileState, ReadError, Stamp, off_thread};
+use super::files::{self, FileState, Stamp, off_thread};
 use super::grant_record::GrantRecord;
 use super::host_rules::HostRules;
 use super::loader::{Loader, compile};
@@ -64,16 +64,13 @@ async fn open_file<L: Loader>(
     digest_seen: &mut Option<ArtifactDigest>,
 ) -> Result<Package<L::Artifact>, String> {
     let about = |why: &str| format!("{}: {why}", path.display());
-    let changed = || about("it changed while it was read: try again when it is written");
     let read = {
         let (path, rules) = (path.to_owned(), rules.clone());
-        off_thread(move || read_both(&path, &rules)).await
+        off_thread(move || read_both(&path, &rules)).await?
     };
-    let (bytes, sidecar) = match read.map_err(|error| error.to_string())? {
-        Ok(read) => read,
-        Err(ReadError::Changed) => return Err(changed()),
-        Err(ReadError::Failed(why)) => return Err(about(&why)),
-    };
+    let (bytes, sidecar) = read
+        .map_err(|why| about(&why))?
+        .ok_or_else(|| about("it changed while it was read: try again when it is written"))?;
     let digest = ArtifactDigest::of(&bytes);
     *digest_seen = Some(digest.clone());
     let settings = sidecar_settings(sidecar.as_ref())?;
@@ -83,45 +80,50 @@ async fn open_file<L: Loader>(
     assemble(path.to_owned(), digest, loaded, settings, rules)
 }
 
-/// Return the bytes of the file at `path`, and the sidecar beside it.
-fn read_both(path: &Path, rules: &HostRules) -> Result<(Vec<u8>, Option<SidecarFile>), ReadError> {
-    let stamp = match files::inspect(path) {
-        Some(FileState::File(stamp)) => stamp,
-        Some(FileState::Unusable(why)) => return Err(ReadError::Failed(why)),
-        None => return Err(ReadError::Changed),
+type BothFiles = (Vec<u8>, Option<SidecarFile>);
+
+/// Return the bytes of the file at `path`, and the sidecar beside it; `None` when one of them changed meanwhile.
+fn read_both(path: &Path, rules: &HostRules) -> Result<Option<BothFiles>, String> {
+    let Some(bytes) = read_package(path)? else {
+        return Ok(None);
     };
-    check_size(stamp).map_err(ReadError::Failed)?;
-    let bytes = files::read(path, stamp)?;
     let beside = path.with_extension("toml");
-    let sidecar = match files::inspect(&beside) {
-        Some(state) => Some(SidecarFile::read(&beside, &state, rules).ok_or(ReadError::Changed)?),
-        None => None,
+    let Some(state) = files::inspect(&beside) else {
+        return Ok(Some((bytes, None)));
     };
-    Ok((bytes, sidecar))
+    let sidecar = SidecarFile::read(&beside, &state, rules);
+    Ok(sidecar.map(|sidecar| (bytes, Some(sidecar))))
+}
+
+/// Return the bytes of the file at `path`; `None` when it is gone or changed while it was read.
+fn read_package(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let Some(stamp) = files::inspect(path).transpose()? else {
+        return Ok(None);
+    };
+    check_size(stamp)?;
+    files::read(path, stamp)
 }
 
 impl SidecarFile {
     /// Read the sidecar at `path`, where `state` was found; `None` when it has changed since. Blocks.
     pub(super) fn read(path: &Path, state: &FileState, rules: &HostRules) -> Option<SidecarFile> {
-        let refused = |why: &str| SidecarFile::refused(format!("{}: {why}", path.display()));
-        let stamp = match state {
-            FileState::File(stamp) => *stamp,
-            FileState::Unusable(why) => return Some(refused(why)),
-        };
-        if stamp.size_bytes > SIDECAR_BYTES_MAX {
-            let most = size_text(SIDECAR_BYTES_MAX);
-            return Some(refused(&format!("it is larger than {most}")));
-        }
-        let bytes = match files::read(path, stamp) {
-            Ok(bytes) => bytes,
-            Err(ReadError::Changed) => return None,
-            Err(ReadError::Failed(why)) => return Some(refused(&why)),
+        let about = |why: &str| format!("{}: {why}", path.display());
+        let (stamp, bytes) = match read_sidecar(path, state).transpose()? {
+            Ok(read) => read,
+            // Without text to hash. The package is refused rather than run without its sidecar.
+            Err(why) => {
+                return Some(SidecarFile {
+                    stamp: None,
+                    hash: Some(format!("unread: {}", about(&why))),
+                    result: Err(about(&why)),
+                });
+            }
         };
         let result = match std::str::from_utf8(&bytes) {
             Ok(text) => Sidecar::parse(path, text, rules)
                 .map(Arc::new)
                 .map_err(|error| error.to_string()),
-            Err(_) => Err(format!("{}: this is not UTF-8 text", path.display())),
+            Err(_) => Err(about("this is not UTF-8 text")),
         };
         Some(SidecarFile {
             stamp: Some(stamp),
@@ -129,15 +131,18 @@ impl SidecarFile {
             result,
         })
     }
+}
 
-    /// Return a sidecar without text to hash: the package is refused rather than run without its sidecar.
-    fn refused(error: String) -> SidecarFile {
-        SidecarFile {
-            stamp: None,
-            hash: Some(format!("unread: {error}")),
-            result: Err(error),
-        }
+/// Return the content of the sidecar at `path`, where `state` was found; `None` when it has changed since.
+fn read_sidecar(path: &Path, state: &FileState) -> Result<Option<(Stamp, Vec<u8>)>, String> {
+    let stamp = state.clone()?;
+    if stamp.size_bytes > SIDECAR_BYTES_MAX {
+        return Err(format!(
+            "it is larger than {}",
+            size_text(SIDECAR_BYTES_MAX)
+        ));
     }
+    Ok(files::read(path, stamp)?.map(|bytes| (stamp, bytes)))
 }
 
 impl RecordedSidecar {
@@ -174,11 +179,8 @@ impl<A> Package<A> {
     /// Return the bytes of the file, if they still are those of this package.
     pub async fn read_again(&self) -> Option<Vec<u8>> {
         let path = self.path.clone();
-        let read = move || match files::inspect(&path) {
-            Some(FileState::File(stamp)) => files::read(&path, stamp).ok(),
-            _ => None,
-        };
-        let bytes = off_thread(read).await.ok()??;
+        let read = off_thread(move || read_package(&path)).await.ok()?;
+        let bytes = read.ok()??;
         (ArtifactDigest::of(&bytes) == self.digest).then_some(bytes)
     }
 }

@@ -36,13 +36,8 @@ impl Stamp {
     }
 }
 
-/// What was found at a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileState {
-    File(Stamp),
-    /// Something that cannot be used: a sentence that says why.
-    Unusable(String),
-}
+/// What was found at a path: a file, or a sentence that says why what is there cannot be used.
+pub type FileState = Result<Stamp, String>;
 
 /// The `.wasm` and `.toml` files of a folder, by file name.
 ///
@@ -72,9 +67,9 @@ pub(super) fn list(folder: &Path) -> io::Result<Listing> {
 ///
 /// An unusable file is not ignored: a package must not lose its limits because its sidecar became something else.
 pub fn inspect(path: &Path) -> Option<FileState> {
-    let unusable = |why: &str| Some(FileState::Unusable(why.to_owned()));
+    let unusable = |why: &str| Some(Err(why.to_owned()));
     match fs::metadata(path) {
-        Ok(found) if found.is_file() => Some(FileState::File(Stamp::of(&found))),
+        Ok(found) if found.is_file() => Some(Ok(Stamp::of(&found))),
         Ok(_) => unusable("it is not a regular file"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
@@ -86,45 +81,36 @@ pub fn inspect(path: &Path) -> Option<FileState> {
     }
 }
 
-/// Why a file was not read.
-#[derive(Debug)]
-pub enum ReadError {
-    /// The file is not the inspected one any more: inspect it again.
-    Changed,
-    /// A sentence that says why.
-    Failed(String),
+/// Return the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.
+///
+/// # Errors
+/// A sentence that says why the file cannot be read.
+pub fn read(path: &Path, stamp: Stamp) -> Result<Option<Vec<u8>>, String> {
+    match read_unchanged(path, stamp) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map_err(|error| format!("it cannot be read: {error}")),
+    }
 }
 
-/// Return the content of the file at `path`, if it has `stamp` both before and after reading.
-pub fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => ReadError::Changed,
-        _ => ReadError::Failed(format!("it cannot be read: {error}")),
-    };
+fn read_unchanged(path: &Path, stamp: Stamp) -> io::Result<Option<Vec<u8>>> {
     // A pipe may have replaced the file since it was inspected. A non-blocking open does not wait for its writer.
     let mut file = File::options()
         .read(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path)
-        .map_err(failed)?;
-    let same = |file: &File| -> Result<(), ReadError> {
-        let found = file.metadata().map_err(failed)?;
-        match found.is_file() && Stamp::of(&found) == stamp {
-            true => Ok(()),
-            false => Err(ReadError::Changed),
-        }
+        .open(path)?;
+    let is_same = |file: &File| -> io::Result<bool> {
+        let found = file.metadata()?;
+        Ok(found.is_file() && Stamp::of(&found) == stamp)
     };
-    same(&file)?;
+    if !is_same(&file)? {
+        return Ok(None);
+    }
     let mut bytes = Vec::with_capacity(usize::try_from(stamp.size_bytes).unwrap_or(0));
     (&mut file)
         .take(stamp.size_bytes.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    same(&file)?;
-    match bytes.len() as u64 == stamp.size_bytes {
-        true => Ok(bytes),
-        false => Err(ReadError::Changed),
-    }
+        .read_to_end(&mut bytes)?;
+    let is_whole = is_same(&file)? && bytes.len() as u64 == stamp.size_bytes;
+    Ok(is_whole.then_some(bytes))
 }
 
 /// Return the text of the file at `path`; `None` when there is no file.
@@ -132,14 +118,10 @@ pub fn read(path: &Path, stamp: Stamp) -> Result<Vec<u8>, ReadError> {
 /// # Errors
 /// A sentence that says why there is no text.
 pub fn read_text(path: &Path) -> Result<Option<String>, String> {
-    let bytes = match inspect(path) {
-        None => return Ok(None),
-        Some(FileState::Unusable(why)) => return Err(why),
-        Some(FileState::File(stamp)) => read(path, stamp).map_err(|error| match error {
-            ReadError::Changed => "it changed while it was read; try again".to_owned(),
-            ReadError::Failed(why) => why,
-        })?,
+    let Some(state) = inspect(path) else {
+        return Ok(None);
     };
+    let bytes = read(path, state?)?.ok_or("it changed while it was read; try again")?;
     text(bytes).map(Some)
 }
 
@@ -148,15 +130,12 @@ pub fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
 }
 
-/// Run blocking work on a thread of its own. A panic of the work is an error.
+/// Run blocking work on a thread of its own. A panic of the work is an error, a sentence.
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<T> {
-    spawn_blocking(work).await.map_err(|error| {
-        io::Error::other(format!(
-            "the host failed while it worked on the file: {error}"
-        ))
-    })
+) -> Result<T, String> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|error| format!("the host failed while it worked on the file: {error}"))
 }
 
 #[cfg(test)]
@@ -166,10 +145,7 @@ mod tests {
     use std::process::Command;
 
     fn stamp(folder: &Path, name: &str) -> Stamp {
-        match &list(folder).unwrap()[name] {
-            FileState::File(stamp) => *stamp,
-            FileState::Unusable(why) => panic!("{why}"),
-        }
+        list(folder).unwrap()[name].clone().unwrap()
     }
 
     #[test]
@@ -202,9 +178,7 @@ mod tests {
             .unwrap();
         assert!(made.success());
         let listing = list(folder.path()).unwrap();
-        let files = listing
-            .iter()
-            .filter(|(_, reading)| matches!(reading, FileState::File(_)));
+        let files = listing.iter().filter(|(_, reading)| reading.is_ok());
         let files: Vec<&str> = files.map(|(name, _)| name.as_str()).collect();
         assert_eq!(files, ["a.toml", "a.wasm", "link.wasm"]);
         assert_eq!(listing.len(), 9, "{listing:?}");
@@ -215,9 +189,9 @@ mod tests {
             ("broken.toml", "it is a link to nothing"),
             ("broken.wasm", "it is a link to nothing"),
         ] {
-            assert_eq!(listing[name], FileState::Unusable(why.to_owned()), "{name}");
+            assert_eq!(listing[name], Err(why.to_owned()), "{name}");
         }
-        assert!(matches!(listing["loop.wasm"], FileState::Unusable(_)));
+        assert!(listing["loop.wasm"].is_err());
     }
 
     #[test]
@@ -226,11 +200,11 @@ mod tests {
         let path = folder.path().join("a.wasm");
         fs::write(&path, "one").unwrap();
         let before = stamp(folder.path(), "a.wasm");
-        assert_eq!(read(&path, before).unwrap(), b"one");
+        assert_eq!(read(&path, before).unwrap().unwrap(), b"one");
         fs::write(&path, "longer").unwrap();
-        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
+        assert_eq!(read(&path, before), Ok(None));
         fs::remove_file(&path).unwrap();
-        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
+        assert_eq!(read(&path, before), Ok(None));
     }
 
     #[test]
@@ -247,7 +221,7 @@ mod tests {
                 .unwrap()
                 .success()
         );
-        assert!(matches!(read(&path, before), Err(ReadError::Changed)));
+        assert_eq!(read(&path, before), Ok(None));
     }
 
     #[test]

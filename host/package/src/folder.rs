@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::resolve::{KnownFiles, Rejection, Unresolved};
-use super::files::{self, FileState, Listing, off_thread};
+use super::files::{self, Listing, off_thread};
 use super::host_rules::HostRules;
 use super::loader::Loader;
 use super::package::{Change, Package, Packages};
@@ -59,13 +59,6 @@ pub struct Scan<A = Artifact> {
     /// The names whose code must be compiled, which may take long; compared last.
     to_compile: VecDeque<String>,
     found: VecDeque<Change<A>>,
-}
-
-/// The two files of one name, as the scan found them.
-#[derive(Clone, Copy)]
-struct Files<'l> {
-    wasm: &'l FileState,
-    sidecar: Option<&'l FileState>,
 }
 
 impl<L: Loader> PluginsFolder<L> {
@@ -179,7 +172,7 @@ impl<L: Loader> PluginsFolder<L> {
     }
 
     /// List the folder until its new files do not change. Also returns the names that still change.
-    async fn settle(&mut self) -> io::Result<(Listing, BTreeSet<String>)> {
+    async fn settle(&mut self) -> Result<(Listing, BTreeSet<String>), String> {
         let mut listing = self.list().await?;
         let mut unstable = different(&self.settled, &listing);
         for _ in 0..SETTLE_ROUNDS {
@@ -198,9 +191,10 @@ impl<L: Loader> PluginsFolder<L> {
         Ok((listing, unstable))
     }
 
-    async fn list(&self) -> io::Result<Listing> {
+    async fn list(&self) -> Result<Listing, String> {
         let path = self.path.clone();
-        off_thread(move || files::list(&path)).await?
+        let listing = off_thread(move || files::list(&path)).await?;
+        listing.map_err(|error| error.to_string())
     }
 
     /// Compare the files of one name with its active version.
@@ -221,8 +215,7 @@ impl<L: Loader> PluginsFolder<L> {
             });
             return;
         };
-        let sidecar = scan.listing.get(&sidecar_name);
-        let files = Files { wasm, sidecar };
+        let files = (wasm, scan.listing.get(&sidecar_name));
         // If this future is dropped meanwhile, the file counts as new.
         let mut known = self.files.remove(&name).unwrap_or_default();
         let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_compile);

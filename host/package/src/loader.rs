@@ -44,10 +44,8 @@ pub async fn compile<L: Loader>(
 ) -> Result<(Arc<L::Artifact>, Arc<Manifest>), String> {
     let artifact = {
         let loader = Arc::clone(loader);
-        off_thread(move || loader.load(&bytes))
-            .await
-            .map_err(|error| error.to_string())?
-            .map_err(|refusal| refusal.to_string())?
+        let loaded = off_thread(move || loader.load(&bytes)).await?;
+        loaded.map_err(|refusal| refusal.to_string())?
     };
     let artifact = Arc::new(artifact);
     let description = loader.describe(&artifact).await;

@@ -20,7 +20,7 @@ pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
 pub const ENTRIES_MAX: usize = 256;
 
 /// A checked description: ids are unique, and dependencies are known and have no cycle.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Manifest {
     /// The name of the file, not the name that the author gives.
     pub package: String,
@@ -66,19 +66,12 @@ impl Manifest {
     pub fn undescribed(package: &str) -> Manifest {
         Manifest {
             package: package.to_owned(),
-            name: None,
-            version: None,
-            language: None,
-            summary: None,
             tasks: vec![Task {
                 id: package.to_owned(),
                 ..Task::default()
             }],
-            schedules: Vec::new(),
-            context_schema: None,
-            requests: Vec::new(),
-            warnings: Vec::new(),
             description: Value::Object(Default::default()),
+            ..Manifest::default()
         }
     }
 

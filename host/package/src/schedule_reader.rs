@@ -33,11 +33,10 @@ pub fn read_file(shown: &str, text: &str) -> Result<Vec<ScheduleDefinition>, Err
                 "needs `name`, which identifies the schedule in every later version of this file",
             )
         })?;
-        let package = section.text("package")?.ok_or_else(|| {
-            section.error_of_table(
-                "needs `package`, the name of a file in the plugins folder without .wasm",
-            )
-        })?;
+        let package = section.required(
+            "package",
+            "the name of a file in the plugins folder without .wasm",
+        )?;
         Ok(read_checked(section, None)?.define(name, package))
     });
     schedules.collect()

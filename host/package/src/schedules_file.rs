@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::files::{self, FileState, ReadError, off_thread};
+use super::files::{self, FileState, off_thread};
 use super::schedule_reader::FILE_BYTES_MAX;
 use campanile_model::text::size_text;
 
@@ -52,21 +52,17 @@ impl SchedulesFile {
         }
         let news = match &seen {
             None => FileChange::Missing,
-            Some(FileState::Unusable(why)) => FileChange::Unusable(why.clone()),
-            Some(FileState::File(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
+            Some(Err(why)) => FileChange::Unusable(why.clone()),
+            Some(Ok(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
                 let most = size_text(FILE_BYTES_MAX);
                 FileChange::Unusable(format!("it is larger than {most}"))
             }
-            Some(FileState::File(stamp)) => {
+            Some(Ok(stamp)) => {
                 tokio::time::sleep(SETTLE).await;
                 let (path, stamp) = (self.path.clone(), *stamp);
-                match off_thread(move || files::read(&path, stamp)).await.ok()? {
-                    Err(ReadError::Changed) => return None,
-                    Err(ReadError::Failed(why)) => FileChange::Unusable(why),
-                    Ok(bytes) => {
-                        files::text(bytes).map_or_else(FileChange::Unusable, FileChange::Text)
-                    }
-                }
+                let read = off_thread(move || files::read(&path, stamp)).await.ok()?;
+                let text = read.transpose()?.and_then(files::text);
+                text.map_or_else(FileChange::Unusable, FileChange::Text)
             }
         };
         self.seen = Some(seen);

@@ -14,10 +14,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use campanile_model::clock::Timestamp;
-use campanile_model::text::{duration_within, nearest, out_of_bounds, size, size_text};
+use campanile_model::text::{duration_within, nearest, size_within};
 
 /// A mistake in a file, and its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}:{column}: {message}")]
 pub struct Error {
     /// The file's name as the caller of [`Document::parse`] gave it.
     pub file: String,
@@ -28,20 +29,6 @@ pub struct Error {
     /// One sentence, with the key's path and what to write instead.
     pub message: String,
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Error {
-            file,
-            line,
-            column,
-            message,
-        } = self;
-        write!(f, "{file}:{line}:{column}: {message}")
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A parsed file. No value is accepted until a [`Section`] has read it.
 #[derive(Default)]
@@ -184,6 +171,11 @@ impl<'t> Document<'t> {
         }
     }
 
+    /// Return the text of `value` at `path`; `None` for another type, also for a date of TOML.
+    fn text_of<'v>(&self, path: &str, value: &'v Value) -> Option<&'v str> {
+        value.as_str().filter(|_| !self.dates.contains(path))
+    }
+
     fn type_name(&self, path: &str, value: &Value) -> &'static str {
         match value {
             Value::String(_) if self.dates.contains(path) => "a date",
@@ -268,15 +260,28 @@ impl<'d> Section<'d> {
         picked.ok_or_else(|| self.wrong_type(&self.path_of(key), expected, value))
     }
 
-    /// Return the text of `key`; an error says that it must be `expected`.
-    fn quoted(&mut self, key: &'static str, expected: &str) -> Result<Option<&'d str>, Error> {
-        let is_date = self.document.dates.contains(&self.path_of(key));
-        self.typed(key, expected, |value| value.as_str().filter(|_| !is_date))
+    /// Read a text with `read`, whose error is a clause about the key. Another type is an error that names `expected`.
+    fn quoted<T>(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        let (document, path) = (self.document, self.path_of(key));
+        let text = self.typed(key, expected, |value| document.text_of(&path, value))?;
+        let read = text.map(read).transpose();
+        read.map_err(|what| self.error(key, what))
     }
 
     /// Read a text.
     pub fn text(&mut self, key: &'static str) -> Result<Option<String>, Error> {
-        Ok(self.quoted(key, "a text in quotes")?.map(str::to_owned))
+        self.parsed(key, |text| Ok(text.to_owned()))
+    }
+
+    /// Read a text that must be there; the error says that the table needs `key`, and then `what`.
+    pub fn required(&mut self, key: &'static str, what: &str) -> Result<String, Error> {
+        let text = self.text(key)?;
+        text.ok_or_else(|| self.error_of_table(format_args!("needs `{key}`, {what}")))
     }
 
     /// Read a text with `read`, whose error is a clause about the key.
@@ -285,10 +290,7 @@ impl<'d> Section<'d> {
         key: &'static str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
-        let text = self.quoted(key, "a text in quotes")?;
-        text.map(read)
-            .transpose()
-            .map_err(|what| self.error(key, what))
+        self.quoted(key, "a text in quotes", read)
     }
 
     /// Read one word of a closed set; the set's default when the key is absent.
@@ -302,13 +304,13 @@ impl<'d> Section<'d> {
 
     /// Read a path that a file can have.
     pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, Error> {
-        let path = self.quoted(key, "a path in quotes")?;
-        let path = path.map(|path| match path {
-            "" => Err("is empty: write a path, or leave the key out"),
-            path if path.contains('\0') => Err("holds a NUL character, which no path can have"),
+        self.quoted(key, "a path in quotes", |path| match path {
+            "" => Err("is empty: write a path, or leave the key out".to_owned()),
+            path if path.contains('\0') => {
+                Err("holds a NUL character, which no path can have".to_owned())
+            }
             path => Ok(PathBuf::from(path)),
-        });
-        path.transpose().map_err(|what| self.error(key, what))
+        })
     }
 
     /// Read `true` or `false`.
@@ -324,17 +326,12 @@ impl<'d> Section<'d> {
         most: u64,
     ) -> Result<Option<u64>, Error> {
         let whole = |value: &'d Value| value.as_number().filter(|number| !number.is_f64());
-        match self
-            .typed(key, "a whole number", whole)?
-            .map(Number::as_u64)
-        {
-            None => Ok(None),
-            Some(Some(number)) if (least..=most).contains(&number) => Ok(Some(number)),
-            Some(_) => Err(self.error(
-                key,
-                format_args!("must be a whole number from {least} to {most}"),
-            )),
-        }
+        let Some(number) = self.typed(key, "a whole number", whole)? else {
+            return Ok(None);
+        };
+        let within = number.as_u64().filter(|n| (least..=most).contains(n));
+        let wrong = format_args!("must be a whole number from {least} to {most}");
+        within.map(Some).ok_or_else(|| self.error(key, wrong))
     }
 
     /// Read a duration such as `"30s"` or `"1h 30m"`, from `least` to `most`.
@@ -344,22 +341,14 @@ impl<'d> Section<'d> {
         least: Duration,
         most: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let text = self.quoted(
-            key,
-            "a duration in quotes with a unit, such as \"30s\" or \"5m\"",
-        )?;
-        let duration = text.map(|text| duration_within(text, least, most));
-        duration.transpose().map_err(|what| self.error(key, what))
+        let expected = "a duration in quotes with a unit, such as \"30s\" or \"5m\"";
+        self.quoted(key, expected, |text| duration_within(text, least, most))
     }
 
     /// Read a number of bytes such as `"64MiB"`, from `least` to `most`.
     pub fn size(&mut self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, Error> {
-        let text = self.quoted(key, "a size in quotes with a unit, such as \"64MiB\"")?;
-        let bytes = text.map(|text| match size(text)? {
-            bytes if (least..=most).contains(&bytes) => Ok(bytes),
-            _ => Err(out_of_bounds(&size_text(least), &size_text(most), text)),
-        });
-        bytes.transpose().map_err(|what| self.error(key, what))
+        let expected = "a size in quotes with a unit, such as \"64MiB\"";
+        self.quoted(key, expected, |text| size_within(text, least, most))
     }
 
     /// Read an instant, as text or as TOML's own date and time. It must name its offset from UTC.
@@ -380,27 +369,22 @@ impl<'d> Section<'d> {
         else {
             return Ok(None);
         };
-        let path = self.path_of(key);
-        let texts = list.iter().enumerate().map(|(index, item)| {
-            let is_date = self.document.dates.contains(&format!("{path}[{index}]"));
-            item.as_str()
-                .filter(|_| !is_date)
-                .map(str::to_owned)
-                .ok_or_else(|| {
-                    let found = self.document.type_name(&format!("{path}[{index}]"), item);
-                    self.error(
-                        key,
-                        format_args!("must hold only texts, and item {} is {found}", index + 1),
-                    )
-                })
+        let texts = list.iter().zip(1..).map(|(item, number)| {
+            let path = format!("{}[{}]", self.path_of(key), number - 1);
+            let text = self.document.text_of(&path, item).map(str::to_owned);
+            text.ok_or_else(|| {
+                let found = self.document.type_name(&path, item);
+                let what = format_args!("must hold only texts, and item {number} is {found}");
+                self.error(key, what)
+            })
         });
         texts.collect::<Result<_, _>>().map(Some)
     }
 
-    fn expected_table(&self, path: &str) -> Cow<'static, str> {
+    fn expected_table(&self, path: &str) -> String {
         match self.document.is_toml {
-            true => Cow::Owned(format!("a table, such as [{path}]")),
-            false => Cow::Borrowed("an object"),
+            true => format!("a table, such as [{path}]"),
+            false => "an object".to_owned(),
         }
     }
 
@@ -455,10 +439,7 @@ impl<'d> Section<'d> {
         let section = self.table_or_empty(key)?;
         let entries = section.table.into_iter().flatten().map(|(name, value)| {
             let path = section.path_of(name);
-            match value
-                .as_str()
-                .filter(|_| !self.document.dates.contains(&path))
-            {
+            match self.document.text_of(&path, value) {
                 Some(text) => Ok((name.clone(), text.to_owned())),
                 None => Err(section.wrong_type(&path, "a text in quotes", value)),
             }

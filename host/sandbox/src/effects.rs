@@ -43,9 +43,13 @@ pub(crate) struct EffectUnderWay(Option<(Effects, usize)>);
 
 impl EffectUnderWay {
     fn finish(&mut self) -> Result<(), Crash> {
-        match self.0.take() {
-            Some((effects, number)) => effects.report_end(number),
-            None => Ok(()),
+        let Some((effects, number)) = self.0.take() else {
+            return Ok(());
+        };
+        match &effects.observer {
+            Some(observer) if !effects.have_crashed() => effects.note(observer.after(number)),
+            // The observer has stopped the call and needs no more reports.
+            _ => Err(Crash),
         }
     }
 }
@@ -77,10 +81,6 @@ impl Effects {
         answer
     }
 
-    pub(crate) fn are_observed(&self) -> bool {
-        self.observer.is_some()
-    }
-
     /// Report that the effect that `describe` names is about to happen.
     pub(crate) fn begin(&self, describe: impl FnOnce() -> String) -> Result<EffectUnderWay, Crash> {
         let Some(observer) = &self.observer else {
@@ -93,18 +93,20 @@ impl Effects {
         Ok(EffectUnderWay(Some((self.clone(), number))))
     }
 
+    /// Report the effect that `describe` names before and after `done` happens.
+    pub(crate) async fn observe<T>(
+        &self,
+        describe: impl FnOnce() -> String,
+        done: impl Future<Output = T>,
+    ) -> Result<T, Crash> {
+        let effect = self.begin(describe)?;
+        let done = done.await;
+        self.end(effect).map(|()| done)
+    }
+
     /// Report that it has happened.
     pub(crate) fn end(&self, mut effect: EffectUnderWay) -> Result<(), Crash> {
         effect.finish()
-    }
-
-    fn report_end(&self, number: usize) -> Result<(), Crash> {
-        match &self.observer {
-            // The observer has stopped the call and needs no more reports.
-            Some(_) if self.have_crashed() => Err(Crash),
-            Some(observer) => self.note(observer.after(number)),
-            None => Ok(()),
-        }
     }
 }
 

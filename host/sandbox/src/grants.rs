@@ -1,6 +1,7 @@
 //! What an operator grants to a package. The default is nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 
 use campanile_model::words;
@@ -109,6 +110,30 @@ impl Grants {
     }
 }
 
+/// A value that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+/// The values of secrets, by name.
+pub type Secrets = BTreeMap<String, Secret>;
+
+impl Secret {
+    pub fn new(value: impl Into<String>) -> Secret {
+        Secret(value.into())
+    }
+
+    /// Return the value, for the guest that it was granted to.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
 #[cfg(test)]
 impl HttpGrant {
     /// `GET` at `http://host:port`.
@@ -119,5 +144,15 @@ impl HttpGrant {
             port: Some(port),
             methods: vec!["GET".to_owned()],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_shown_by_accident() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
-//! 1. Vocabulary: [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `secrets`, `world`, `effects`.
+//! 1. Vocabulary: [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
 //! 3. `state` composes the state of one call, `linker` the functions, and `engine` compiles and runs.
 //! 4. `load/`: from the bytes of a file to an [`Artifact`].
@@ -28,21 +28,20 @@ mod memory;
 mod outcome;
 mod run;
 mod sandbox;
-mod secrets;
-mod settings;
 mod state;
 mod stop_signal;
 mod world;
 
 pub use capability::http::destination::method_fault;
-pub use capability::http::script::{HttpReply, HttpRequest, Replies};
 pub use capability::keyvalue::buckets::{
     BucketError, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
 pub use effects::{Crash, EffectObserver};
+pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{
-    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, SocketGrant,
+    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, Secret, Secrets,
+    SocketGrant,
 };
 pub use limits::{LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage};
 pub use load::artifact::Artifact;
@@ -52,11 +51,9 @@ pub use outcome::{Failure, LogLine, Outcome, Report};
 pub use run::call::Call;
 pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
-pub use secrets::{Secret, Secrets};
-pub use settings::{SandboxError, SandboxSettings};
 pub use stop_signal::StopSignal;
 pub use wasmtime_wasi::async_trait;
-pub use world::{Network, RunFacts, Time, World};
+pub use world::{HttpReply, HttpRequest, Network, Replies, RunFacts, Time, World};
 
 /// The version of wasmtime that is built in. A test compares it with `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";

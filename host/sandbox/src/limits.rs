@@ -165,14 +165,6 @@ macro_rules! limits {
                 }
             }
         }
-
-        impl Resource {
-            fn unit(self) -> Unit {
-                match self {
-                    $(Resource::$resource => Unit::$unit,)*
-                }
-            }
-        }
     };
 }
 
@@ -228,7 +220,7 @@ impl Limits {
     /// Return how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
     pub(crate) fn share(&self, resource: Resource, used: u64) -> Option<Share> {
         let limit = self.get(resource)?;
-        let limit = match resource.unit() {
+        let limit = match resource.spec().unit {
             Unit::Time => limit / MILLISECOND,
             Unit::Bytes | Unit::Count => limit,
         };
@@ -277,7 +269,6 @@ mod tests {
     fn every_limit_is_set_and_read_by_its_own_field_and_its_default_may_be_set() {
         for (resource, spec) in Resource::ALL.iter().zip(LIMITS) {
             assert_eq!(resource.spec().resource, *resource);
-            assert_eq!(spec.unit, resource.unit());
             let mut limits = Limits::default();
             limits.set(*resource, spec.least + 1);
             assert_eq!(limits.get(*resource), Some(spec.least + 1));

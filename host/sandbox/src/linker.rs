@@ -3,6 +3,8 @@
 //! Every function is always defined, and refuses inside: the runtimes of many languages import sockets or HTTP without
 //! using them.
 
+use std::sync::Arc;
+
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
@@ -10,25 +12,25 @@ use crate::bindings::campanile::task::{run_info, types};
 use crate::bindings::wasi::config::store as config;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use crate::bindings::wasi::logging::logging;
-use crate::capability::config::HasConfig;
 use crate::capability::files::host::guard_files;
 use crate::capability::http::request_texts::limit_request_texts;
 use crate::capability::keyvalue::host::HasKeyValue;
 use crate::capability::logs::Logs;
 use crate::capability::random::limit_random;
-use crate::capability::run_info::HasRunInfo;
+use crate::capability::run_info::RunInfo;
+use crate::capability::shared::Shared;
 use crate::capability::sockets::guard_sockets;
 use crate::state::HostState;
 
 /// Define everything that a guest may import on `engine`.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
-    let mut linker = Linker::new(engine);
+    let mut linker: Linker<HostState> = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    types::add_to_linker::<_, HasRunInfo>(&mut linker, HostState::run_info)?;
-    run_info::add_to_linker::<_, HasRunInfo>(&mut linker, HostState::run_info)?;
-    logging::add_to_linker::<_, HasSelf<Logs>>(&mut linker, |state| &mut state.logs)?;
-    config::add_to_linker::<_, HasConfig>(&mut linker, HostState::config)?;
+    types::add_to_linker::<_, HasSelf<RunInfo>>(&mut linker, |state| &mut state.run_info)?;
+    run_info::add_to_linker::<_, HasSelf<RunInfo>>(&mut linker, |state| &mut state.run_info)?;
+    logging::add_to_linker::<_, HasSelf<Logs>>(&mut linker, |state| &mut state.run_info.logs)?;
+    config::add_to_linker::<_, HasSelf<Arc<Shared>>>(&mut linker, |state| &mut state.shared)?;
     keyvalue::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
     atomics::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
     batch::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
@@ -58,11 +60,11 @@ pub(crate) fn is_provided(interface: &str) -> bool {
     let http_server = interface.starts_with("wasi:http/incoming-handler");
     (wasi && interface.contains("@0.2.") && !http_server)
         || interface.starts_with("campanile:task/run-info@0.1.")
-        || interface == "wasi:logging/logging@0.1.0-draft"
-        || interface == "wasi:config/store@0.2.0-rc.1"
         || matches!(
             interface,
-            "wasi:keyvalue/store@0.2.0-draft"
+            "wasi:logging/logging@0.1.0-draft"
+                | "wasi:config/store@0.2.0-rc.1"
+                | "wasi:keyvalue/store@0.2.0-draft"
                 | "wasi:keyvalue/atomics@0.2.0-draft"
                 | "wasi:keyvalue/batch@0.2.0-draft"
         )

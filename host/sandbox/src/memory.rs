@@ -10,6 +10,7 @@ pub(crate) struct MemoryMeter {
     tables: Growth,
 }
 
+#[derive(Default)]
 struct Growth {
     used: u64,
     peak: u64,
@@ -22,11 +23,8 @@ struct Growth {
 impl MemoryMeter {
     pub(crate) fn new(limits: &Limits) -> MemoryMeter {
         let growth = |max| Growth {
-            used: 0,
-            peak: 0,
             max,
-            last: 0,
-            refused: None,
+            ..Growth::default()
         };
         MemoryMeter {
             memory: growth(limits.memory_bytes_max),

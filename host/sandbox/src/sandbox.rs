@@ -9,13 +9,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
-use crate::engine::{DESCRIBES_MAX, Engines};
+use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
 use crate::load::artifact::{self, Artifact};
-use crate::load::refusal::Refusal;
+use crate::load::refusal::{Refusal, refuse};
 use crate::outcome::{Outcome, Report};
 use crate::run::call::{Call, run};
 use crate::run::describe::describe;
-use crate::settings::{SandboxError, SandboxSettings};
 
 /// Threads for host calls that block, such as files.
 const BLOCKING_THREADS_MAX: usize = 64;
@@ -88,7 +87,7 @@ impl Sandbox {
         let slot = self.describes.clone().acquire_owned().await;
         self.spawn_guest(slot, describe(artifact.clone(), self.clock.clone()))
             .await
-            .unwrap_or_else(|message| Err(Refusal { message }))
+            .unwrap_or_else(refuse)
             .map_err(Refusal::printable)
     }
 

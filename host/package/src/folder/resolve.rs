@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Files, PluginsFolder};
+use super::PluginsFolder;
 use crate::assemble::{
     self, RecordedSidecar, SidecarFile, SidecarSettings, assemble, check_pin, sidecar_settings,
 };
-use crate::files::{self, FileState, ReadError, Stamp, off_thread};
+use crate::files::{self, FileState, Stamp, off_thread};
 use crate::loader::{Loader, compile};
 use crate::names::package_name_fault;
 use crate::package::{Compiled, Package};
@@ -50,15 +50,6 @@ pub(super) enum Unresolved {
     Rejected(String),
 }
 
-impl From<ReadError> for Unresolved {
-    fn from(unread: ReadError) -> Unresolved {
-        match unread {
-            ReadError::Changed => Unresolved::Unstable,
-            ReadError::Failed(why) => Unresolved::Rejected(why),
-        }
-    }
-}
-
 impl From<String> for Unresolved {
     fn from(error: String) -> Unresolved {
         Unresolved::Rejected(error)
@@ -66,22 +57,22 @@ impl From<String> for Unresolved {
 }
 
 impl<L: Loader> PluginsFolder<L> {
-    /// Return the package that the files of `name` make; `None` when it is the active version.
+    /// Return the package that the `.wasm` file and the sidecar of `name` make; `None` when it is the active version.
     pub(super) async fn resolve(
         &self,
         name: &str,
-        files: Files<'_>,
+        (wasm, sidecar): (&FileState, Option<&FileState>),
         known: &mut KnownFiles<L::Artifact>,
         active: Option<&Arc<Package<L::Artifact>>>,
         may_compile: bool,
     ) -> Result<Option<Package<L::Artifact>>, Unresolved> {
         if let Some(fault) = package_name_fault(name) {
-            return Err(Unresolved::Rejected(fault));
+            return Err(fault.into());
         }
         // First, so that a revoked grant is known even when the bytes cannot be used.
-        self.read_sidecar(name, files.sidecar, known).await?;
+        self.read_sidecar(name, sidecar, known).await?;
         let path = self.path.join(format!("{name}.wasm"));
-        let (stamp, digest) = self.digest_of(&path, files.wasm, known).await?;
+        let (stamp, digest) = self.digest_of(&path, wasm, known).await?;
         let sidecar_hash = known.sidecar.as_ref().and_then(|read| read.hash.as_ref());
         if active.is_some_and(|active| {
             active.digest == digest && active.sidecar_hash.as_ref() == sidecar_hash
@@ -204,8 +195,7 @@ impl<L: Loader> PluginsFolder<L> {
         recorded: RecordedSidecar,
     ) -> Result<SidecarSettings, String> {
         let (path, rules) = (self.path.join(format!("{name}.toml")), self.rules.clone());
-        let read = off_thread(move || recorded.settings(&path, &rules)).await;
-        read.map_err(|error| error.to_string())?
+        off_thread(move || recorded.settings(&path, &rules)).await?
     }
 
     /// Return the stamp and the digest of the file at `path`, which is read only when it may have changed.
@@ -215,19 +205,13 @@ impl<L: Loader> PluginsFolder<L> {
         state: &FileState,
         known: &mut KnownFiles<L::Artifact>,
     ) -> Result<(Stamp, ArtifactDigest), Unresolved> {
-        let stamp = match state {
-            FileState::File(stamp) => *stamp,
-            FileState::Unusable(why) => {
-                known.bytes = None;
-                return Err(Unresolved::Rejected(why.clone()));
-            }
-        };
         if let Some((seen, digest)) = &known.bytes
-            && *seen == stamp
+            && state.as_ref() == Ok(seen)
         {
-            return Ok((stamp, digest.clone()));
+            return Ok((*seen, digest.clone()));
         }
         known.bytes = None;
+        let stamp = state.clone()?;
         assemble::check_size(stamp)?;
         // An operator touches a file to ask for another try.
         known.compiled.take_if(|(_, loaded)| loaded.is_err());
@@ -243,14 +227,11 @@ impl<L: Loader> PluginsFolder<L> {
     ) -> Result<(Vec<u8>, ArtifactDigest), Unresolved> {
         let path = path.to_owned();
         let work = move || {
-            let bytes = files::read(&path, stamp)?;
+            let bytes = files::read(&path, stamp)?.ok_or(Unresolved::Unstable)?;
             let digest = ArtifactDigest::of(&bytes);
-            Ok::<_, ReadError>((bytes, digest))
+            Ok((bytes, digest))
         };
-        match off_thread(work).await {
-            Ok(read) => Ok(read?),
-            Err(error) => Err(Unresolved::Rejected(error.to_string())),
-        }
+        off_thread(work).await?
     }
 
     /// Read the sidecar into `known` if it changed.
@@ -266,20 +247,17 @@ impl<L: Loader> PluginsFolder<L> {
             known.sidecar = None;
             return Ok(());
         };
-        let fresh = known.sidecar.as_ref().is_some_and(|read| {
-            read.result.is_ok()
-                && matches!(state, FileState::File(stamp) if read.stamp == Some(*stamp))
-        });
+        let fresh = known
+            .sidecar
+            .as_ref()
+            .is_some_and(|read| read.result.is_ok() && state.as_ref().ok() == read.stamp.as_ref());
         if fresh {
             return Ok(());
         }
         let path = self.path.join(format!("{name}.toml"));
         let (state, rules) = (state.clone(), self.rules.clone());
-        match off_thread(move || SidecarFile::read(&path, &state, &rules)).await {
-            Ok(Some(read)) => known.sidecar = Some(read),
-            Ok(None) => return Err(Unresolved::Unstable),
-            Err(error) => return Err(Unresolved::Rejected(error.to_string())),
-        }
+        let read = off_thread(move || SidecarFile::read(&path, &state, &rules)).await?;
+        known.sidecar = Some(read.ok_or(Unresolved::Unstable)?);
         Ok(())
     }
 }

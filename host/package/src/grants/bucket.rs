@@ -58,11 +58,10 @@ fn read(
     package: &str,
     others: &[BucketGrant],
 ) -> Result<BucketGrant, Error> {
-    let Some(bucket) = section.text("bucket")? else {
-        return Err(section.error_of_table(
-            "needs `bucket`, the name by which the task opens it, such as \"default\"",
-        ));
-    };
+    let bucket = section.required(
+        "bucket",
+        "the name by which the task opens it, such as \"default\"",
+    )?;
     if bucket.len() > BUCKET_NAME_BYTES_MAX || bucket.contains(char::is_control) {
         let what = format_args!(
             "is {bucket:?}: write at most {BUCKET_NAME_BYTES_MAX} bytes without control characters"

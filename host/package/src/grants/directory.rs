@@ -54,12 +54,8 @@ fn read(
     place: &SidecarPlace<'_>,
     others: &[DirectoryGrant],
 ) -> Result<DirectoryGrant, Error> {
-    let Some(host) = section.text("host")? else {
-        return Err(section.error_of_table("needs `host`, a directory of this machine"));
-    };
-    let Some(guest) = section.text("guest")? else {
-        return Err(section.error_of_table("needs `guest`, the path under which the task sees it"));
-    };
+    let host = section.required("host", "a directory of this machine")?;
+    let guest = section.required("guest", "the path under which the task sees it")?;
     let writable = is_writable(&mut section)?;
     check_guest_path(&guest).map_err(|what| section.error("guest", what))?;
     if others.iter().any(|other| other.guest == guest) {

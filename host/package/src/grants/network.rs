@@ -121,9 +121,8 @@ fn read_socket(mut section: Section<'_>) -> Result<SocketGrant, Error> {
         .parsed("protocol", Protocol::read)?
         .unwrap_or(Protocol::Tcp);
     let host = read_host(&mut section, "db.example.com")?;
-    let Some(port) = read_port(&mut section)? else {
-        return Err(section.error_of_table("needs `port`, such as 5432"));
-    };
+    let port = read_port(&mut section)?;
+    let port = port.ok_or_else(|| section.error_of_table("needs `port`, such as 5432"))?;
     section.finish()?;
     Ok(SocketGrant {
         protocol,
@@ -134,9 +133,7 @@ fn read_socket(mut section: Section<'_>) -> Result<SocketGrant, Error> {
 
 /// Read the host of a grant, in lower case: a name, an address, `*.domain` or `*`.
 fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> {
-    let Some(host) = section.text("host")? else {
-        return Err(section.error_of_table(format_args!("needs `host`, such as \"{example}\"")));
-    };
+    let host = section.required("host", &format!("such as \"{example}\""))?;
     let host = host.to_ascii_lowercase();
     let is_label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';

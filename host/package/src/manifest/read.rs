@@ -127,47 +127,34 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
             }
         }
     }
-    match find_cycle(tasks) {
-        None => Ok(()),
-        Some(cycle) => Err(format!(
-            "has tasks that depend on each other: {}",
-            cycle.join(" → ")
-        )),
+    let mut checked = BTreeSet::new();
+    for task in tasks {
+        if let Some(cycle) = find_cycle(tasks, &[], &task.id, &mut checked) {
+            let cycle = cycle.join(" → ");
+            return Err(format!("has tasks that depend on each other: {cycle}"));
+        }
     }
+    Ok(())
 }
 
-/// Return a cycle of dependencies, its first task repeated at the end, if there is one.
-///
-/// Removes tasks without remaining dependencies until none is left. Each task that remains has a dependency that
-/// remains, so the walk along first dependencies reaches a task twice.
-fn find_cycle(tasks: &[Task]) -> Option<Vec<&str>> {
-    let mut left: Vec<&Task> = tasks.iter().collect();
-    loop {
-        let waiting: BTreeSet<&str> = left.iter().map(|task| task.id.as_str()).collect();
-        let before = left.len();
-        left.retain(|task| {
-            task.depends_on
-                .iter()
-                .any(|id| waiting.contains(id.as_str()))
-        });
-        if left.len() == before {
-            break;
-        }
+/// Return the first cycle of dependencies that `path`, a chain of dependencies, reaches through `id`. Its first task is
+/// repeated at the end. `checked` holds the tasks from which no cycle is reached.
+fn find_cycle<'t>(
+    tasks: &'t [Task],
+    path: &[&'t str],
+    id: &'t str,
+    checked: &mut BTreeSet<&'t str>,
+) -> Option<Vec<&'t str>> {
+    let longer = [path, &[id]].concat();
+    if let Some(start) = path.iter().position(|earlier| *earlier == id) {
+        return Some(longer[start..].to_vec());
     }
-    let mut path: Vec<&str> = vec![&left.first()?.id];
-    loop {
-        let here = *path.last()?;
-        let task = left.iter().find(|task| task.id == here)?;
-        let next = task
-            .depends_on
-            .iter()
-            .find(|id| left.iter().any(|task| task.id == **id))?;
-        if let Some(start) = path.iter().position(|id| id == next) {
-            path.push(next);
-            return Some(path.split_off(start));
-        }
-        path.push(next);
+    if !checked.insert(id) {
+        return None;
     }
+    let task = tasks.iter().find(|task| task.id == id)?;
+    let mut next = task.depends_on.iter();
+    next.find_map(|id| find_cycle(tasks, &longer, id, checked))
 }
 
 fn schedule(

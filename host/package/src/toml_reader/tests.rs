@@ -1,6 +1,6 @@
 use super::*;
 use bytesize::ByteSize;
-use campanile_model::text::duration_text;
+use campanile_model::text::{duration_text, size_text};
 
 fn read<T>(text: &str, ask: impl Fn(&mut Section<'_>) -> Result<T, Error>) -> Result<T, String> {
     let document = Document::parse("x.toml", text).map_err(|error| error.to_string())?;

@@ -54,13 +54,12 @@ pub(crate) fn limit_random<T: WasiView>(
 }
 
 fn spend(shared: &Shared, bytes: u64) -> wasmtime::Result<()> {
-    let budget = &shared.budgets.random;
-    if budget.spend(bytes) {
+    if shared.spend(Resource::Random, bytes) {
         return Ok(());
     }
     let message = format!(
         "the task asked for more than {} random bytes; {}",
-        budget.limit,
+        shared.limit(Resource::Random),
         Resource::Random.raise()
     );
     shared.exceed(message.clone());

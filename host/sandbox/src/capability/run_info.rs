@@ -3,71 +3,54 @@
 use std::sync::Arc;
 
 use campanile_model::clock::Timestamp;
-use wasmtime::component::HasData;
 
 use crate::bindings::campanile::task::{run_info, types};
 use crate::capability::logs::Logs;
 use crate::capability::shared::Shared;
-use crate::world::RunFacts;
 
-/// The facts of one call.
+/// The facts of one call, and its log.
 pub(crate) struct RunInfo {
-    pub(crate) task: String,
-    pub(crate) facts: RunFacts,
-    pub(crate) deadline: Timestamp,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) logs: Logs,
 }
 
-/// What the functions of the interface need of a call.
-pub(crate) struct RunInfoView<'a> {
-    pub(crate) info: &'a RunInfo,
-    pub(crate) logs: &'a mut Logs,
-}
+impl types::Host for RunInfo {}
 
-/// Names [`RunInfoView`] for the linker.
-pub(crate) struct HasRunInfo;
-
-impl HasData for HasRunInfo {
-    type Data<'a> = RunInfoView<'a>;
-}
-
-impl types::Host for RunInfoView<'_> {}
-
-impl run_info::Host for RunInfoView<'_> {
+impl run_info::Host for RunInfo {
     fn execution_id(&mut self) -> String {
-        self.info.facts.execution_id.to_string()
+        self.shared.call.facts.execution_id.to_string()
     }
 
     fn run_id(&mut self) -> String {
-        self.info.facts.run_id.to_string()
+        self.shared.call.facts.run_id.to_string()
     }
 
     fn task_name(&mut self) -> String {
-        self.info.task.clone()
+        self.shared.call.task.clone()
     }
 
     fn attempt(&mut self) -> u32 {
-        self.info.facts.attempt
+        self.shared.call.facts.attempt
     }
 
     fn is_recovery(&mut self) -> bool {
-        self.info.facts.is_recovery
+        self.shared.call.facts.is_recovery
     }
 
     fn scheduled_for(&mut self) -> types::Instant {
-        instant(self.info.facts.scheduled_time)
+        instant(self.shared.call.facts.scheduled_time)
     }
 
     fn original_scheduled_time(&mut self) -> types::Instant {
-        instant(self.info.facts.original_scheduled_time)
+        instant(self.shared.call.facts.original_scheduled_time)
     }
 
     fn deadline(&mut self) -> Option<types::Instant> {
-        Some(instant(self.info.deadline))
+        Some(instant(self.shared.deadline))
     }
 
     fn cancel_requested(&mut self) -> bool {
-        self.info.shared.stop.is_requested()
+        self.shared.call.stop.is_requested()
     }
 
     fn report_progress(&mut self, percent: Option<u8>, message: String) {

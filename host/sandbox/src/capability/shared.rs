@@ -3,15 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{LaunchId, RunId};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
+use crate::capability::keyvalue::memory::MemoryBuckets;
 use crate::effects::Effects;
-use crate::grants::Grants;
+use crate::grants::{Grants, Secrets};
 use crate::limits::{Limits, Resource, Share};
-use crate::secrets::Secrets;
 use crate::stop_signal::StopSignal;
-use crate::world::Network;
+use crate::world::{RunFacts, World};
 
 /// The HTTP requests of a call under way at once, each with its connection. Further requests wait for a permit.
 pub(crate) const REQUESTS_UNDER_WAY_MAX: usize = 16;
@@ -19,45 +22,70 @@ pub(crate) const REQUESTS_UNDER_WAY_MAX: usize = 16;
 /// The lookups of names of a call at once, so that a call with unknown names leaves permits for others.
 const LOOKUPS_MAX: usize = 4;
 
-/// What the capabilities of one call share.
-pub(crate) struct Shared {
+/// The settings of one call.
+pub(crate) struct CallSettings {
+    pub(crate) task: String,
+    pub(crate) facts: RunFacts,
     pub(crate) grants: Arc<Grants>,
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) limits: Limits,
-    pub(crate) network: Network,
+    pub(crate) world: World,
     pub(crate) stop: StopSignal,
+    /// Dates the log lines and the deadline.
+    pub(crate) clock: Clock,
+}
+
+impl CallSettings {
+    /// Return the settings of a call without grants, within `limits`.
+    pub(crate) fn ungranted(limits: Limits, clock: Clock) -> CallSettings {
+        let now = clock.now();
+        CallSettings {
+            task: String::new(),
+            facts: RunFacts {
+                execution_id: LaunchId(Uuid::nil()),
+                run_id: RunId(Uuid::nil()),
+                attempt: 1,
+                is_recovery: false,
+                scheduled_time: now,
+                original_scheduled_time: now,
+            },
+            grants: Arc::default(),
+            secrets: Arc::default(),
+            limits,
+            world: World::real(Arc::new(MemoryBuckets::default())),
+            stop: StopSignal::default(),
+            clock,
+        }
+    }
+}
+
+/// What the capabilities of one call share.
+pub(crate) struct Shared {
+    pub(crate) call: CallSettings,
+    pub(crate) deadline: Timestamp,
     pub(crate) effects: Effects,
-    pub(crate) budgets: Budgets,
-    /// Files, directories and sockets that are open.
-    pub(crate) open_files: AtomicU64,
     pub(crate) request_permits: Arc<Semaphore>,
     pub(crate) lookup_permits: Arc<Semaphore>,
+    /// The use of each resource that is counted here, or its peak, in the order of [`Resource::ALL`].
+    used: [AtomicU64; Resource::ALL.len()],
+    /// Files, directories and sockets that are open.
+    open_files: AtomicU64,
     denied: OnceLock<String>,
     exceeded: OnceLock<String>,
 }
 
 impl Shared {
-    pub(crate) fn new(
-        grants: Arc<Grants>,
-        secrets: Arc<Secrets>,
-        limits: &Limits,
-        network: Network,
-        stop: StopSignal,
-        effects: Effects,
-    ) -> Shared {
+    pub(crate) fn new(call: CallSettings) -> Shared {
         Shared {
-            grants,
-            secrets,
-            limits: limits.clone(),
-            network,
-            stop,
-            effects,
-            budgets: Budgets::new(limits),
-            open_files: AtomicU64::new(0),
+            deadline: call.clock.now().plus(call.limits.timeout),
+            effects: Effects::new(call.world.observer.clone()),
             request_permits: Arc::new(Semaphore::new(REQUESTS_UNDER_WAY_MAX)),
             lookup_permits: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            used: Default::default(),
+            open_files: AtomicU64::new(0),
             denied: OnceLock::new(),
             exceeded: OnceLock::new(),
+            call,
         }
     }
 
@@ -66,7 +94,7 @@ impl Shared {
         let _ = self.denied.set(message);
     }
 
-    /// Record that the limit of `resource` was reached. Only the first is kept.
+    /// Record that a limit was reached. Only the first is kept.
     pub(crate) fn exceed(&self, message: String) {
         let _ = self.exceeded.set(message);
     }
@@ -80,72 +108,67 @@ impl Shared {
     pub(crate) fn exceeded(&self) -> Option<&str> {
         self.exceeded.get().map(String::as_str)
     }
-}
 
-/// How much of the limited resources a call has used.
-pub(crate) struct Budgets {
-    pub(crate) random: Budget,
-    /// The most open at once.
-    pub(crate) open_files: Budget,
-    pub(crate) http_requests: Budget,
-    /// The largest response body.
-    pub(crate) http_response: Budget,
-    /// The largest that a bucket was after a change.
-    pub(crate) keyvalue: Budget,
-}
-
-impl Budgets {
-    fn new(limits: &Limits) -> Budgets {
-        let budget = |resource| Budget {
-            resource,
-            used: AtomicU64::new(0),
-            limit: limits.get(resource).unwrap_or(u64::MAX),
-        };
-        Budgets {
-            random: budget(Resource::Random),
-            open_files: budget(Resource::OpenFiles),
-            http_requests: budget(Resource::HttpRequests),
-            http_response: budget(Resource::HttpResponse),
-            keyvalue: budget(Resource::Keyvalue),
-        }
+    /// Return the limit of `resource`.
+    pub(crate) fn limit(&self, resource: Resource) -> u64 {
+        self.call.limits.get(resource).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn shares(&self) -> impl Iterator<Item = Share> {
-        [
-            &self.random,
-            &self.open_files,
-            &self.http_requests,
-            &self.http_response,
-            &self.keyvalue,
-        ]
-        .into_iter()
-        .map(|budget| Share {
-            resource: budget.resource,
-            used: budget.used.load(Ordering::Relaxed),
-            limit: budget.limit,
-        })
-    }
-}
-
-/// The use of one resource.
-pub(crate) struct Budget {
-    resource: Resource,
-    used: AtomicU64,
-    pub(crate) limit: u64,
-}
-
-impl Budget {
-    /// Use `amount` more and return true, or return false when less is left.
-    pub(crate) fn spend(&self, amount: u64) -> bool {
-        let more = |used: u64| used.checked_add(amount).filter(|sum| *sum <= self.limit);
-        self.used
+    /// Use `amount` more of `resource` and return true, or return false when less is left.
+    pub(crate) fn spend(&self, resource: Resource, amount: u64) -> bool {
+        let limit = self.limit(resource);
+        let more = |used: u64| used.checked_add(amount).filter(|sum| *sum <= limit);
+        self.used[resource as usize]
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
     }
 
-    /// Record `amount` if it is the greatest so far.
-    pub(crate) fn record_peak(&self, amount: u64) {
-        self.used.fetch_max(amount, Ordering::Relaxed);
+    /// Record the use of `amount` of `resource` at once, if it is the greatest so far.
+    pub(crate) fn record_peak(&self, resource: Resource, amount: u64) {
+        self.used[resource as usize].fetch_max(amount, Ordering::Relaxed);
+    }
+
+    /// Return the use of each resource that is counted here.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = Share> {
+        let used = self.used.iter().map(|used| used.load(Ordering::Relaxed));
+        let pairs = Resource::ALL.iter().zip(used).filter(|(_, used)| *used > 0);
+        pairs.filter_map(|(resource, used)| self.call.limits.share(*resource, used))
+    }
+}
+
+/// One open file. It counts until its last clone is dropped: a handle, or a stream that outlives the handle.
+#[derive(Clone)]
+pub(crate) struct OpenFile(
+    #[expect(dead_code, reason = "dropping it is what counts")] Arc<CountedFile>,
+);
+
+struct CountedFile(Arc<Shared>);
+
+impl Drop for CountedFile {
+    fn drop(&mut self) {
+        self.0.open_files.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl OpenFile {
+    /// Whether one more file may be opened. If not, the refusal is recorded.
+    pub(crate) fn may_open(shared: &Shared) -> bool {
+        let most = shared.limit(Resource::OpenFiles);
+        if shared.open_files.load(Ordering::Relaxed) < most {
+            return true;
+        }
+        shared.exceed(format!(
+            "the task has {most} files and directories open, its limit; close some, or {}",
+            Resource::OpenFiles.raise()
+        ));
+        false
+    }
+
+    /// Count one more open file.
+    pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
+        let now = shared.open_files.fetch_add(1, Ordering::Relaxed) + 1;
+        shared.record_peak(Resource::OpenFiles, now);
+        OpenFile(Arc::new(CountedFile(Arc::clone(shared))))
     }
 }
 

@@ -21,10 +21,9 @@ use wasmtime_wasi::p2::{Pollable, SocketResult, TcpSocket, UdpSocket, subscribe}
 use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
 
-use crate::capability::files::open_files::OpenFile;
 use crate::capability::network::lookup::look_up;
 use crate::capability::network::reach::{host_reach, plain_host, shown_host};
-use crate::capability::shared::{Shared, grant_line, to_allow};
+use crate::capability::shared::{OpenFile, Shared, grant_line, to_allow};
 use crate::grants::{Protocol, SocketGrant};
 use crate::world::Network as Route;
 
@@ -119,7 +118,7 @@ impl SocketGate {
 
     /// Whether there is a network. If not, the refusal is recorded: a script has no sockets.
     fn is_real(&self) -> bool {
-        let is_real = matches!(self.shared.network, Route::Real);
+        let is_real = matches!(self.shared.call.world.network, Route::Real);
         if !is_real {
             self.shared.deny(NO_SOCKETS.to_owned());
         }
@@ -127,7 +126,7 @@ impl SocketGate {
     }
 
     fn grants_of(&self, protocol: Protocol) -> impl Iterator<Item = &SocketGrant> {
-        let grants = self.shared.grants.sockets.iter();
+        let grants = self.shared.call.grants.sockets.iter();
         grants.filter(move |grant| grant.protocol == protocol)
     }
 
@@ -143,7 +142,7 @@ impl SocketGate {
         if !self.is_real() {
             return Err(ErrorCode::AccessDenied);
         }
-        let mut grants = self.shared.grants.sockets.iter();
+        let mut grants = self.shared.call.grants.sockets.iter();
         if !grants.any(|grant| host_reach(&grant.host, &host, None).is_some()) {
             let what = format!("looking up {host}");
             self.shared.deny(refusal(&what, Protocol::Tcp, &host, None));
@@ -202,7 +201,7 @@ impl SocketGate {
             reaches.any(|reach| reach.includes(ip))
         };
         let port = address.port();
-        let is_real = matches!(self.shared.network, Route::Real);
+        let is_real = matches!(self.shared.call.world.network, Route::Real);
         let mut grants = self.grants_of(protocol);
         if is_real && grants.any(|grant| grant.port == port && reaches(grant)) {
             return true;

@@ -3,10 +3,7 @@
 //! The stream never closes, because a guest whose stdout closes panics in its next `println!`. The stdout of a program
 //! is also its output, which may be longer than the text that is kept.
 
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use hyper::body::Bytes;
 use tokio::io::AsyncWrite;
@@ -117,8 +114,9 @@ impl IsTerminal for Capture {
 }
 
 impl StdoutStream for Capture {
+    /// Only WASI 0.3 asks for this stream, and no guest can import that.
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(self.clone())
+        Box::new(tokio::io::sink())
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
@@ -144,25 +142,6 @@ impl OutputStream for Capture {
 
     fn check_write(&mut self) -> StreamResult<usize> {
         Ok(WRITE_BYTES_MAX)
-    }
-}
-
-impl AsyncWrite for Capture {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Capture::write(&self, bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -69,9 +69,8 @@ fn compile<'e>(
         return Ok((component, pooled));
     }
     // A component that is not valid fails here again, with the reason.
-    let engine = engines.on_demand().map_err(|error| Refusal {
-        message: error.to_string(),
-    })?;
+    let engine = engines.on_demand();
+    let engine = engine.map_err(|error| Refusal::new(error.to_string()))?;
     let component = Component::from_binary(&engine.engine, bytes)
         .map_err(|error| compile_cost::invalid(&format!("{error:#}")))?;
     Ok((component, engine))
@@ -86,11 +85,12 @@ fn link(engine: &LinkedEngine, component: &Component, form: Form) -> Result<Link
             listed(&missing)
         ));
     }
-    let refuse = |error: wasmtime::Error| Refusal {
-        message: format!(
-            "the component does not fit this version of Campanile: {}; build it with a matching campanile-sdk",
-            one_line(&format!("{error:#}"))
-        ),
+    let refuse = |error: wasmtime::Error| {
+        let why = format!("{error:#}");
+        let why = one_line(&why);
+        Refusal::new(format!(
+            "the component does not fit this version of Campanile: {why}; build it with a matching campanile-sdk"
+        ))
     };
     let instance = engine.linker.instantiate_pre(component).map_err(refuse)?;
     let entry = match form.is_command() {

@@ -54,24 +54,20 @@ pub(crate) fn check(component: &[u8]) -> Result<(), Refusal> {
 
 /// Return the refusal of a component that is not valid.
 pub(crate) fn invalid(error: &impl ToString) -> Refusal {
-    Refusal {
-        message: format!(
-            "the component is not valid: {}; build it again with a current toolchain",
-            one_line(&error.to_string())
-        ),
-    }
+    Refusal::new(format!(
+        "the component is not valid: {}; build it again with a current toolchain",
+        one_line(&error.to_string())
+    ))
 }
 
 fn too_hard(function: &FuncValidator<ValidatorResources>, body: &FunctionBody<'_>) -> Refusal {
-    Refusal {
-        message: format!(
-            "one function of this package (number {} of its module, {} bytes, {} local variables) would take far too long to compile; \
-             build in release mode, or split it into smaller ones",
-            function.index(),
-            body.range().len(),
-            function.len_locals()
-        ),
-    }
+    Refusal::new(format!(
+        "one function of this package (number {} of its module, {} bytes, {} local variables) would take far too long to compile; \
+         build in release mode, or split it into smaller ones",
+        function.index(),
+        body.range().len(),
+        function.len_locals()
+    ))
 }
 
 /// Return the cost of a function: a unit is one live value at a branch or join. Counting stops beyond the limit.

@@ -1,5 +1,6 @@
 //! The imports, exports and labels of a module or component, read from its sections. Nothing is compiled or run.
 
+use serde::Serialize;
 use wasmparser::{
     BinaryReaderError, ComponentName, CustomSectionReader, Encoding, KnownCustom, MemoryType, Name,
     Parser, Payload, TypeRef,
@@ -14,10 +15,13 @@ const LABEL_BYTES_MAX: usize = 256;
 const VERSION_SECTION: &str = "version";
 
 /// What the standard custom sections of a file say about it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Labels {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) language: Option<String>,
 }
 
@@ -42,16 +46,15 @@ impl Outline {
     ///
     /// One sentence that says whether the file is cut short, or where it is damaged.
     pub(crate) fn of(bytes: &[u8]) -> Result<Outline, Refusal> {
-        Outline::read(bytes).map_err(|error| Refusal {
-            message: if error.message().starts_with("unexpected end") {
-                cut_short(bytes.len())
-            } else {
-                format!(
+        Outline::read(bytes).map_err(|error| {
+            Refusal::new(match error.message() {
+                text if text.starts_with("unexpected end") => cut_short(bytes.len()),
+                text => format!(
                     "the file is damaged near byte {}: {}; build it or copy it again",
                     error.offset(),
-                    one_line(error.message())
-                )
-            },
+                    one_line(text)
+                ),
+            })
         })
     }
 

@@ -14,6 +14,12 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    pub(crate) fn new(message: impl Into<String>) -> Refusal {
+        Refusal {
+            message: message.into(),
+        }
+    }
+
     /// Cut the message and escape its control characters: names in a file may hold anything.
     pub(crate) fn printable(self) -> Refusal {
         let mut message = printable_line(&self.message);
@@ -24,9 +30,7 @@ impl Refusal {
 
 /// Return the refusal with this message.
 pub(crate) fn refuse<T>(message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal {
-        message: message.into(),
-    })
+    Err(Refusal::new(message))
 }
 
 /// Return the message about a file that ends too early.

@@ -8,18 +8,16 @@ use wasmtime::Store;
 use wasmtime_wasi::I32Exit;
 
 use crate::capability::files::directories;
+use crate::capability::shared::CallSettings;
 use crate::effects::Crash;
-use crate::grants::Grants;
+use crate::grants::{Grants, Secrets};
 use crate::limits::Limits;
 use crate::load::artifact::{Artifact, Entry, Linked};
 use crate::outcome::{Failure, Outcome, Report};
-use crate::run::cpu::metered;
-use crate::run::program::Program;
 use crate::run::report::report;
+use crate::run::time::{bounded, metered};
 use crate::run::verdict::{Returned, verdict};
-use crate::run::waiting::bounded;
-use crate::secrets::Secrets;
-use crate::state::{self, HostState, Opening};
+use crate::state::{self, HostState};
 use crate::stop_signal::StopSignal;
 use crate::world::{RunFacts, World};
 
@@ -42,39 +40,35 @@ pub struct Call {
 /// Make `call`. Every outcome is in the report.
 pub(crate) async fn run(call: Call, clock: Clock) -> Report {
     let started = Instant::now();
-    let (context, program) = match call.artifact.form.is_command() {
-        true => {
-            let context = call.context;
-            (String::new(), Some(Program { context }))
-        }
+    let (context, input) = match call.artifact.form.is_command() {
+        true => (String::new(), Some(call.context)),
         false => (call.context, None),
     };
-    let opening = Opening {
+    let (timeout, cpu_max) = (call.limits.timeout, call.limits.cpu);
+    let settings = CallSettings {
         task: call.task,
         facts: call.facts,
         grants: call.grants,
         secrets: call.secrets,
-        limits: &call.limits,
+        limits: call.limits,
         world: call.world,
         stop: call.stop.clone(),
         clock,
-        program,
     };
     let linked = &call.artifact.linked;
-    let mut store = state::open(linked.instance.engine(), opening);
+    let mut store = state::open(linked.instance.engine(), settings, input);
     let mut cpu = Duration::ZERO;
     let ended = {
         let calling = call_entry(&mut store, linked, context);
-        let metered = metered(calling, &mut cpu, call.limits.cpu);
-        bounded(metered, call.limits.timeout, &call.stop).await
+        bounded(metered(calling, &mut cpu, cpu_max), timeout, &call.stop).await
     };
     let wall = started.elapsed();
     let state = store.into_data();
     let verdict = match state.shared.effects.have_crashed() {
         true => Err(Failure::new(Outcome::Cancelled, Crash.to_string())),
-        false => verdict(ended, &state, &call.limits),
+        false => verdict(ended, &state),
     };
-    report(verdict, state, &call.limits, wall, cpu)
+    report(verdict, state, wall, cpu)
 }
 
 async fn call_entry(
@@ -89,8 +83,8 @@ async fn call_entry(
     match &linked.entry {
         Entry::Task(task) => {
             let guest = task.load(&mut *store, &instance)?;
-            let task = store.data().run_info.task.clone();
-            let returned = guest.call_run(store, &task, &context).await?;
+            let task = shared.call.task.as_str();
+            let returned = guest.call_run(store, task, &context).await?;
             Ok(returned.map_or_else(Returned::Failure, Returned::Completion))
         }
         Entry::Command(command) => {

@@ -3,24 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-use uuid::Uuid;
+use serde_json::{Value, json};
 use wasmtime::Store;
 
 use crate::bindings::exports::campanile::task::describe::GuestIndices;
-use crate::capability::keyvalue::memory::MemoryBuckets;
-use crate::grants::Grants;
+use crate::capability::shared::CallSettings;
 use crate::limits::Limits;
 use crate::load::artifact::{Artifact, Linked};
-use crate::load::outline::Labels;
 use crate::load::refusal::Refusal;
+use crate::run::time::{Ended, bounded};
 use crate::run::trap::trap_message;
-use crate::run::waiting::{Ended, bounded};
-use crate::state::{self, HostState, Opening};
+use crate::state::{self, HostState};
 use crate::stop_signal::StopSignal;
-use crate::world::{RunFacts, World};
 use campanile_model::clock::Clock;
-use campanile_model::ids::{LaunchId, RunId};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
@@ -32,12 +27,17 @@ pub(crate) async fn describe(
     clock: Clock,
 ) -> Result<Option<Value>, Refusal> {
     let Some(describe) = &artifact.linked.describe else {
-        return Ok(of_labels(&artifact.labels));
+        let labels = serde_json::to_value(&artifact.labels).ok();
+        return Ok(labels.filter(|labels| *labels != json!({})));
     };
-    let refuse = |trouble: String| Refusal {
-        message: format!("the package's describe() {trouble}"),
+    let refuse = |trouble: String| Refusal::new(format!("the package's describe() {trouble}"));
+    let limits = Limits {
+        timeout: TIMEOUT,
+        memory_bytes_max: MEMORY_BYTES_MAX,
+        ..Limits::default()
     };
-    let mut store = open(&artifact.linked, clock);
+    let settings = CallSettings::ungranted(limits, clock);
+    let mut store = state::open(artifact.linked.instance.engine(), settings, None);
     let stop = StopSignal::default();
     let calling = call_describe(&mut store, &artifact.linked, describe);
     let ended = bounded(async { Some(calling.await) }, TIMEOUT, &stop).await;
@@ -60,33 +60,6 @@ pub(crate) async fn describe(
     manifest(&text).map(Some).map_err(refuse)
 }
 
-fn open(linked: &Linked, clock: Clock) -> Store<HostState> {
-    let now = clock.now();
-    let opening = Opening {
-        task: String::new(),
-        facts: RunFacts {
-            execution_id: LaunchId(Uuid::nil()),
-            run_id: RunId(Uuid::nil()),
-            attempt: 1,
-            is_recovery: false,
-            scheduled_time: now,
-            original_scheduled_time: now,
-        },
-        grants: Arc::new(Grants::default()),
-        secrets: Arc::default(),
-        limits: &Limits {
-            timeout: TIMEOUT,
-            memory_bytes_max: MEMORY_BYTES_MAX,
-            ..Limits::default()
-        },
-        world: World::real(Arc::new(MemoryBuckets::default())),
-        stop: StopSignal::default(),
-        clock,
-        program: None,
-    };
-    state::open(linked.instance.engine(), opening)
-}
-
 async fn call_describe(
     store: &mut Store<HostState>,
     linked: &Linked,
@@ -95,19 +68,6 @@ async fn call_describe(
     let instance = linked.instance.instantiate_async(&mut *store).await?;
     let guest = describe.load(&mut *store, &instance)?;
     guest.call_describe(store).await
-}
-
-/// Return the labels under the keys of a manifest.
-fn of_labels(labels: &Labels) -> Option<Value> {
-    let manifest: Map<String, Value> = [
-        ("name", &labels.name),
-        ("version", &labels.version),
-        ("language", &labels.language),
-    ]
-    .into_iter()
-    .filter_map(|(key, label)| Some((key.to_owned(), label.clone()?.into())))
-    .collect();
-    (!manifest.is_empty()).then_some(Value::Object(manifest))
 }
 
 fn manifest(text: &str) -> Result<Value, String> {

@@ -1,15 +1,14 @@
 //! Making one call: from a fresh store to its report.
 
 pub(crate) mod call;
-mod cpu;
 pub(crate) mod describe;
 pub(crate) mod program;
 pub(crate) mod redaction;
 mod report;
+mod time;
 mod trap;
 #[expect(
     clippy::result_large_err,
     reason = "a verdict is made once for each call, and moved once"
 )]
 mod verdict;
-mod waiting;

@@ -3,14 +3,14 @@
 //! A program reads its context from stdin and the host's facts from variables. If the whole of its stdout is one JSON
 //! value, that is its output; otherwise it is text for the record.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use serde_json::{Value, json};
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
 use crate::bindings::campanile::task::types::Failure;
-use crate::capability::run_info::RunInfo;
+use crate::capability::shared::{CallSettings, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
 use crate::limits::Limits;
@@ -18,66 +18,49 @@ use crate::limits::Limits;
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
 const EXIT_PERMANENT: i32 = 65;
 
-/// The input of a program.
-pub(crate) struct Program {
-    /// A JSON object, as text.
-    pub(crate) context: String,
-}
-
-impl Program {
-    /// Put the context and a line break on stdin, and the facts in variables. The program's name is that of the task.
-    pub(crate) fn start_with(self, wasi: &mut WasiCtxBuilder, info: &RunInfo) {
-        let facts = &info.facts;
-        let mut stdin = self.context;
-        stdin.push('\n');
-        wasi.stdin(MemoryInputPipe::new(stdin)).arg(&info.task);
-        for (name, value) in [
-            ("TASK_NAME", info.task.clone()),
-            ("EXECUTION_ID", facts.execution_id.to_string()),
-            ("RUN_ID", facts.run_id.to_string()),
-            ("ATTEMPT", facts.attempt.to_string()),
-            ("IS_RECOVERY", facts.is_recovery.to_string()),
-            ("SCHEDULED_FOR", facts.scheduled_time.to_string()),
-            (
-                "ORIGINAL_SCHEDULED_TIME",
-                facts.original_scheduled_time.to_string(),
-            ),
-            ("DEADLINE", info.deadline.to_string()),
-        ] {
-            wasi.env(format!("{ENV_PREFIX}{name}"), value);
-        }
+/// Put the context and a line break on stdin, and the facts in variables. The program's name is that of the task.
+pub(crate) fn set_input(wasi: &mut WasiCtxBuilder, mut context: String, shared: &Shared) {
+    let CallSettings { task, facts, .. } = &shared.call;
+    context.push('\n');
+    wasi.stdin(MemoryInputPipe::new(context)).arg(task);
+    let original_time = &facts.original_scheduled_time;
+    let variables: [(&str, &dyn Display); 8] = [
+        ("TASK_NAME", task),
+        ("EXECUTION_ID", &facts.execution_id),
+        ("RUN_ID", &facts.run_id),
+        ("ATTEMPT", &facts.attempt),
+        ("IS_RECOVERY", &facts.is_recovery),
+        ("SCHEDULED_FOR", &facts.scheduled_time),
+        ("ORIGINAL_SCHEDULED_TIME", original_time),
+        ("DEADLINE", &shared.deadline),
+    ];
+    for (name, value) in variables {
+        wasi.env(format!("{ENV_PREFIX}{name}"), value.to_string());
     }
 }
 
-/// What a program printed on stdout.
+/// A program printed one JSON value of this many bytes, as far as it was kept: more than an output may have.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Printed {
-    /// One JSON value, and nothing else.
-    Output(Value),
-    /// One JSON value, as far as it was kept, with this many bytes: more than an output may have.
-    TooLong(u64),
-    /// Anything else, or nothing.
-    Text,
-}
+pub(crate) struct TooLong(pub(crate) u64);
 
-/// Take the output from `stdout`, if it holds one. A text that was cut is never taken as one.
-pub(crate) fn printed(stdout: &Capture, limits: &Limits) -> Printed {
+/// Take the output from `stdout`; none when it holds anything but one JSON value. A text that was cut is never taken.
+pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Value>, TooLong> {
     let (bytes, dropped) = stdout.bytes();
     let value = bytes.trim_ascii();
     if value.is_empty() {
-        return Printed::Text;
+        return Ok(None);
     }
     let parsed: Result<Value, _> = serde_json::from_slice(value);
     let length = value.len() as u64 + dropped;
     match parsed {
-        Ok(_) if length > limits.output_bytes_max as u64 => Printed::TooLong(length),
+        Ok(_) if length > limits.output_bytes_max as u64 => Err(TooLong(length)),
         Ok(value) => {
             stdout.clear();
-            Printed::Output(value)
+            Ok(Some(value))
         }
         // Only the end is missing, and it was dropped.
-        Err(error) if dropped > 0 && error.is_eof() => Printed::TooLong(length),
-        Err(_) => Printed::Text,
+        Err(error) if dropped > 0 && error.is_eof() => Err(TooLong(length)),
+        Err(_) => Ok(None),
     }
 }
 
@@ -110,24 +93,25 @@ mod tests {
         capture
     }
 
-    fn of(text: &str, stdio_bytes_max: usize, output_bytes_max: usize) -> Printed {
+    fn of(
+        text: &str,
+        stdio_bytes_max: usize,
+        output_bytes_max: usize,
+    ) -> Result<Option<Value>, TooLong> {
         let limits = Limits {
             stdio_bytes_max,
             output_bytes_max,
             ..Limits::default()
         };
-        printed(&capture(text, &limits), &limits)
+        take_output(&capture(text, &limits), &limits)
     }
 
     #[test]
     fn what_is_one_json_value_is_the_output() {
-        assert_eq!(
-            of(" {\"n\": 1}\n\n", 64, 64),
-            Printed::Output(json!({"n": 1}))
-        );
-        assert_eq!(of("null", 64, 64), Printed::Output(Value::Null));
+        assert_eq!(of(" {\"n\": 1}\n\n", 64, 64), Ok(Some(json!({"n": 1}))));
+        assert_eq!(of("null", 64, 64), Ok(Some(Value::Null)));
         // Beyond what is kept as text, and within what an output may have.
-        assert_eq!(of("[1,2,3]\n", 2, 8), Printed::Output(json!([1, 2, 3])));
+        assert_eq!(of("[1,2,3]\n", 2, 8), Ok(Some(json!([1, 2, 3]))));
         for text in [
             "",
             " \n",
@@ -136,19 +120,19 @@ mod tests {
             "{\"n\": 1",
             "1 2",
         ] {
-            assert_eq!(of(text, 64, 64), Printed::Text, "{text:?}");
+            assert_eq!(of(text, 64, 64), Ok(None), "{text:?}");
         }
     }
 
     #[test]
     fn an_output_that_is_too_long_is_told_from_text_that_is() {
-        assert_eq!(of("[1,2,3]", 64, 6), Printed::TooLong(7));
-        assert_eq!(of("[1,2,3]", 4, 6), Printed::TooLong(7));
-        assert_eq!(of("123456789", 4, 6), Printed::TooLong(9));
-        assert_eq!(of("ding dong", 4, 6), Printed::Text);
-        assert_eq!(of("{}\n{}\n{}\n", 4, 6), Printed::Text);
+        assert_eq!(of("[1,2,3]", 64, 6), Err(TooLong(7)));
+        assert_eq!(of("[1,2,3]", 4, 6), Err(TooLong(7)));
+        assert_eq!(of("123456789", 4, 6), Err(TooLong(9)));
+        assert_eq!(of("ding dong", 4, 6), Ok(None));
+        assert_eq!(of("{}\n{}\n{}\n", 4, 6), Ok(None));
         // A last blank counts for nothing.
-        assert_eq!(of("[1,2,3]\n", 64, 7), Printed::Output(json!([1, 2, 3])));
+        assert_eq!(of("[1,2,3]\n", 64, 7), Ok(Some(json!([1, 2, 3]))));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::capability::stdio::STREAM_CUT;
+use crate::grants::Secrets;
 use crate::outcome::MESSAGE_CUT;
-use crate::secrets::Secrets;
 
 /// Shorter values are not replaced: many texts contain them by chance.
 const REDACTED_BYTES_MIN: usize = 4;
@@ -136,21 +136,7 @@ impl Redaction {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
-            Value::Object(entries) => {
-                let old = std::mem::take(entries);
-                // How often each key occurred: two keys may become one.
-                let mut times: BTreeMap<String, usize> = BTreeMap::new();
-                for (mut key, mut value) in old {
-                    self.json(&mut value);
-                    self.text(&mut key);
-                    let times = times.entry(key.clone()).or_default();
-                    *times += 1;
-                    while entries.contains_key(&key) {
-                        key = format!("{key} ({times})");
-                    }
-                    entries.insert(key, value);
-                }
-            }
+            Value::Object(entries) => self.object(entries),
             Value::Number(number) => {
                 let mut text = number.to_string();
                 self.text(&mut text);
@@ -159,6 +145,22 @@ impl Redaction {
                 }
             }
             Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// Replace the values in every text in `entries`, keys included.
+    pub(crate) fn object(&self, entries: &mut Map<String, Value>) {
+        // How often each key occurred: two keys may become one.
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        for (mut key, mut value) in std::mem::take(entries) {
+            self.json(&mut value);
+            self.text(&mut key);
+            let times = times.entry(key.clone()).or_default();
+            *times += 1;
+            while entries.contains_key(&key) {
+                key = format!("{key} ({times})");
+            }
+            entries.insert(key, value);
         }
     }
 }
@@ -253,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::secrets::Secret;
+    use crate::grants::Secret;
 
     fn redaction(values: &[(&str, &str)]) -> Redaction {
         let secrets = values

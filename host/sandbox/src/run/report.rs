@@ -2,24 +2,16 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::capability::logs::HOST_CONTEXT;
-use crate::limits::{Limits, Resource, Usage};
+use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::run::redaction::Redaction;
 use crate::run::verdict::{Success, Verdict};
 use crate::state::HostState;
 
 /// Create the report of a call that took `wall`, and `cpu` of processor time.
-pub(crate) fn report(
-    verdict: Verdict,
-    state: HostState,
-    limits: &Limits,
-    wall: Duration,
-    cpu: Duration,
-) -> Report {
-    let usage = usage(&verdict, &state, limits, wall, cpu);
+pub(crate) fn report(verdict: Verdict, state: HostState, wall: Duration, cpu: Duration) -> Report {
+    let usage = usage(&verdict, &state, wall, cpu);
     let (outcome, success, failure) = match verdict {
         Ok(success) => (Outcome::Succeeded, success, None),
         Err(failure) => (failure.kind, Success::default(), Some(failure)),
@@ -31,22 +23,16 @@ pub(crate) fn report(
         failure,
         stdout: state.stdout.text(),
         stderr: state.stderr.text(),
-        logs: state.logs.into_lines(),
+        logs: state.run_info.logs.into_lines(),
         usage,
     };
-    match state.shared.secrets.is_empty() {
-        true => report,
-        false => redacted(report, &Redaction::of(&state.shared.secrets)),
+    match &*state.shared.call.secrets {
+        none if none.is_empty() => report,
+        secrets => redacted(report, &Redaction::of(secrets)),
     }
 }
 
-fn usage(
-    verdict: &Verdict,
-    state: &HostState,
-    limits: &Limits,
-    wall: Duration,
-    cpu: Duration,
-) -> Usage {
+fn usage(verdict: &Verdict, state: &HostState, wall: Duration, cpu: Duration) -> Usage {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let output = verdict.as_ref().map_or(0, |success| {
         let output = success.output.as_ref().map_or(0, |(_, bytes)| *bytes);
@@ -58,18 +44,18 @@ fn usage(
         (Resource::Timeout, millis(wall)),
         (Resource::Cpu, millis(cpu)),
         (Resource::Output, output),
-        (Resource::Log, state.logs.bytes()),
+        (Resource::Log, state.run_info.logs.bytes()),
         (Resource::Stdio, stdio.max(state.stderr.written_bytes())),
     ]
     .into_iter()
-    .filter_map(|(resource, used)| limits.share(resource, used));
+    .filter_map(|(resource, used)| state.shared.call.limits.share(resource, used));
     Usage {
         wall_ms: wall.as_secs_f64() * 1e3,
         cpu_ms: cpu.as_secs_f64() * 1e3,
         memory_peak_bytes: state.memory.memory_peak_bytes(),
         shares: shares
             .chain(state.memory.shares())
-            .chain(state.shared.budgets.shares())
+            .chain(state.shared.shares())
             .filter(|share| share.used > 0)
             .collect(),
     }
@@ -80,12 +66,8 @@ fn redacted(mut report: Report, redaction: &Redaction) -> Report {
     if let Some(output) = &mut report.output {
         redaction.json(output);
     }
-    if let Some(context) = report.context.take() {
-        let mut context = Value::Object(context);
-        redaction.json(&mut context);
-        if let Value::Object(context) = context {
-            report.context = Some(context);
-        }
+    if let Some(context) = &mut report.context {
+        redaction.object(context);
     }
     if let Some(failure) = &mut report.failure {
         redaction.text(&mut failure.message);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use campanile_model::text::duration_text;
 use serde_json::{Map, Value};
 use wasmtime::WasmBacktrace;
 use wasmtime::component::ResourceTableError;
@@ -10,9 +11,9 @@ use crate::bindings::campanile::task::types;
 use crate::capability::files::directories::Unopened;
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
-use crate::run::program::{self, Printed};
+use crate::run::program::{self, TooLong};
+use crate::run::time::Ended;
 use crate::run::trap::trap_message;
-use crate::run::waiting::Ended;
 use crate::state::HostState;
 
 /// The engine's words when it refuses to copy something because of its size, and when the guest holds too many handles.
@@ -39,30 +40,26 @@ pub(crate) struct Success {
 }
 
 /// Decide the result of a call.
-pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState, limits: &Limits) -> Verdict {
+pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState) -> Verdict {
+    let limits = &state.shared.call.limits;
     match ended {
         Ended::Returned(Returned::Completion(completion)) => completed(completion, limits),
-        Ended::Returned(Returned::Failure(failure)) => Err(failed(failure, state, limits)),
-        Ended::Returned(Returned::Exit(0)) => printed(state, limits),
+        Ended::Returned(Returned::Failure(failure)) => Err(failed(failure, state)),
+        Ended::Returned(Returned::Exit(0)) => printed(state),
         Ended::Returned(Returned::Exit(code)) => {
-            let failure = program::exited(code, &state.stderr);
-            Err(failed(failure, state, limits))
+            Err(failed(program::exited(code, &state.stderr), state))
         }
-        Ended::Broke(error) => Err(broke(&error, state, limits)),
-        Ended::TimedOut => Err(timed_out(
-            &format!(
-                "after its time-out of {}",
-                humantime::format_duration(limits.timeout)
-            ),
-            Resource::Timeout,
-        )),
-        Ended::CpuSpent => Err(timed_out(
-            &format!(
-                "after {} on a processor, its limit",
-                humantime::format_duration(limits.cpu.unwrap_or(limits.timeout))
-            ),
-            Resource::Cpu,
-        )),
+        Ended::Broke(error) => Err(broke(&error, state)),
+        Ended::TimedOut => {
+            let timeout = duration_text(limits.timeout);
+            let when = format!("after its time-out of {timeout}");
+            Err(timed_out(&when, Resource::Timeout))
+        }
+        Ended::CpuSpent => {
+            let cpu = duration_text(limits.cpu.unwrap_or(limits.timeout));
+            let when = format!("after {cpu} on a processor, its limit");
+            Err(timed_out(&when, Resource::Cpu))
+        }
         Ended::Dropped => Err(Failure::new(
             Outcome::Cancelled,
             "the host dropped the call before it ended".to_owned(),
@@ -87,21 +84,18 @@ fn return_less() -> String {
 }
 
 /// A program has ended well. What it printed may be its output.
-fn printed(state: &HostState, limits: &Limits) -> Verdict {
+fn printed(state: &HostState) -> Verdict {
+    let limits = &state.shared.call.limits;
     let bytes = usize::try_from(state.stdout.written_bytes()).unwrap_or(usize::MAX);
-    let output = match program::printed(&state.stdout, limits) {
-        Printed::Output(value) => Some((value, bytes)),
-        Printed::Text => None,
-        Printed::TooLong(bytes) => {
-            return Err(invalid_output(format!(
-                "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
-                limits.output_bytes_max,
-                return_less()
-            )));
-        }
-    };
+    let output = program::take_output(&state.stdout, limits).map_err(|TooLong(bytes)| {
+        invalid_output(format!(
+            "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
+            limits.output_bytes_max,
+            return_less()
+        ))
+    })?;
     Ok(Success {
-        output,
+        output: output.map(|value| (value, bytes)),
         context: None,
     })
 }
@@ -141,9 +135,9 @@ fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
 /// The task returned a failure.
 ///
 /// Its kind follows from what the host refused, or from `kind` in its details, and never from the words of its message.
-fn failed(failure: types::Failure, state: &HostState, limits: &Limits) -> Failure {
+fn failed(failure: types::Failure, state: &HostState) -> Failure {
     let details = failure.details.map(|text| {
-        if text.len() > limits.output_bytes_max {
+        if text.len() > state.shared.call.limits.output_bytes_max {
             return Value::String(format!("{} bytes of details were dropped", text.len()));
         }
         serde_json::from_str(&text).unwrap_or(Value::String(text))
@@ -182,7 +176,8 @@ fn failed(failure: types::Failure, state: &HostState, limits: &Limits) -> Failur
 }
 
 /// The call ended with an error of the engine.
-fn broke(error: &wasmtime::Error, state: &HostState, limits: &Limits) -> Failure {
+fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
+    let limits = &state.shared.call.limits;
     if let Some(message) = state.memory.refusal() {
         return Failure::new(Outcome::MemoryExceeded, message);
     }

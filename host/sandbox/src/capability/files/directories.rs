@@ -1,16 +1,15 @@
-//! Opening the granted directories.
+//! Opening the granted directories, and the empty directory in place of an ungranted root.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Component, Path};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use wasmtime_wasi::filesystem::Dir;
+use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::{FsPerms, OpenMode};
 
-use crate::capability::files::open_files::OpenFile;
-use crate::capability::shared::Shared;
+use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::DirectoryGrant;
 
 /// A granted directory cannot be opened.
@@ -29,10 +28,10 @@ pub(crate) struct OpenDirectory {
 
 /// Open the granted directories, and count them.
 pub(crate) async fn open(shared: &Arc<Shared>) -> Result<Vec<OpenDirectory>, Unopened> {
-    if shared.grants.directories.is_empty() {
+    if shared.call.grants.directories.is_empty() {
         return Ok(Vec::new());
     }
-    let grants = Arc::clone(&shared.grants);
+    let grants = Arc::clone(&shared.call.grants);
     // A file system that does not answer may block one of these threads, but not a thread of the guests.
     let opening = tokio::task::spawn_blocking(move || {
         let directories = grants.directories.iter();
@@ -102,9 +101,41 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
     Ok(File::from(directory))
 }
 
+/// The directory that a guest sees as `/` when no root is granted: it is empty and has no name any more.
+///
+/// The library of a language looks among the granted directories for the one that holds a path. Without one it asks the
+/// host nothing, and the record could not say which path was missing. With this directory as `/`, every path that is
+/// not granted lies in it. It holds nothing, and the guest learns that the path does not exist, as without it.
+///
+/// One for the process. None when it cannot be made, which only costs a note beside a failure.
+static EMPTY_ROOT: OnceLock<Option<Dir>> = OnceLock::new();
+
+/// Return the directory. The first call makes it, which blocks for a moment.
+pub(super) fn empty_root() -> Option<Dir> {
+    let make = || {
+        let place = tempfile::tempdir().ok()?;
+        let directory = File::open(place.path()).ok()?;
+        fs::remove_dir(place.path()).ok()?;
+        Some(Dir::new(
+            directory,
+            FsPerms::ReadOnly,
+            OpenMode::READ,
+            false,
+        ))
+    };
+    EMPTY_ROOT.get_or_init(make).clone()
+}
+
+/// Whether `descriptor` is that directory.
+pub(super) fn is_empty_root(descriptor: &Descriptor) -> bool {
+    match (descriptor, EMPTY_ROOT.get()) {
+        (Descriptor::Dir(directory), Some(Some(root))) => Arc::ptr_eq(&directory.dir, &root.dir),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -12,11 +12,10 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
 use crate::capability::files::denied_paths::AccessMode;
-use crate::capability::files::directories::OpenDirectory;
-use crate::capability::files::empty_root::empty_root;
-use crate::capability::files::open_files::OpenFile;
+use crate::capability::files::directories::{OpenDirectory, empty_root};
 use crate::capability::files::state::{Fd, FilesView};
 use crate::capability::files::streams::{reading, writing};
+use crate::capability::shared::OpenFile;
 
 /// The name in wasmtime-wasi; a test notices when it changes.
 const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
@@ -103,15 +102,12 @@ fn guard_opening<T: WasiView>(
                 }
                 let shown = view.files.path_in(&directory, &path);
                 let effects = view.files.shared.effects.clone();
-                let effect = match opening(&shown, how) {
-                    Some(description) => Some(effects.begin(|| description)?),
-                    None => None,
-                };
                 let files = store.data_mut().filesystem();
-                let opened = open_at(files, directory, follow, path, how, wanted).await;
-                if let Some(effect) = effect {
-                    effects.end(effect)?;
-                }
+                let opening = open_at(files, directory, follow, path, how, wanted);
+                let opened = match effect_of_opening(&shown, how) {
+                    Some(effect) => effects.observe(|| effect, opening).await?,
+                    None => opening.await,
+                };
                 let opened = as_wasi(opened)?;
                 if let Ok(opened) = &opened {
                     let files = of(store.data_mut()).files;
@@ -133,7 +129,7 @@ fn access_mode(how: OpenFlags, wanted: DescriptorFlags) -> AccessMode {
 }
 
 /// Describe the effect of opening `path`, if that changes a file.
-fn opening(path: &str, how: OpenFlags) -> Option<String> {
+fn effect_of_opening(path: &str, how: OpenFlags) -> Option<String> {
     if how.contains(OpenFlags::TRUNCATE) {
         Some(format!("wasi:filesystem: open {path}, emptying it"))
     } else if how.contains(OpenFlags::CREATE) {

@@ -5,8 +5,6 @@
 
 pub(crate) mod denied_paths;
 pub(crate) mod directories;
-mod empty_root;
 pub(crate) mod host;
-pub(crate) mod open_files;
 pub(crate) mod state;
 mod streams;

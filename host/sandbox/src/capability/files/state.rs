@@ -8,10 +8,8 @@ use wasmtime_wasi::FsPerms;
 use wasmtime_wasi::filesystem::Descriptor;
 
 use crate::capability::files::denied_paths::{AccessMode, DeniedPath, DeniedPaths};
-use crate::capability::files::directories::OpenDirectory;
-use crate::capability::files::empty_root::is_empty_root;
-use crate::capability::files::open_files::OpenFile;
-use crate::capability::shared::Shared;
+use crate::capability::files::directories::{OpenDirectory, is_empty_root};
+use crate::capability::shared::{OpenFile, Shared};
 
 /// The longest path that is kept for messages. A guest can make one of any length, from directory to directory.
 const PATH_BYTES_MAX: usize = 4 << 10;
@@ -74,12 +72,8 @@ impl Files {
             let rest = path.strip_prefix(guest.trim_end_matches('/'));
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let guests = self
-            .shared
-            .grants
-            .directories
-            .iter()
-            .map(|grant| &grant.guest);
+        let grants = self.shared.call.grants.directories.iter();
+        let guests = grants.map(|grant| &grant.guest);
         let nearest = guests
             .filter(|guest| holds(guest))
             .max_by_key(|guest| guest.len());

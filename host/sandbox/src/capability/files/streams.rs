@@ -8,7 +8,7 @@ use wasmtime_wasi::p2::{
     StreamResult,
 };
 
-use crate::capability::files::open_files::OpenFile;
+use crate::capability::shared::OpenFile;
 use crate::effects::{Crash, EffectUnderWay, Effects};
 
 /// Let a stream that reads a file keep it open.

@@ -28,19 +28,18 @@ pub(crate) struct HttpGate(pub(crate) Arc<Shared>);
 
 impl HttpGate {
     fn admit(&self, request: &Request<WasiBody>) -> Result<(Destination, Reach)> {
-        if self.0.stop.is_dropped() {
+        if self.0.call.stop.is_dropped() {
             return Err(Error::HttpRequestDenied);
         }
         let destination = Destination::of(request).ok_or(Error::HttpRequestUriInvalid)?;
-        let Some(reach) = destination.reach(&self.0.grants.http) else {
+        let Some(reach) = destination.reach(&self.0.call.grants.http) else {
             self.0.deny(destination.refusal());
             return Err(Error::HttpRequestDenied);
         };
-        let requests = &self.0.budgets.http_requests;
-        if !requests.spend(1) {
+        if !self.0.spend(Resource::HttpRequests, 1) {
             self.0.exceed(format!(
                 "the task has made {} HTTP requests, its limit; {}",
-                requests.limit,
+                self.0.limit(Resource::HttpRequests),
                 Resource::HttpRequests.raise()
             ));
             return Err(Error::ConnectionLimitReached);
@@ -49,7 +48,7 @@ impl HttpGate {
     }
 
     fn waits(&self, options: RequestOptions) -> Waits {
-        let wait_max = wait_max(&self.0.limits);
+        let wait_max = wait_max(&self.0.call.limits);
         let at_most = |max: Duration, asked: Option<Duration>| asked.map_or(max, |a| a.min(max));
         Waits {
             connect: at_most(CONNECT_WAIT_MAX, options.connect_timeout),
@@ -78,17 +77,14 @@ impl WasiHttpHooks for HttpGate {
             Err(Crash) => return Box::new(crashed(Arc::clone(&self.0))),
         };
         let shared = Arc::clone(&self.0);
-        let answering: Answering = match &self.0.network {
+        let answering: Answering = match &self.0.call.world.network {
             Network::Real => {
                 let waits = self.waits(options.unwrap_or_default());
                 Box::pin(exchange(request, destination, reach, waits, shared))
             }
             Network::Scripted(script) => Box::pin(answer(Arc::clone(script), request, shared)),
         };
-        match self.0.effects.are_observed() {
-            true => Box::new(observed(answering, effect, Arc::clone(&self.0))),
-            false => Box::new(answering),
-        }
+        Box::new(observed(answering, effect, Arc::clone(&self.0)))
     }
 
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
@@ -111,12 +107,13 @@ async fn observed(
 
 /// A request cannot end its call. It drops the call instead, and is never answered.
 async fn crashed(shared: Arc<Shared>) -> Result<Exchanged> {
-    shared.stop.drop_now();
+    shared.call.stop.drop_now();
     std::future::pending().await
 }
 
 #[cfg(test)]
 mod tests {
+    use campanile_model::clock::Clock;
     use http_body_util::{BodyExt as _, Empty};
     use hyper::Response;
     use hyper::body::Bytes;
@@ -124,11 +121,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::capability::shared::REQUESTS_UNDER_WAY_MAX;
-    use crate::effects::Effects;
+    use crate::capability::shared::{CallSettings, REQUESTS_UNDER_WAY_MAX};
     use crate::grants::{Grants, HttpGrant};
     use crate::limits::Limits;
-    use crate::stop_signal::StopSignal;
 
     fn gate(host: &str, port: u16) -> HttpGate {
         let limits = Limits {
@@ -145,14 +140,10 @@ mod tests {
             http: vec![grant],
             ..Grants::default()
         };
-        HttpGate(Arc::new(Shared::new(
-            Arc::new(grants),
-            Arc::default(),
-            limits,
-            Network::Real,
-            StopSignal::default(),
-            Effects::default(),
-        )))
+        HttpGate(Arc::new(Shared::new(CallSettings {
+            grants: Arc::new(grants),
+            ..CallSettings::ungranted(limits.clone(), Clock::system())
+        })))
     }
 
     async fn send(gate: &mut HttpGate, method: &str, uri: &str) -> Result<Response<WasiBody>> {
@@ -304,7 +295,7 @@ mod tests {
     async fn a_dropped_call_sends_nothing_more() {
         let (port, served) = server(answer(3, 3)).await;
         let mut gate = gate("127.0.0.1", port);
-        gate.0.stop.drop_now();
+        gate.0.call.stop.drop_now();
         let error = send(&mut gate, "GET", &format!("http://127.0.0.1:{port}/"))
             .await
             .unwrap_err();

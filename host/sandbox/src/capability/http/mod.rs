@@ -6,5 +6,4 @@ pub(crate) mod exchange;
 pub(crate) mod gate;
 pub(crate) mod request_texts;
 pub(crate) mod response;
-pub(crate) mod script;
 pub(crate) mod scripted;

@@ -29,10 +29,7 @@ pub(crate) fn limit_request_texts<T: WasiHttpView>(linker: &mut Linker<T>) -> wa
     types.func_wrap(
         "[method]outgoing-request.set-authority",
         |mut store: StoreContextMut<'_, T>, (request, text): (Resource<_>, Option<String>)| {
-            if text
-                .as_ref()
-                .is_some_and(|text| text.len() > WORD_BYTES_MAX)
-            {
+            if is_longer(&text, WORD_BYTES_MAX) {
                 return Ok((Err(()),));
             }
             Ok((store.data_mut().http().set_authority(request, text)?,))
@@ -41,13 +38,14 @@ pub(crate) fn limit_request_texts<T: WasiHttpView>(linker: &mut Linker<T>) -> wa
     types.func_wrap(
         "[method]outgoing-request.set-path-with-query",
         |mut store: StoreContextMut<'_, T>, (request, text): (Resource<_>, Option<String>)| {
-            if text
-                .as_ref()
-                .is_some_and(|text| text.len() > PATH_BYTES_MAX)
-            {
+            if is_longer(&text, PATH_BYTES_MAX) {
                 return Ok((Err(()),));
             }
             Ok((store.data_mut().http().set_path_with_query(request, text)?,))
         },
     )
+}
+
+fn is_longer(text: &Option<String>, bytes_max: usize) -> bool {
+    text.as_ref().is_some_and(|text| text.len() > bytes_max)
 }

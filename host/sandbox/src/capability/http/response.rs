@@ -20,7 +20,7 @@ pub(crate) fn wait_max(limits: &Limits) -> Duration {
 
 /// Record that `wait` was not enough, unless the guest itself asked for a shorter wait.
 pub(crate) fn record_wait(shared: &Shared, wait: Duration) {
-    let most = wait_max(&shared.limits);
+    let most = wait_max(&shared.call.limits);
     if wait >= most {
         shared.exceed(format!(
             "a server let the task wait for {}, its limit; {}",
@@ -75,9 +75,8 @@ impl Body for LimitedBody {
             Some(Ok(frame)) => frame,
         };
         self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-        let budget = &self.shared.budgets.http_response;
-        budget.record_peak(self.bytes);
-        let most = budget.limit;
+        self.shared.record_peak(Resource::HttpResponse, self.bytes);
+        let most = self.shared.limit(Resource::HttpResponse);
         if self.bytes > most {
             self.shared.exceed(format!(
                 "a response had more than {most} bytes, the limit; {}",

@@ -9,8 +9,8 @@ use wasmtime_wasi_http::{Error, Result, WasiBody};
 
 use crate::capability::http::exchange::{Driver, Exchanged};
 use crate::capability::http::response::{limited, wait_max};
-use crate::capability::http::script::{HttpReply, HttpRequest, Replies};
 use crate::capability::shared::Shared;
+use crate::world::{HttpReply, HttpRequest, Replies};
 
 /// The longest request body that a script reads.
 const SCRIPTED_BODY_BYTES_MAX: usize = 64 << 20;
@@ -50,7 +50,7 @@ pub(crate) async fn answer(
         response = response.header(name, value);
     }
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
-    let wait = wait_max(&shared.limits);
+    let wait = wait_max(&shared.call.limits);
     let response = response
         .body(limited(body.boxed_unsync(), shared, wait))
         .map_err(|_| Error::HttpProtocolError)?;

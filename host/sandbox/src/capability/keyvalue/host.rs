@@ -1,7 +1,6 @@
 //! The host functions of `wasi:keyvalue`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use wasmtime::component::{HasData, Resource, ResourceTable};
 
@@ -20,48 +19,9 @@ const KEYS_PER_CALL_MAX: usize = 1000;
 /// The keys in one answer of `list-keys`.
 const KEYS_PER_PAGE: usize = 1000;
 
-/// The buckets of one call.
-pub(crate) struct KeyValue {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) buckets: Arc<dyn Buckets>,
-}
-
-impl KeyValue {
-    /// Return why `changes` are refused, if they are.
-    fn refusal(&self, grant: &BucketGrant, changes: &[Change]) -> Option<store::Error> {
-        if !grant.writable {
-            self.shared.deny(format!(
-                "writing to the bucket `{0}` is not granted; to allow it, write `access = \"write\"` where the package's sidecar file grants `bucket = \"{0}\"`",
-                grant.bucket
-            ));
-            return Some(store::Error::AccessDenied);
-        }
-        too_many(changes.len()).or_else(|| {
-            changes.iter().find_map(|(key, value)| {
-                let bytes = value.as_ref().map_or(0, Vec::len);
-                let value_bytes_max = self.shared.limits.keyvalue_value_bytes_max;
-                let message = if key.len() > KEY_BYTES_MAX {
-                    format!(
-                        "the key has {} bytes and may have {KEY_BYTES_MAX}",
-                        key.len()
-                    )
-                } else if bytes as u64 > value_bytes_max {
-                    format!(
-                        "the value has {bytes} bytes and its limit is {value_bytes_max}; {}",
-                        Limit::KeyvalueValue.raise()
-                    )
-                } else {
-                    return None;
-                };
-                Some(store::Error::Other(message))
-            })
-        })
-    }
-}
-
 /// What the functions of the interface need of a call.
 pub(crate) struct KeyValueView<'a> {
-    pub(crate) state: &'a KeyValue,
+    pub(crate) shared: &'a Shared,
     pub(crate) table: &'a mut ResourceTable,
 }
 
@@ -83,22 +43,52 @@ impl KeyValueView<'_> {
         Ok(self.table.get(bucket)?.grant.clone())
     }
 
+    fn buckets(&self) -> &dyn Buckets {
+        self.shared.call.world.buckets.as_ref()
+    }
+
+    /// Return why `changes` are refused, if they are.
+    fn refusal(&self, grant: &BucketGrant, changes: &[Change]) -> Option<store::Error> {
+        if !grant.writable {
+            self.shared.deny(format!(
+                "writing to the bucket `{0}` is not granted; to allow it, write `access = \"write\"` where the package's sidecar file grants `bucket = \"{0}\"`",
+                grant.bucket
+            ));
+            return Some(store::Error::AccessDenied);
+        }
+        too_many(changes.len()).or_else(|| {
+            changes.iter().find_map(|(key, value)| {
+                let bytes = value.as_ref().map_or(0, Vec::len);
+                let value_bytes_max = self.shared.call.limits.keyvalue_value_bytes_max;
+                let message = if key.len() > KEY_BYTES_MAX {
+                    format!(
+                        "the key has {} bytes and may have {KEY_BYTES_MAX}",
+                        key.len()
+                    )
+                } else if bytes as u64 > value_bytes_max {
+                    format!(
+                        "the value has {bytes} bytes and its limit is {value_bytes_max}; {}",
+                        Limit::KeyvalueValue.raise()
+                    )
+                } else {
+                    return None;
+                };
+                Some(store::Error::Other(message))
+            })
+        })
+    }
+
     async fn write(&mut self, bucket: &Resource<Bucket>, changes: Vec<Change>) -> Answer<()> {
         let grant = self.grant(bucket)?;
-        let state = &self.state;
-        if let Some(error) = state.refusal(&grant, &changes) {
+        if let Some(error) = self.refusal(&grant, &changes) {
             return Ok(Err(error));
         }
-        let effect = state.shared.effects.begin(|| described(&grant, &changes))?;
-        let budget = &state.shared.budgets.keyvalue;
-        let written = state
-            .buckets
-            .write(&grant.namespace, &changes, budget.limit)
-            .await;
-        state.shared.effects.end(effect)?;
-        Ok(written
-            .map(|bytes| budget.record_peak(bytes))
-            .map_err(other))
+        let bytes_max = self.shared.limit(Limit::Keyvalue);
+        let writing = self.buckets().write(&grant.namespace, &changes, bytes_max);
+        let describe = || described(&grant, &changes);
+        let written = self.shared.effects.observe(describe, writing).await?;
+        let record = |bytes| self.shared.record_peak(Limit::Keyvalue, bytes);
+        Ok(written.map(record).map_err(other))
     }
 
     async fn read(
@@ -113,14 +103,14 @@ impl KeyValueView<'_> {
         // A key that occurs many times is looked up once.
         let unique: BTreeSet<&String> = keys.iter().collect();
         let unique: Vec<String> = unique.into_iter().cloned().collect();
-        let values = match self.state.buckets.get(&grant.namespace, &unique).await {
+        let values = match self.buckets().get(&grant.namespace, &unique).await {
             Ok(values) => values,
             Err(error) => return Ok(Err(other(error))),
         };
         let found: BTreeMap<String, Option<Vec<u8>>> = unique.into_iter().zip(values).collect();
         let value = |key| found.get(key).and_then(Option::as_ref);
         let bytes: usize = keys.iter().filter_map(value).map(Vec::len).sum();
-        let bytes_max = self.state.shared.limits.host_call_bytes_max;
+        let bytes_max = self.shared.call.limits.host_call_bytes_max;
         if bytes > bytes_max {
             return Ok(Err(store::Error::Other(format!(
                 "the values have {bytes} bytes together, and {bytes_max} pass in one call: read fewer keys at once, or {}",
@@ -152,7 +142,7 @@ fn described(grant: &BucketGrant, changes: &[Change]) -> String {
 
 impl store::Host for KeyValueView<'_> {
     async fn open(&mut self, identifier: String) -> Answer<Resource<Bucket>> {
-        let mut grants = self.state.shared.grants.keyvalue.iter();
+        let mut grants = self.shared.call.grants.keyvalue.iter();
         let Some(grant) = grants.find(|grant| grant.bucket == identifier) else {
             // No grant can have a longer name.
             if identifier.len() <= KEY_BYTES_MAX {
@@ -160,7 +150,7 @@ impl store::Host for KeyValueView<'_> {
                     ("bucket", identifier.as_str().into()),
                     ("access", "write".into()),
                 ];
-                self.state.shared.deny(format!(
+                self.shared.deny(format!(
                     "the bucket {identifier:?} is not granted; {}",
                     to_allow("keyvalue", grant)
                 ));
@@ -198,10 +188,10 @@ impl store::HostBucket for KeyValueView<'_> {
     ) -> Answer<store::KeyResponse> {
         let grant = self.grant(&bucket)?;
         // One more than the answer has, to know whether there are more.
-        let found =
-            self.state
-                .buckets
-                .keys(&grant.namespace, cursor.unwrap_or(0), KEYS_PER_PAGE + 1);
+        let after = cursor.unwrap_or(0);
+        let found = self
+            .buckets()
+            .keys(&grant.namespace, after, KEYS_PER_PAGE + 1);
         Ok(found.await.map_err(other).map(|mut found| {
             let has_more = found.len() > KEYS_PER_PAGE;
             found.truncate(KEYS_PER_PAGE);
@@ -227,29 +217,22 @@ impl atomics::Host for KeyValueView<'_> {
         delta: u64,
     ) -> Answer<u64> {
         let grant = self.grant(&bucket)?;
-        let state = &self.state;
         let change = [(key, Some(Vec::new()))];
-        if let Some(error) = state.refusal(&grant, &change) {
+        if let Some(error) = self.refusal(&grant, &change) {
             return Ok(Err(error));
         }
         let [(key, _)] = change;
-        let effect = state.shared.effects.begin(|| {
-            format!(
-                "wasi:keyvalue: increment {key:?} by {delta} in the bucket `{}`",
-                grant.bucket
-            )
-        })?;
-        let budget = &state.shared.budgets.keyvalue;
-        let done = state
-            .buckets
-            .increment(&grant.namespace, &key, delta, budget.limit)
-            .await;
-        state.shared.effects.end(effect)?;
+        let (namespace, bucket) = (&grant.namespace, &grant.bucket);
+        let bytes_max = self.shared.limit(Limit::Keyvalue);
+        let adding = self.buckets().increment(namespace, &key, delta, bytes_max);
+        let describe =
+            || format!("wasi:keyvalue: increment {key:?} by {delta} in the bucket `{bucket}`");
+        let added = self.shared.effects.observe(describe, adding).await?;
         let record = |(sum, bytes)| {
-            budget.record_peak(bytes);
+            self.shared.record_peak(Limit::Keyvalue, bytes);
             sum
         };
-        Ok(done.map(record).map_err(other))
+        Ok(added.map(record).map_err(other))
     }
 }
 

@@ -1,5 +1,4 @@
 //! Names, addresses and how far a grant reaches, for HTTP and sockets alike.
 
-pub(crate) mod address;
 pub(crate) mod lookup;
 pub(crate) mod reach;
