@@ -68,7 +68,7 @@ pub(crate) struct LinkedEngine {
 
 /// The engine with the pool, if the machine allows one, and the engine without, created when it is first needed.
 pub(crate) struct Engines {
-    pooled: Option<LinkedEngine>,
+    pub(crate) pooled: Option<LinkedEngine>,
     on_demand: OnceLock<LinkedEngine>,
     settings: SandboxSettings,
     cache_dir: Option<PathBuf>,
@@ -77,22 +77,16 @@ pub(crate) struct Engines {
 impl Engines {
     /// Start the engine with the pool, or the other when the machine does not allow the pool.
     pub(crate) fn new(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
-        let cache_dir = match &settings.cache_dir {
-            Some(dir) => Some(private_dir(dir)?),
-            None => None,
-        };
+        let cache_dir = settings.cache_dir.as_deref().map(private_dir).transpose()?;
         let pooled = LinkedEngine::new(pooled_config(settings), cache_dir.as_deref());
+        if let Err(error) = &pooled {
+            tracing::warn!(
+                %error,
+                "this machine does not allow a pool of instances: each call sets up its memory, which costs about 50 µs more"
+            );
+        }
         let engines = Engines {
-            pooled: match pooled {
-                Ok(engine) => Some(engine),
-                Err(error) => {
-                    tracing::warn!(
-                        %error,
-                        "this machine does not allow a pool of instances: each call sets up its memory, which costs about 50 µs more"
-                    );
-                    None
-                }
-            },
+            pooled: pooled.ok(),
             on_demand: OnceLock::new(),
             settings: settings.clone(),
             cache_dir,
@@ -101,11 +95,6 @@ impl Engines {
             engines.on_demand()?;
         }
         Ok(engines)
-    }
-
-    /// Return the engine with the pool.
-    pub(crate) fn pooled(&self) -> Option<&LinkedEngine> {
-        self.pooled.as_ref()
     }
 
     /// Return the engine without the pool.
@@ -254,7 +243,7 @@ mod tests {
             ..settings()
         })
         .unwrap();
-        assert!(engines.pooled().is_none());
+        assert!(engines.pooled.is_none());
         assert!(engines.on_demand.get().is_some());
     }
 

@@ -9,6 +9,24 @@ use campanile_model::words;
 /// The prefix of the variables that the host itself sets for programs. They cannot be granted.
 pub const ENV_PREFIX: &str = "CAMPANILE_";
 
+words! {
+    /// Whether a task may change what it is granted.
+    AccessMode {
+        Read => "read",
+        Write => "write",
+    }
+}
+
+impl AccessMode {
+    /// Return the access to what is `writable`.
+    pub fn of(writable: bool) -> AccessMode {
+        match writable {
+            true => AccessMode::Write,
+            false => AccessMode::Read,
+        }
+    }
+}
+
 /// A directory of the host that a task may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryGrant {

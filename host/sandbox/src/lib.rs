@@ -34,14 +34,14 @@ mod world;
 
 pub use capability::http::destination::method_fault;
 pub use capability::keyvalue::buckets::{
-    BucketError, Buckets, Change, add, check_growth, entry_bytes,
+    BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{
-    BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, Secret, Secrets,
-    SocketGrant,
+    AccessMode, BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, Secret,
+    Secrets, SocketGrant,
 };
 pub use limits::{LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage};
 pub use load::artifact::Artifact;

@@ -1,11 +1,11 @@
 //! Buckets of `wasi:keyvalue`.
 
 use super::GrantKind;
-use super::part::{Access, Part, is_writable};
+use super::part::{Part, is_writable};
 use crate::names::package_name_fault;
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::BucketGrant;
+use campanile_sandbox::{AccessMode, BucketGrant};
 
 /// The most bytes in the name of a bucket.
 const BUCKET_NAME_BYTES_MAX: usize = 128;
@@ -41,7 +41,7 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
     record: |grants| {
         let parts = |grant: &BucketGrant| {
             vec![
-                Access::of(grant.writable),
+                AccessMode::of(grant.writable).to_string(),
                 grant.bucket.clone(),
                 grant.namespace.clone(),
             ]

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::part::{Access, Part, check_guest_path, is_writable};
+use super::part::{Part, check_guest_path, is_writable};
 use super::{GrantKind, SidecarPlace};
 use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::DirectoryGrant;
+use campanile_sandbox::{AccessMode, DirectoryGrant};
 
 pub(super) static DIRECTORY: GrantKind = GrantKind {
     name: "directory",
@@ -39,7 +39,8 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
         let grants = grants.directories.iter();
         let record = grants.map(|grant| {
             let host = grant.host.display().to_string();
-            vec![Access::of(grant.writable), grant.guest.clone(), host]
+            let access = AccessMode::of(grant.writable).to_string();
+            vec![access, grant.guest.clone(), host]
         });
         record.collect()
     },

@@ -1,8 +1,7 @@
 //! The parts of requests: how each is read, and how it compares with the same part of a grant.
 
 use crate::toml_reader::{Error, Section};
-use campanile_model::words;
-use campanile_sandbox::{ENV_PREFIX, Protocol};
+use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol};
 
 /// One part of a request.
 #[derive(Clone, Copy, Debug)]
@@ -18,25 +17,6 @@ pub(crate) enum Part {
     Variable,
     /// Another name.
     Name,
-}
-
-words! {
-    /// Whether a task may change what it is granted.
-    Access {
-        Read => "read",
-        Write => "write",
-    }
-}
-
-impl Access {
-    pub(super) fn of(is_writable: bool) -> String {
-        let access = if is_writable {
-            Access::Write
-        } else {
-            Access::Read
-        };
-        access.to_string()
-    }
 }
 
 impl Part {
@@ -58,22 +38,16 @@ impl Part {
     pub(crate) fn read(self, section: &mut Section<'_>) -> Result<String, Error> {
         let key = self.key();
         let text = match self {
-            Part::Access => Some(
-                section
-                    .parsed(key, Access::read)?
-                    .unwrap_or(Access::Read)
-                    .to_string(),
-            ),
-            Part::Protocol => Some(
-                section
-                    .parsed(key, Protocol::read)?
-                    .unwrap_or(Protocol::Tcp)
-                    .to_string(),
-            ),
-            Part::Scheme => Some(section.text(key)?.unwrap_or_else(|| "https".to_owned())),
             Part::Port => read_port(section)?.map(|port| port.to_string()),
             _ => section.text(key)?,
         };
+        let default = match self {
+            Part::Access => Some("read"),
+            Part::Protocol => Some("tcp"),
+            Part::Scheme => Some("https"),
+            _ => None,
+        };
+        let text = text.or(default.map(str::to_owned));
         let text = text.ok_or_else(|| section.error(key, "is missing"))?;
         self.check(&text).map_err(|what| section.error(key, what))?;
         Ok(text)
@@ -82,6 +56,8 @@ impl Part {
     /// Check this part of a request; the error is a clause about its key.
     pub(crate) fn check(self, text: &str) -> Result<(), String> {
         match self {
+            Part::Access => AccessMode::read(text).map(drop),
+            Part::Protocol => Protocol::read(text).map(drop),
             Part::GuestPath => check_guest_path(text),
             Part::Variable if text.starts_with(ENV_PREFIX) => Err(format!(
                 "asks for {text}: the host sets the variables that begin with {ENV_PREFIX}, and they cannot be granted"
@@ -97,7 +73,7 @@ impl Part {
     /// Whether this part of a grant covers the same part of a request.
     pub(super) fn covers(self, granted: &str, wanted: &str) -> bool {
         match self {
-            Part::Access => granted == Access::Write.as_str() || granted == wanted,
+            Part::Access => granted == AccessMode::Write.as_str() || granted == wanted,
             Part::Scheme => granted.eq_ignore_ascii_case(wanted),
             Part::Host => covers_host(granted, wanted),
             _ => granted == wanted,
@@ -119,10 +95,10 @@ fn covers_host(granted: &str, wanted: &str) -> bool {
 
 /// Read the required key `access` of a sidecar.
 pub(super) fn is_writable(section: &mut Section<'_>) -> Result<bool, Error> {
-    let access = section.parsed("access", Access::read)?;
+    let access = section.parsed("access", AccessMode::read)?;
     let access =
         access.ok_or_else(|| section.error_of_table("needs `access`: \"read\" or \"write\""))?;
-    Ok(access == Access::Write)
+    Ok(access == AccessMode::Write)
 }
 
 pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {

@@ -1,5 +1,6 @@
 //! What the capabilities of one call share: its grants, its limits, and what was refused.
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +9,7 @@ use campanile_model::ids::{LaunchId, RunId};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
+use wasmtime_wasi::TrappableError;
 
 use crate::capability::keyvalue::memory::MemoryBuckets;
 use crate::effects::Effects;
@@ -169,6 +171,16 @@ impl OpenFile {
         let now = shared.open_files.fetch_add(1, Ordering::Relaxed) + 1;
         shared.record_peak(Resource::OpenFiles, now);
         OpenFile(Arc::new(CountedFile(Arc::clone(shared))))
+    }
+}
+
+/// Return an error that the guest may see, or trap.
+pub(crate) fn as_wasi<T, E: Error + Send + Sync + 'static>(
+    done: Result<T, TrappableError<E>>,
+) -> wasmtime::Result<Result<T, E>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) => Ok(Err(error.downcast()?)),
     }
 }
 

@@ -23,7 +23,7 @@ use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
 
 use crate::capability::network::lookup::look_up;
 use crate::capability::network::reach::{host_reach, plain_host, shown_host};
-use crate::capability::shared::{OpenFile, Shared, grant_line, to_allow};
+use crate::capability::shared::{OpenFile, Shared, as_wasi, grant_line, to_allow};
 use crate::grants::{Protocol, SocketGrant};
 use crate::world::Network as Route;
 
@@ -75,45 +75,36 @@ impl Sockets {
             });
     }
 
-    fn may_create(&self, protocol: Protocol) -> Result<(), ErrorCode> {
-        if !self.gate.may_create(protocol) {
-            return Err(ErrorCode::AccessDenied);
-        }
-        match OpenFile::may_open(&self.gate.shared) {
-            true => Ok(()),
-            false => Err(ErrorCode::NewSocketLimit),
-        }
-    }
-
     /// Count a new socket.
     fn track<T: 'static>(
         &mut self,
         created: SocketResult<Resource<T>>,
     ) -> wasmtime::Result<Result<Resource<T>, ErrorCode>> {
-        match created {
-            Ok(socket) => {
-                let file = OpenFile::open(&self.gate.shared);
-                self.open.insert(socket.rep(), file);
-                Ok(Ok(socket))
-            }
-            Err(error) => Ok(Err(error.downcast()?)),
+        let created = as_wasi(created)?;
+        if let Ok(socket) = &created {
+            let file = OpenFile::open(&self.gate.shared);
+            self.open.insert(socket.rep(), file);
         }
+        Ok(created)
     }
 }
 
 impl SocketGate {
-    /// Whether any socket of this kind may be created.
-    fn may_create(&self, protocol: Protocol) -> bool {
+    /// Refuse to create any socket without a grant for `protocol`, or one more than may be open.
+    fn check_creation(&self, protocol: Protocol) -> Result<(), ErrorCode> {
         if !self.is_real() {
-            return false;
+            return Err(ErrorCode::AccessDenied);
         }
-        let is_granted = self.grants_of(protocol).next().is_some();
-        if !is_granted {
+        if self.grants_of(protocol).next().is_none() {
             self.shared.deny(format!(
                 "a {protocol} socket is not granted; to allow it, name the host and port to which it connects in `[[grants.sockets]]` of the package's sidecar file"
             ));
+            return Err(ErrorCode::AccessDenied);
         }
-        is_granted
+        match OpenFile::may_open(&self.shared) {
+            true => Ok(()),
+            false => Err(ErrorCode::NewSocketLimit),
+        }
     }
 
     /// Whether there is a network. If not, the refusal is recorded: a script has no sockets.
@@ -258,7 +249,7 @@ pub(crate) fn guard_sockets<T: WasiView>(
         "create-tcp-socket",
         move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
             let state = store.data_mut();
-            if let Err(code) = of(state).may_create(Protocol::Tcp) {
+            if let Err(code) = of(state).gate.check_creation(Protocol::Tcp) {
                 return Ok((Err(code),));
             }
             let created = state.sockets().create_tcp_socket(family);
@@ -270,7 +261,7 @@ pub(crate) fn guard_sockets<T: WasiView>(
         move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
             Box::new(async move {
                 let state = store.data_mut();
-                if let Err(code) = of(state).may_create(Protocol::Udp) {
+                if let Err(code) = of(state).gate.check_creation(Protocol::Udp) {
                     return Ok((Err(code),));
                 }
                 let created = state.sockets().create_udp_socket(family).await;

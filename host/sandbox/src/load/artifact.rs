@@ -63,7 +63,7 @@ fn compile<'e>(
     engines: &'e Engines,
     bytes: &[u8],
 ) -> Result<(Component, &'e LinkedEngine), Refusal> {
-    if let Some(pooled) = engines.pooled()
+    if let Some(pooled) = &engines.pooled
         && let Ok(component) = Component::from_binary(&pooled.engine, bytes)
     {
         return Ok((component, pooled));

@@ -97,26 +97,24 @@ pub(crate) fn check_component(outline: &Outline) -> Result<(), Refusal> {
             "this component imports `{name}`, and this version of Campanile provides WASI 0.2; build it for wasm32-wasip2"
         ));
     }
-    match exported(outline, TASK_INTERFACE) {
-        Some(version) if version.starts_with("0.1.") => return Ok(()),
-        Some(version) => {
-            return refuse(format!(
+    if let Some(version) = exported(outline, TASK_INTERFACE) {
+        return match version.starts_with("0.1.") {
+            true => Ok(()),
+            false => refuse(format!(
                 "this component was built for campanile:task@{version} and this version of Campanile speaks 0.1; \
                  build it with the campanile-sdk of this version"
-            ));
-        }
-        None => {}
+            )),
+        };
     }
-    match exported(outline, COMMAND_INTERFACE) {
+    if let Some(version) = exported(outline, COMMAND_INTERFACE) {
         // A draft of 0.2 is a version for itself, which only that draft matches.
-        Some(version) if version.starts_with("0.2.") && !version.contains('-') => return Ok(()),
-        Some(version) => {
-            return refuse(format!(
+        return match version.starts_with("0.2.") && !version.contains('-') {
+            true => Ok(()),
+            false => refuse(format!(
                 "this is a command for another WASI (it exports {COMMAND_INTERFACE}{version}), and this version of Campanile runs those of 0.2; \
                  build it for wasm32-wasip2"
-            ));
-        }
-        None => {}
+            )),
+        };
     }
     for server in ["wasi:http/incoming-handler@", "wasi:http/handler@"] {
         if exported(outline, server).is_some() {

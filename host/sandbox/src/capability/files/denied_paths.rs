@@ -1,17 +1,11 @@
 //! The paths that a call could not open or change for want of a grant.
 
 use crate::capability::shared::to_allow;
+use crate::grants::AccessMode;
 
 /// The most paths that are kept: a guest may try many.
 const PATHS_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 1 << 10;
-
-/// What a guest wanted to do with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessMode {
-    Read,
-    Write,
-}
 
 /// One path that was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +52,10 @@ impl DeniedPath {
                  where the package's sidecar file has `[[grants.directories]]` with `guest = {directory:?}`"
             );
         }
-        let access = match self.mode {
-            AccessMode::Read => "read",
-            AccessMode::Write => "write",
-        };
         let grant = [
             ("host", "/a/directory/of/this/host".into()),
             ("guest", parent(path).into()),
-            ("access", access.into()),
+            ("access", self.mode.as_str().into()),
         ];
         format!(
             "{path} lies in no granted directory; {}",

@@ -11,11 +11,11 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
-use crate::capability::files::denied_paths::AccessMode;
 use crate::capability::files::directories::{OpenDirectory, empty_root};
 use crate::capability::files::state::{Fd, FilesView};
 use crate::capability::files::streams::{reading, writing};
-use crate::capability::shared::OpenFile;
+use crate::capability::shared::{OpenFile, as_wasi};
+use crate::grants::AccessMode;
 
 /// The name in wasmtime-wasi; a test notices when it changes.
 const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
@@ -50,14 +50,6 @@ impl preopens::Host for FilesView<'_> {
             handles.push((handle, "/".to_owned()));
         }
         Ok(handles)
-    }
-}
-
-/// Return an error that the guest may see, or trap.
-fn as_wasi<T>(done: FsResult<T>) -> wasmtime::Result<Result<T, ErrorCode>> {
-    match done {
-        Ok(value) => Ok(Ok(value)),
-        Err(error) => Ok(Err(error.downcast()?)),
     }
 }
 
@@ -122,10 +114,7 @@ fn guard_opening<T: WasiView>(
 
 fn access_mode(how: OpenFlags, wanted: DescriptorFlags) -> AccessMode {
     let changes = OpenFlags::CREATE | OpenFlags::EXCLUSIVE | OpenFlags::TRUNCATE;
-    match how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE) {
-        true => AccessMode::Write,
-        false => AccessMode::Read,
-    }
+    AccessMode::of(how.intersects(changes) || wanted.contains(DescriptorFlags::WRITE))
 }
 
 /// Describe the effect of opening `path`, if that changes a file.

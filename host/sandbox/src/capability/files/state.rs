@@ -7,9 +7,10 @@ use wasmtime::component::{Resource, ResourceTable};
 use wasmtime_wasi::FsPerms;
 use wasmtime_wasi::filesystem::Descriptor;
 
-use crate::capability::files::denied_paths::{AccessMode, DeniedPath, DeniedPaths};
+use crate::capability::files::denied_paths::{DeniedPath, DeniedPaths};
 use crate::capability::files::directories::{OpenDirectory, is_empty_root};
 use crate::capability::shared::{OpenFile, Shared};
+use crate::grants::AccessMode;
 
 /// The longest path that is kept for messages. A guest can make one of any length, from directory to directory.
 const PATH_BYTES_MAX: usize = 4 << 10;

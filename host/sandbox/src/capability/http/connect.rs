@@ -42,7 +42,7 @@ pub(crate) async fn connect(
     let stream = TcpStream::connect(&allowed[..])
         .await
         .map_err(|error| connect_error(&error))?;
-    if !destination.is_https {
+    if destination.scheme == "http" {
         return Ok(Connection {
             stream: Box::new(stream),
             is_http2: false,

@@ -28,7 +28,8 @@ pub fn method_fault(method: &str) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) method: String,
-    pub(crate) is_https: bool,
+    /// `https` or `http`.
+    pub(crate) scheme: &'static str,
     /// Lower case, without the brackets of an IPv6 address and without a final dot.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -38,7 +39,10 @@ impl Destination {
     /// Return where `request` goes, or none when its address is not valid.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<Destination> {
         let uri = request.uri();
-        let is_https = *uri.scheme()? == Scheme::HTTPS;
+        let scheme = match *uri.scheme()? == Scheme::HTTPS {
+            true => "https",
+            false => "http",
+        };
         let authority = uri.authority()?;
         // A user name before the host is never sent. It only deceives a reader of the address.
         if authority.as_str().contains('@') {
@@ -50,11 +54,9 @@ impl Destination {
         }
         Some(Destination {
             method: request.method().as_str().to_owned(),
-            is_https,
+            scheme,
             host,
-            port: authority
-                .port_u16()
-                .unwrap_or(default_port(scheme_name(is_https))),
+            port: authority.port_u16().unwrap_or(default_port(scheme)),
         })
     }
 
@@ -70,10 +72,9 @@ impl Destination {
     }
 
     fn reach_of(&self, grant: &HttpGrant) -> Option<Reach> {
-        let scheme = scheme_name(self.is_https);
-        let port = grant.port.unwrap_or(default_port(scheme));
+        let port = grant.port.unwrap_or(default_port(self.scheme));
         let allows_method = grant.methods.is_empty() || grant.methods.contains(&self.method);
-        if !grant.scheme.eq_ignore_ascii_case(scheme) || port != self.port || !allows_method {
+        if !grant.scheme.eq_ignore_ascii_case(self.scheme) || port != self.port || !allows_method {
             return None;
         }
         host_reach(&grant.host, &self.host, self.ip())
@@ -94,12 +95,11 @@ impl Destination {
 
     /// Propose the grant that allows this request and little more.
     fn to_allow(&self) -> String {
-        let scheme = scheme_name(self.is_https);
         let mut grant = vec![
-            ("scheme", scheme.into()),
+            ("scheme", self.scheme.into()),
             ("host", shown_host(&self.host).into()),
         ];
-        if self.port != default_port(scheme) {
+        if self.port != default_port(self.scheme) {
             grant.push(("port", self.port.into()));
         }
         to_allow("http", grant)
@@ -109,7 +109,7 @@ impl Destination {
 /// `GET https://example.com:8443`
 impl std::fmt::Display for Destination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = scheme_name(self.is_https);
+        let scheme = self.scheme;
         let host = shown_host(&self.host);
         match host.parse::<Ipv6Addr>() {
             Ok(_) => write!(f, "{} {scheme}://[{host}]", self.method)?,
@@ -120,10 +120,6 @@ impl std::fmt::Display for Destination {
         }
         Ok(())
     }
-}
-
-fn scheme_name(is_https: bool) -> &'static str {
-    if is_https { "https" } else { "http" }
 }
 
 fn default_port(scheme: &str) -> u16 {

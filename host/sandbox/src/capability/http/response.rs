@@ -69,10 +69,8 @@ impl Body for LimitedBody {
         };
         let until = Instant::now() + self.wait;
         self.timer.as_mut().reset(until);
-        let frame = match frame {
-            None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            Some(Ok(frame)) => frame,
+        let Some(Ok(frame)) = frame else {
+            return Poll::Ready(frame);
         };
         self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
         self.shared.record_peak(Resource::HttpResponse, self.bytes);

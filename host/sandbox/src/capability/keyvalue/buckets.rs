@@ -22,11 +22,7 @@ pub type Change = (String, Option<Vec<u8>>);
 #[async_trait]
 pub trait Buckets: Send + Sync {
     /// Return the values of `keys`, in their order.
-    async fn get(
-        &self,
-        namespace: &str,
-        keys: &[String],
-    ) -> Result<Vec<Option<Vec<u8>>>, BucketError>;
+    async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>>;
 
     /// Return up to `most` keys in the order in which they were first set, each with its position, after the position
     /// `after`.
@@ -35,17 +31,13 @@ pub trait Buckets: Send + Sync {
         namespace: &str,
         after: u64,
         most: usize,
-    ) -> Result<Vec<(u64, String)>, BucketError>;
+    ) -> BucketResult<Vec<(u64, String)>>;
 
     /// Make `changes` in their order, and return the bytes that the bucket then has.
     ///
     /// Refused when these are more than `bytes_max` and more than before.
-    async fn write(
-        &self,
-        namespace: &str,
-        changes: &[Change],
-        bytes_max: u64,
-    ) -> Result<u64, BucketError>;
+    async fn write(&self, namespace: &str, changes: &[Change], bytes_max: u64)
+    -> BucketResult<u64>;
 
     /// Add `delta` to the number under `key`, which is 0 when there is none. Return the sum, and the bytes that the
     /// bucket then has.
@@ -55,8 +47,11 @@ pub trait Buckets: Send + Sync {
         key: &str,
         delta: u64,
         bytes_max: u64,
-    ) -> Result<(u64, u64), BucketError>;
+    ) -> BucketResult<(u64, u64)>;
 }
+
+/// The result of an operation on a bucket.
+pub type BucketResult<T> = Result<T, BucketError>;
 
 /// Why an operation on a bucket did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +83,7 @@ pub fn entry_bytes(key: &str, value: &[u8]) -> u64 {
 }
 
 /// Refuse growth of a bucket beyond its limit. A bucket that is too large already may shrink.
-pub fn check_growth(before: u64, bytes: u64, bytes_max: u64) -> Result<(), BucketError> {
+pub fn check_growth(before: u64, bytes: u64, bytes_max: u64) -> BucketResult<()> {
     match bytes > bytes_max && bytes > before {
         true => Err(BucketError::Full { bytes, bytes_max }),
         false => Ok(()),
@@ -96,7 +91,7 @@ pub fn check_growth(before: u64, bytes: u64, bytes_max: u64) -> Result<(), Bucke
 }
 
 /// Return the number in `value`, which is 0 when there is none, plus `delta`.
-pub fn add(key: &str, value: Option<&[u8]>, delta: u64) -> Result<u64, BucketError> {
+pub fn add(key: &str, value: Option<&[u8]>, delta: u64) -> BucketResult<u64> {
     let no_number = |why: String| BucketError::NoNumber {
         key: key.to_owned(),
         delta,

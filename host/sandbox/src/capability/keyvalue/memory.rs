@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use wasmtime_wasi::async_trait;
 
 use crate::capability::keyvalue::buckets::{
-    BucketError, Buckets, Change, add, check_growth, entry_bytes,
+    BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 
 /// A store of buckets in memory.
@@ -84,12 +84,7 @@ impl MemoryBuckets {
             .collect()
     }
 
-    fn change(
-        &self,
-        namespace: &str,
-        changes: &[Change],
-        bytes_max: u64,
-    ) -> Result<u64, BucketError> {
+    fn change(&self, namespace: &str, changes: &[Change], bytes_max: u64) -> BucketResult<u64> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = kept.entry(namespace.to_owned()).or_default();
         let bytes = bucket.bytes_after(changes);
@@ -107,11 +102,7 @@ impl MemoryBuckets {
 
 #[async_trait]
 impl Buckets for MemoryBuckets {
-    async fn get(
-        &self,
-        namespace: &str,
-        keys: &[String],
-    ) -> Result<Vec<Option<Vec<u8>>>, BucketError> {
+    async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>> {
         Ok(keys.iter().map(|key| self.value(namespace, key)).collect())
     }
 
@@ -120,7 +111,7 @@ impl Buckets for MemoryBuckets {
         namespace: &str,
         after: u64,
         most: usize,
-    ) -> Result<Vec<(u64, String)>, BucketError> {
+    ) -> BucketResult<Vec<(u64, String)>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = kept.get(namespace).map(|bucket| &bucket.entries);
         let mut found: Vec<(u64, String)> = entries
@@ -139,7 +130,7 @@ impl Buckets for MemoryBuckets {
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
-    ) -> Result<u64, BucketError> {
+    ) -> BucketResult<u64> {
         self.change(namespace, changes, bytes_max)
     }
 
@@ -149,7 +140,7 @@ impl Buckets for MemoryBuckets {
         key: &str,
         delta: u64,
         bytes_max: u64,
-    ) -> Result<(u64, u64), BucketError> {
+    ) -> BucketResult<(u64, u64)> {
         let sum = add(key, self.value(namespace, key).as_deref(), delta)?;
         let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
         let bytes = self.change(namespace, &[change], bytes_max)?;
