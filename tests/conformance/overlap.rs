@@ -99,7 +99,7 @@ impl TestHost {
         let triggered =
             schedule_admin::trigger(&mut tx, "schedule-1", trigger, self.clock.now()).await;
         tx.commit().await.unwrap();
-        triggered.unwrap().turn
+        triggered.unwrap().decision
     }
 
     async fn rows(&self) -> Vec<LaunchRow> {

@@ -8,7 +8,7 @@
 //! approve, reject, rollback      lock ─ decide ─ activate ─ commit
 //! ```
 //!
-//! Nothing here touches a folder. A decision wakes the hosts, and they follow it with their next scan (`held.rs`).
+//! Nothing here touches a folder. A decision wakes the hosts, and they follow it with their next scan (`folder.rs`).
 
 pub mod diff;
 mod error;
@@ -19,9 +19,10 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
 use campanile_package::{Manifest, Package, grant_record};
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, Version, VersionDecision, VersionReview};
 use campanile_store::packages::{self, PackageRow};
+use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Tx, changes};
 
 /// What a host does with the version in a file of its folder.
@@ -56,12 +57,10 @@ pub fn admission<A>(
         Some(against) => VersionAdmission::Blocked(against),
         None => {
             let before = Manifest::from_stored(&row.name, &row.manifest);
-            let beyond = new
-                .manifest
-                .additional_requests(&before, &(&*new.sidecar.grants).into());
-            match beyond.is_empty() {
-                true => VersionAdmission::Active,
-                false => VersionAdmission::Pending(beyond),
+            let grants = (&*new.sidecar.grants).into();
+            match new.manifest.additional_requests(&before, &grants) {
+                none if none.is_empty() => VersionAdmission::Active,
+                beyond => VersionAdmission::Pending(beyond),
             }
         }
     }
@@ -83,7 +82,7 @@ pub struct Attribution<'a> {
 }
 
 impl<'a> Attribution<'a> {
-    fn verdict(self, decision: VersionDecision) -> VersionReview<'a> {
+    fn review(self, decision: VersionDecision) -> VersionReview<'a> {
         VersionReview {
             decision,
             by: self.by,
@@ -122,7 +121,7 @@ pub async fn approve(
     tx: &mut Tx,
     name: &str,
     digest: Option<&str>,
-    order: Attribution<'_>,
+    attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
@@ -131,11 +130,19 @@ pub async fn approve(
         check_is_only(tx, name, &before, &pending).await?;
     }
     check_pins(tx, name, &pending).await?;
-    let verdict = order.verdict(VersionDecision::Approved);
-    package_versions::decide(tx, name, &pending, verdict, now).await?;
+    let approval = attribution.review(VersionDecision::Approved);
+    package_versions::decide(tx, name, &pending, approval, now).await?;
     packages::activate(tx, name, &pending, None, now).await?;
     let what = format!("{} in place of {}", pending.short(), before.short());
-    record(tx, now, EventKind::VersionApproved, name, &what, order).await?;
+    record(
+        tx,
+        now,
+        EventKind::VersionApproved,
+        name,
+        &what,
+        attribution,
+    )
+    .await?;
     decided(tx, row, pending, before).await
 }
 
@@ -144,22 +151,27 @@ pub async fn reject(
     tx: &mut Tx,
     name: &str,
     digest: Option<&str>,
-    order: Attribution<'_>,
+    attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
     let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
-        let name = row.name;
-        return Err(PackageError::Rejected {
-            name,
-            digest: pending,
-        });
+        let (name, digest) = (row.name, pending);
+        return Err(PackageError::Rejected { name, digest });
     }
-    let verdict = order.verdict(VersionDecision::Rejected);
-    package_versions::decide(tx, name, &pending, verdict, now).await?;
+    let rejection = attribution.review(VersionDecision::Rejected);
+    package_versions::decide(tx, name, &pending, rejection, now).await?;
     let what = format!("{}, {} stays active", pending.short(), before.short());
-    record(tx, now, EventKind::VersionRejected, name, &what, order).await?;
+    record(
+        tx,
+        now,
+        EventKind::VersionRejected,
+        name,
+        &what,
+        attribution,
+    )
+    .await?;
     let decided = decided(tx, row, pending, before).await?;
     // The active version stays.
     let denied = Vec::new();
@@ -174,7 +186,7 @@ pub async fn roll_back(
     tx: &mut Tx,
     name: &str,
     to: Option<&str>,
-    order: Attribution<'_>,
+    attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
@@ -193,9 +205,9 @@ pub async fn roll_back(
         return Err(PackageError::NeverActive { name, digest });
     }
     check_pins(tx, &name, &digest).await?;
-    let against = order.verdict(VersionDecision::RolledBack);
+    let against = attribution.review(VersionDecision::RolledBack);
     package_versions::block_newer(tx, &name, &digest, against, now).await?;
-    let chosen = order.verdict(VersionDecision::Approved);
+    let chosen = attribution.review(VersionDecision::Approved);
     package_versions::decide(tx, &name, &digest, chosen, now).await?;
     // A rejected file is still the newest one, and is neither version.
     let newest = match row.rejection {
@@ -205,7 +217,15 @@ pub async fn roll_back(
     let pending = newest.filter(|newest| **newest != digest);
     packages::activate(tx, &name, &digest, pending, now).await?;
     let what = format!("from {} to {}", before.short(), digest.short());
-    record(tx, now, EventKind::PackageRolledBack, &name, &what, order).await?;
+    record(
+        tx,
+        now,
+        EventKind::PackageRolledBack,
+        &name,
+        &what,
+        attribution,
+    )
+    .await?;
     decided(tx, row, digest, before).await
 }
 
@@ -216,25 +236,22 @@ async fn record(
     kind: EventKind,
     name: &str,
     what: &str,
-    order: Attribution<'_>,
+    attribution: Attribution<'_>,
 ) -> Result<(), DbError> {
-    let detail = format!("{what}, {}", order.text());
-    events::record(tx, now, kind, name, &detail).await?;
-    changes::bump(tx).await
+    let detail = format!("{what}, {}", attribution.text());
+    changes::record(tx, now, kind, name, &detail).await
 }
 
 /// Lock and return the package, with its active version.
 async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), PackageError> {
-    match packages::lock(tx, name).await? {
-        Some(row) => match row.digest.clone() {
-            Some(digest) => Ok((row, digest)),
-            None => Err(PackageError::NoActiveVersion {
-                name: row.name,
-                why: row.rejection,
-            }),
-        },
-        None => Err(unknown(tx, name).await?),
-    }
+    let Some(row) = packages::lock(tx, name).await? else {
+        return Err(unknown(tx, name).await?);
+    };
+    let Some(digest) = row.digest.clone() else {
+        let (name, why) = (row.name, row.rejection);
+        return Err(PackageError::NoActiveVersion { name, why });
+    };
+    Ok((row, digest))
 }
 
 /// Return the error that no package has this name; it suggests the nearest name.
@@ -272,14 +289,14 @@ async fn check_is_only(
 ) -> Result<(), PackageError> {
     let versions = package_versions::of_package(tx, name).await?;
     let others = others(&versions, before, pending);
-    match others.is_empty() {
-        true => Ok(()),
-        false => Err(PackageError::AmbiguousPending {
-            name: name.to_owned(),
-            pending: pending.clone(),
-            others: others.iter().map(|other| short(other)).collect(),
-        }),
+    if others.is_empty() {
+        return Ok(());
     }
+    Err(PackageError::AmbiguousPending {
+        name: name.to_owned(),
+        pending: pending.clone(),
+        others: others.into_iter().map(short).collect(),
+    })
 }
 
 /// Return the versions besides `pending` that came, or were rolled back from, since `before` is active.
@@ -321,18 +338,18 @@ pub fn version<'v>(
     let prefix = prefix(wanted)?;
     let begin = |version: &&Version| version.digest.as_str().starts_with(&prefix);
     let found: Vec<&Version> = versions.iter().filter(begin).collect();
-    let all = |versions: &[&Version]| versions.iter().map(|version| short(version)).collect();
+    let (name, wanted) = (name.to_owned(), wanted.to_owned());
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(PackageError::NoVersion {
-            name: name.to_owned(),
-            wanted: wanted.to_owned(),
-            known: all(&Vec::from_iter(versions)),
+            name,
+            wanted,
+            known: versions.iter().map(short).collect(),
         }),
         several => Err(PackageError::AmbiguousDigest {
-            name: name.to_owned(),
-            wanted: wanted.to_owned(),
-            several: all(several),
+            name,
+            wanted,
+            several: several.iter().copied().map(short).collect(),
         }),
     }
 }
@@ -353,14 +370,11 @@ fn former<'v>(versions: &'v [Version], active: &ArtifactDigest) -> Option<&'v Ve
 /// Refuse a version that a host's sidecar excludes with its `sha256`: that host would have none.
 async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<(), PackageError> {
     let pins = packages::pins(tx, name).await?;
-    match pins.into_iter().find(|(_, pin)| pin != digest.as_str()) {
-        None => Ok(()),
-        Some((host, pin)) => Err(PackageError::Pinned {
-            name: name.to_owned(),
-            host,
-            pin,
-        }),
-    }
+    let other = pins.into_iter().find(|(_, pin)| pin != digest.as_str());
+    let name = name.to_owned();
+    other.map_or(Ok(()), |(host, pin)| {
+        Err(PackageError::Pinned { name, host, pin })
+    })
 }
 
 async fn decided(
@@ -369,38 +383,23 @@ async fn decided(
     digest: ArtifactDigest,
     before: ArtifactDigest,
 ) -> Result<VersionChange, PackageError> {
-    let PackageRow {
-        name,
-        missing_since,
-        grants,
-        ..
-    } = row;
-    let now = packages::find(tx, &name).await?;
+    let now = packages::find(tx, &row.name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);
-    let manifest = Manifest::from_stored(&name, &manifest);
+    let manifest = Manifest::from_stored(&row.name, &manifest);
+    let schedules = schedules::list(tx, None, Some(&row.name))
+        .await?
+        .into_iter();
+    let tasks = schedules.filter_map(|Schedule { definition, .. }| {
+        let task = definition.task.filter(|task| manifest.task(task).is_none());
+        Some((definition.name, task?))
+    });
     Ok(VersionChange {
         digest,
         before,
-        denied: manifest.ungranted_requests(&grant_record::read(&grants)),
-        is_missing: missing_since.is_some(),
-        tasks_missing: tasks_missing(tx, &name, &manifest).await?,
+        denied: manifest.ungranted_requests(&grant_record::read(&row.grants)),
+        is_missing: row.missing_since.is_some(),
+        tasks_missing: tasks.collect(),
     })
-}
-
-/// Return the schedules of a package with a task that `manifest` does not have, each with that task.
-async fn tasks_missing(
-    tx: &mut Tx,
-    name: &str,
-    manifest: &Manifest,
-) -> Result<Vec<(String, String)>, DbError> {
-    let all = campanile_store::schedules::list(tx, None, Some(name)).await?;
-    let tasks = all.into_iter().filter_map(|schedule| {
-        let definition = schedule.definition;
-        definition.task.map(|task| (definition.name, task))
-    });
-    Ok(tasks
-        .filter(|(_, task)| manifest.task(task).is_none())
-        .collect())
 }
 
 #[cfg(test)]

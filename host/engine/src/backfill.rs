@@ -117,7 +117,7 @@ async fn fill_locked(
         return Ok(WAITS);
     };
     let unfinished = backfills::unfinished(tx, backfill.schedule_id, backfill.id).await?;
-    let room = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
+    let capacity = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
     let (_, until) = span(
         &spec.policies,
         backfill.from,
@@ -129,7 +129,7 @@ async fn fill_locked(
         .next_slot
         .map_or(until, |next| until.min(next.minus(MICROSECOND)));
     let slots = rule.slots(backfill.cursor_at, decided);
-    let slots: Vec<Timestamp> = slots.take((room * SLOTS_PER_LAUNCH).max(1)).collect();
+    let slots: Vec<Timestamp> = slots.take((capacity * SLOTS_PER_LAUNCH).max(1)).collect();
     let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
         let next = rule.next(backfill.cursor_at);
         if unfinished > 0 || next.is_some_and(|next| next <= until) {
@@ -145,7 +145,7 @@ async fn fill_locked(
         return Ok(WAITS);
     };
     let slots_skipped = SkippedSlots::read(tx, &state, backfill.forced, first, last).await?;
-    let batch = batch(&backfill, &slots, &slots_skipped, room, now);
+    let batch = batch(&backfill, &slots, &slots_skipped, capacity, now);
     if !backfills::advance(tx, &batch.step).await? {
         return Ok(WAITS);
     }
@@ -167,7 +167,7 @@ async fn fill_locked(
     Ok(BackfillProgress {
         launched,
         is_running: true,
-        has_more: launched < room,
+        has_more: launched < capacity,
     })
 }
 
@@ -219,12 +219,12 @@ struct Batch {
     step: BackfillStep,
 }
 
-/// Pure: return which of `slots`, which follow the cursor, to launch: at most `room`, and none that is in `skipped`.
+/// Pure: return which of `slots` to launch: at most `capacity`, and none that is in `skipped`. They follow the cursor.
 fn batch(
     backfill: &Backfill,
     slots: &[Timestamp],
     skipped: &SkippedSlots,
-    room: usize,
+    capacity: usize,
     now: Timestamp,
 ) -> Batch {
     let spread = Duration::from_millis(u64::try_from(backfill.spread_ms).unwrap_or_default());
@@ -240,7 +240,7 @@ fn batch(
     for &slot in slots {
         if skipped.contains(slot) {
             step.slots_skipped += 1;
-        } else if fire_times.len() < room {
+        } else if fire_times.len() < capacity {
             let fire_time = step.next_fire.max(now);
             step.next_fire = fire_time.plus(spread);
             step.launched += 1;

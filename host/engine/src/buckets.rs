@@ -15,7 +15,7 @@ use campanile_store::{Db, DbError, Tx, runs};
 /// Operations of all guests at the same time; the database's other connections are for the engine.
 const AT_ONCE: usize = 3;
 
-/// Whose turn it is among the guests of a host.
+/// Limits the operations of a host's guests.
 #[derive(Clone, Debug)]
 pub struct BucketPermits(Arc<Semaphore>);
 
@@ -25,51 +25,36 @@ impl Default for BucketPermits {
     }
 }
 
-/// The buckets as one run may use them: it writes only while it is the run that counts, so that one which was taken
-/// over by another host changes nothing any more.
+/// The buckets as one run may use them. It writes only while this host has not lost its claim on the run.
 pub struct RunBuckets {
     pub db: Db,
     pub run: RunId,
-    /// The fence under which the run was taken.
+    /// The fence of the run's claim.
     pub fence: i64,
     pub permits: BucketPermits,
 }
 
 /// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
 enum Fault {
-    Refused(BucketError),
-    Db(DbError),
-}
-
-impl Fault {
-    fn is_busy(&self) -> bool {
-        matches!(self, Fault::Db(DbError::Busy(_)))
-    }
-}
-
-impl From<DbError> for Fault {
-    fn from(error: DbError) -> Fault {
-        Fault::Db(error)
-    }
-}
-
-impl From<BucketError> for Fault {
-    fn from(error: BucketError) -> Fault {
-        Fault::Refused(error)
-    }
+    #[error(transparent)]
+    Refused(#[from] BucketError),
+    #[error(transparent)]
+    Db(#[from] DbError),
 }
 
 impl RunBuckets {
-    /// Run an operation when this host's guests have a permit for it, again while another transaction is in its way.
+    /// Run an operation with a permit, again while another transaction collides with it.
     ///
-    /// The log tells what the database answered; the guest does not learn it.
+    /// The log has the database's error; the guest does not learn it.
     async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> Result<T, BucketError>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         // The semaphore is never closed.
         let _permit = self.permits.0.acquire().await;
-        let done = campanile_store::retry(Fault::is_busy, operation).await;
+        let is_busy = |fault: &Fault| matches!(fault, Fault::Db(DbError::Busy(_)));
+        let done = campanile_store::retry(is_busy, operation).await;
         done.map_err(|fault| match fault {
             Fault::Refused(refusal) => refusal,
             Fault::Db(error) => {
@@ -79,55 +64,31 @@ impl RunBuckets {
         })
     }
 
-    async fn write_in(
+    /// Begin a transaction that has locked a bucket.
+    async fn lock(&self, namespace: &str) -> Result<(Tx, BucketRow), DbError> {
+        let mut tx = self.db.write().await?;
+        let row = buckets::lock(&mut tx, namespace).await?;
+        Ok((tx, row))
+    }
+
+    /// Change a locked bucket and commit; return the bytes that it has then.
+    async fn change(
         &self,
-        tx: &mut Tx,
+        (mut tx, before): (Tx, BucketRow),
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
     ) -> Result<u64, Fault> {
-        let before = buckets::lock(tx, namespace).await?;
-        self.change_locked(tx, namespace, before, changes, bytes_max)
-            .await
-    }
-
-    async fn increment_in(
-        &self,
-        tx: &mut Tx,
-        namespace: &str,
-        key: &str,
-        delta: u64,
-        bytes_max: u64,
-    ) -> Result<(u64, u64), Fault> {
-        let before = buckets::lock(tx, namespace).await?;
-        let values = buckets::values(tx, namespace, &[key]).await?;
-        let value = values.get(key.as_bytes()).map(Vec::as_slice);
-        let sum = add(key, value, delta)?;
-        let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
-        let bytes = self
-            .change_locked(tx, namespace, before, &[change], bytes_max)
-            .await?;
-        Ok((sum, bytes))
-    }
-
-    /// Change a locked bucket; return the bytes that it has then.
-    async fn change_locked(
-        &self,
-        tx: &mut Tx,
-        namespace: &str,
-        before: BucketRow,
-        changes: &[Change],
-        bytes_max: u64,
-    ) -> Result<u64, Fault> {
-        let after = apply(tx, namespace, before, changes).await?;
+        let after = apply(&mut tx, namespace, before, changes).await?;
         let bytes = unsigned(after.bytes);
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
-        buckets::resize(tx, namespace, after).await?;
+        buckets::resize(&mut tx, namespace, after).await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
-        match runs::lock_if_current(tx, self.run, self.fence).await? {
-            true => Ok(bytes),
-            false => Err(BucketError::ClaimLost.into()),
+        if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
+            return Err(BucketError::ClaimLost.into());
         }
+        tx.commit().await?;
+        Ok(bytes)
     }
 }
 
@@ -238,12 +199,8 @@ impl Buckets for RunBuckets {
         bytes_max: u64,
     ) -> Result<u64, BucketError> {
         self.permitted(move || async move {
-            let mut tx = self.db.write().await?;
-            let bytes = self
-                .write_in(&mut tx, namespace, changes, bytes_max)
-                .await?;
-            tx.commit().await?;
-            Ok(bytes)
+            let locked = self.lock(namespace).await?;
+            self.change(locked, namespace, changes, bytes_max).await
         })
         .await
     }
@@ -256,12 +213,13 @@ impl Buckets for RunBuckets {
         bytes_max: u64,
     ) -> Result<(u64, u64), BucketError> {
         self.permitted(move || async move {
-            let mut tx = self.db.write().await?;
-            let done = self
-                .increment_in(&mut tx, namespace, key, delta, bytes_max)
-                .await?;
-            tx.commit().await?;
-            Ok(done)
+            let mut locked = self.lock(namespace).await?;
+            let values = buckets::values(&mut locked.0, namespace, &[key]).await?;
+            let value = values.get(key.as_bytes()).map(Vec::as_slice);
+            let sum = add(key, value, delta)?;
+            let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
+            let bytes = self.change(locked, namespace, &[change], bytes_max).await?;
+            Ok((sum, bytes))
         })
         .await
     }

@@ -127,9 +127,9 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, Engine
     let continued = continued
         .into_iter()
         .map(|run| (run.run_id, run.fence, run.is_recovery, run.launch));
-    let begun = open.into_iter().map(|taken| {
-        let is_recovery = taken.recoveries > 0;
-        (RunId::new(now), runs::FIRST_FENCE, is_recovery, taken)
+    let begun = open.into_iter().map(|launch| {
+        let is_recovery = launch.recoveries > 0;
+        (RunId::new(now), runs::FIRST_FENCE, is_recovery, launch)
     });
     let claimed: Vec<_> = continued.chain(begun).collect();
     let revisions = claimed
@@ -137,16 +137,16 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, Engine
         .map(|(.., launch)| (launch.schedule_id, launch.schedule_revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut claimed_runs = Vec::new();
-    for ((run_id, fence, is_recovery, taken), spec) in claimed.into_iter().zip(specs) {
-        let package = packages.get(&taken.package).cloned();
-        let user = run_context::user_keys(package.as_deref(), &spec, &taken);
+    for ((run_id, fence, is_recovery, launch), spec) in claimed.into_iter().zip(specs) {
+        let package = packages.get(&launch.package).cloned();
+        let user = run_context::user_keys(package.as_deref(), &spec, &launch);
         claimed_runs.push(Work {
             run_id,
             fence,
             lease_until,
             proven_until,
             is_recovery,
-            launch: taken,
+            launch,
             spec,
             package,
             user,

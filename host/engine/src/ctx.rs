@@ -1,12 +1,12 @@
 //! What the services of one host share.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use crate::capacity::Capacity;
-use crate::failing::Uncounted;
 use crate::heartbeat::HeartbeatHistory;
 use crate::lease_table::LeaseTable;
 use crate::reported::ReportedVersions;
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use crate::spec::Specs;
 use crate::trouble::Trouble;
 use campanile_model::clock::Clock;
-use campanile_model::ids::HostId;
+use campanile_model::ids::{HostId, ScheduleId};
 use campanile_package::Packages;
 use campanile_store::Db;
 
@@ -33,10 +33,11 @@ pub struct Ctx {
     pub(crate) leases: LeaseTable,
     pub(crate) heartbeats: HeartbeatHistory,
     pub(crate) reported: ReportedVersions,
-    pub(crate) uncounted: Uncounted,
+    /// Schedules whose launches failed and whose failures are not counted yet.
+    pub(crate) uncounted: Mutex<BTreeSet<ScheduleId>>,
     pub(crate) wake: Wake,
     pub(crate) trouble: Trouble,
-    /// Set while a backfill runs: then the end of a launch makes room for its next one.
+    /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
     /// Set while this machine's clock is too far off the database's to decide or claim anything.
     pub(crate) clock_skewed: AtomicBool,
@@ -64,7 +65,7 @@ impl Ctx {
             leases: LeaseTable::default(),
             heartbeats: HeartbeatHistory::default(),
             reported: ReportedVersions::default(),
-            uncounted: Uncounted::default(),
+            uncounted: Mutex::default(),
             wake: Wake::default(),
             trouble: Trouble::default(),
             backfill_running: AtomicBool::new(false),

@@ -1,33 +1,18 @@
 //! `pause_on_failure`: a schedule that keeps failing is paused.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::ctx::Ctx;
 use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{LaunchStatus, Tx, changes, launches};
 
 /// The author of such a pause, as it is recorded.
 const PAUSER: &str = "pause_on_failure";
-
-/// Schedules whose launches failed and whose failures are not counted yet.
-#[derive(Default)]
-pub(crate) struct Uncounted(Mutex<BTreeSet<ScheduleId>>);
-
-impl Uncounted {
-    fn add(&self, schedules: BTreeSet<ScheduleId>) {
-        let mut uncounted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        uncounted.extend(schedules);
-    }
-
-    fn take(&self) -> BTreeSet<ScheduleId> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// Pause the schedules among `failed` that have failed too often in a row.
 ///
@@ -37,12 +22,13 @@ impl Uncounted {
 /// This is not part of the finish's transaction. When two hosts finish failed runs at once, the second to lock the
 /// schedule's row counts both; and no run waits for that row.
 pub(crate) async fn pause_failing(ctx: &Ctx, failed: BTreeSet<ScheduleId>, now: Timestamp) {
-    ctx.uncounted.add(failed);
-    let failed = ctx.uncounted.take();
+    let uncounted = || ctx.uncounted.lock().unwrap_or_else(PoisonError::into_inner);
+    uncounted().extend(failed);
+    let failed = std::mem::take(&mut *uncounted());
     if let Err(error) = count_and_pause(ctx, &failed, now).await {
         ctx.trouble
             .report("pausing schedules that keep failing", &error);
-        ctx.uncounted.add(failed);
+        uncounted().extend(failed);
     }
 }
 
@@ -112,8 +98,7 @@ async fn pause_if_failing(
         let name = &spec.definition.name;
         tracing::error!(schedule = %name, "paused: {note}");
         let detail = format!("by {PAUSER}: {note}");
-        events::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
-        changes::bump(tx).await?;
+        changes::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
     }
     Ok(())
 }

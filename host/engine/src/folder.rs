@@ -86,81 +86,63 @@ pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Resul
     Ok(())
 }
 
+/// Record one change, and make it here.
 async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result<(), EngineError> {
-    match change {
+    let done = match change {
         Change::Added(new) | Change::Updated { new, .. } => publish(ctx, folder, new, change).await,
-        Change::Restored(active) => restore(ctx, active, change).await,
-        Change::Removed(old) => withdraw(ctx, old, change).await,
-        Change::Gone(name) => {
-            let forgotten = forget_file(ctx, name, change).await;
-            if forgotten.is_err() {
-                folder.expect_file(name.clone());
-            }
-            forgotten
-        }
-        Change::Rejected {
-            name, error, kept, ..
-        } => {
-            let has_version = kept.is_some();
-            let rejected = reject(ctx, folder, name, error, has_version, change).await;
-            if rejected.is_err() {
-                folder.report_again(name);
-            }
-            rejected
-        }
+        _ => record_without_version(ctx, folder, change).await,
+    };
+    match change {
+        Change::Gone(name) if done.is_err() => folder.expect_file(name.clone()),
+        Change::Rejected { name, .. } if done.is_err() => folder.report_again(name),
+        _ => {}
     }
+    done
 }
 
-async fn forget_file(ctx: &Ctx, name: &str, change: &Change) -> Result<(), EngineError> {
-    let mut tx = ctx.db.write().await?;
-    packages::forget_file(&mut tx, ctx.host, name).await?;
-    tx.commit().await?;
-    tracing::info!("{change}");
-    Ok(())
-}
-
-async fn restore(ctx: &Ctx, active: &Package, change: &Change) -> Result<(), EngineError> {
-    let name = &active.name;
-    let now = ctx.clock.now();
-    let mut tx = ctx.db.write().await?;
-    packages::clear_pending(&mut tx, name).await?;
-    let said = change.to_string();
-    events::record(&mut tx, now, EventKind::PackageLoaded, name, &said).await?;
-    tx.commit().await?;
-    ctx.reported.forget(name);
-    tracing::info!("{change}");
-    Ok(())
-}
-
-async fn withdraw(ctx: &Ctx, old: &Package, change: &Change) -> Result<(), EngineError> {
-    let mut tx = ctx.db.write().await?;
-    packages::withdraw(&mut tx, ctx.host, &old.name).await?;
-    mark_missing(&mut tx, ctx.clock.now()).await?;
-    tx.commit().await?;
-    ctx.packages.apply(change);
-    ctx.reported.forget(&old.name);
-    tracing::info!("{change}");
-    Ok(())
-}
-
-async fn reject(
+/// Record a change that brings no new version, and make it here.
+async fn record_without_version(
     ctx: &Ctx,
     folder: &PluginsFolder,
-    name: &str,
-    error: &str,
-    has_version: bool,
     change: &Change,
 ) -> Result<(), EngineError> {
     let now = ctx.clock.now();
     let mut tx = ctx.db.write().await?;
-    packages::reject(&mut tx, ctx.host, name, error, now).await?;
-    events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
+    let name = match change {
+        // `publish` records these.
+        Change::Added(new) | Change::Updated { new, .. } => &new.name,
+        Change::Restored(active) => {
+            packages::clear_pending(&mut tx, &active.name).await?;
+            let said = change.to_string();
+            events::record(&mut tx, now, EventKind::PackageLoaded, &active.name, &said).await?;
+            &active.name
+        }
+        Change::Removed(old) => {
+            packages::withdraw(&mut tx, ctx.host, &old.name).await?;
+            mark_missing(&mut tx, now).await?;
+            &old.name
+        }
+        Change::Gone(name) => {
+            packages::forget_file(&mut tx, ctx.host, name).await?;
+            name
+        }
+        Change::Rejected { name, error, .. } => {
+            packages::reject(&mut tx, ctx.host, name, error, now).await?;
+            events::record(&mut tx, now, EventKind::PackageRejected, name, error).await?;
+            name
+        }
+    };
     tx.commit().await?;
+    ctx.packages.apply(change);
     ctx.reported.forget(name);
+    let Change::Rejected { kept, .. } = change else {
+        tracing::info!("{change}");
+        return Ok(());
+    };
     tracing::warn!("{change}");
-    match has_version {
-        true => Ok(()),
-        false => restore_from_db(ctx, folder, name).await,
+    match kept {
+        Some(_) => Ok(()),
+        None => restore_from_db(ctx, folder, name).await,
     }
 }
 

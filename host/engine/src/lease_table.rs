@@ -128,15 +128,14 @@ impl LeaseTable {
 
     /// Drop the runs that were asked to end and whose grace is over.
     pub(crate) fn drop_cancelled(&self, now: Timestamp) {
-        let entries = self.lock();
-        entries
-            .values()
-            .filter(|entry| {
-                entry
-                    .cancel_deadline
-                    .is_some_and(|cancel_deadline| cancel_deadline <= now)
-            })
-            .for_each(|entry| entry.stop.drop_now());
+        for entry in self.lock().values() {
+            if entry
+                .cancel_deadline
+                .is_some_and(|deadline| deadline <= now)
+            {
+                entry.stop.drop_now();
+            }
+        }
     }
 
     /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.

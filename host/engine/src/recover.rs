@@ -1,6 +1,6 @@
 //! Recovery: dead hosts are marked, and orphaned launches are run again or ended with a reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -10,7 +10,7 @@ use crate::failing::pause_failing;
 use crate::service::{Next, Service};
 use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{RunId, ScheduleId};
+use campanile_model::ids::RunId;
 use campanile_schedule::policy::Delivery;
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::hosts::{self, DeadHost};
@@ -114,14 +114,8 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered, Engi
         recovery::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?;
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
 
-    let orphans = runs.iter().chain(&launches);
-    let schedules: BTreeSet<ScheduleId> = orphans.map(|orphan| orphan.schedule_id).collect();
-    let mut done = Recovered::default();
-    for orphans in [runs, launches] {
-        let recovered = recover_orphans(ctx, &mut tx, &orphans, now).await?;
-        done.again += recovered.again;
-        done.ended += recovered.ended;
-    }
+    let orphans = [runs, launches].concat();
+    let mut done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     let found = done.again + done.ended > 0;
     if found {
         crash::point("before_recover_commit");
@@ -131,10 +125,8 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered, Engi
         crash::point("after_recover_commit");
         tracing::warn!(again = done.again, ended = done.ended, "recovery");
     }
-    let failed = match done.ended > 0 {
-        true => schedules,
-        false => BTreeSet::new(),
-    };
+    let failed = orphans.iter().filter(|_| done.ended > 0);
+    let failed = failed.map(|orphan| orphan.schedule_id).collect();
     pause_failing(ctx, failed, now).await;
     done.more = more && found;
     Ok(done)
@@ -156,11 +148,11 @@ async fn recover_orphans(
         .map(|orphan| (orphan.schedule_id, orphan.schedule_revision));
     let specs = ctx.specs.get_all(tx, revisions).await?;
     for (orphan, spec) in orphans.iter().zip(&specs) {
-        let Some(verdict) = recovery_action(orphan, spec.policies.delivery, limits, now) else {
+        let Some(decision) = recovery_action(orphan, spec.policies.delivery, limits, now) else {
             continue;
         };
         let (slot, why) = (orphan.scheduled_time, orphan.cause.clause());
-        let (kind, detail) = match verdict.action {
+        let (kind, detail) = match decision.action {
             RecoveryAction::Abandon(reason) => (
                 EventKind::LaunchAbandoned,
                 format!("slot {slot} was abandoned: {reason}"),
@@ -184,7 +176,7 @@ async fn recover_orphans(
                 ),
             ),
         };
-        if verdict.action == RecoveryAction::MarkUnknown {
+        if decision.action == RecoveryAction::MarkUnknown {
             tracing::error!(schedule = %orphan.schedule, "{detail}");
         }
         news.push(NewEvent {
@@ -192,15 +184,15 @@ async fn recover_orphans(
             subject: orphan.schedule.clone(),
             detail,
         });
-        match verdict.action {
+        match decision.action {
             RecoveryAction::RunAgain => done.again += 1,
             _ => done.ended += 1,
         }
-        by_cause.entry(why).or_default().push(verdict);
+        by_cause.entry(why).or_default().push(decision);
     }
     events::record_all(tx, now, &news).await?;
-    for (why, verdicts) in by_cause {
-        recovery::apply(tx, ctx.host, &verdicts, why, now).await?;
+    for (why, decisions) in by_cause {
+        recovery::apply(tx, ctx.host, &decisions, why, now).await?;
     }
     if done.ended > 0 {
         // A schedule whose next slot counts from the end of a launch has one after this end too.
@@ -268,7 +260,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use campanile_model::ids::{LaunchId, LaunchKind};
+    use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
     use campanile_store::recovery::OrphanCause;
 
     const LIMITS: RecoveryLimits = RecoveryLimits {

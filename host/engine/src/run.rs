@@ -225,12 +225,9 @@ impl Executor {
                 let versions = &self.versions;
                 versions.older(&self.ctx, stop, package, digest, only).await
             }
-            None => Err(CannotBegin::Failed {
-                kind: FailureKind::Refused,
-                message: format!(
-                    "the package `{name}` has left this host's folder since the launch was claimed"
-                ),
-            }),
+            None => Err(CannotBegin::refused(format!(
+                "the package `{name}` has left this host's folder since the launch was claimed"
+            ))),
         }
     }
 

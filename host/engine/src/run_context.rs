@@ -10,7 +10,7 @@ use campanile_workflow::context::Facts;
 
 /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
 pub(super) fn facts(work: &Work, attempt: i64) -> Facts {
-    let taken = &work.launch;
+    let launch = &work.launch;
     let definition = &work.spec.definition;
     let stored = |text: &Option<String>| -> Value {
         text.as_deref()
@@ -19,22 +19,22 @@ pub(super) fn facts(work: &Work, attempt: i64) -> Facts {
     };
     Facts {
         is_recovery: work.is_recovery,
-        original_scheduled_time: taken.scheduled_time,
-        recovery_attempt_time: taken.recovered_at.filter(|_| work.is_recovery),
-        execution_id: taken.launch_id,
+        original_scheduled_time: launch.scheduled_time,
+        recovery_attempt_time: launch.recovered_at.filter(|_| work.is_recovery),
+        execution_id: launch.launch_id,
         run_id: work.run_id,
         attempt,
-        trigger: taken.kind,
+        trigger: launch.kind,
         schedule: json!({
-            "id": taken.schedule_id,
+            "id": launch.schedule_id,
             "name": definition.name,
             "expression": definition.rule.expression,
             "timezone": definition.rule.timezone,
         }),
-        scheduled_local: taken.scheduled_local.clone(),
-        interval_start: taken.interval_start,
-        last_result: stored(&taken.last_result),
-        last_failure: stored(&taken.last_failure),
+        scheduled_local: launch.scheduled_local.clone(),
+        interval_start: launch.interval_start,
+        last_result: stored(&launch.last_result),
+        last_failure: stored(&launch.last_failure),
     }
 }
 
@@ -44,11 +44,11 @@ pub(super) fn facts(work: &Work, attempt: i64) -> Facts {
 pub(super) fn user_keys(
     package: Option<&Package>,
     spec: &Spec,
-    taken: &ClaimedLaunch,
+    launch: &ClaimedLaunch,
 ) -> Map<String, Value> {
     let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
     context.extend(spec.context.clone());
-    if let Some(Ok(Value::Object(trigger))) = taken.context.as_deref().map(serde_json::from_str) {
+    if let Some(Ok(Value::Object(trigger))) = launch.context.as_deref().map(serde_json::from_str) {
         context.extend(trigger);
     }
     context

@@ -56,7 +56,7 @@ pub struct Trigger<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Triggered {
     pub launch: LaunchId,
-    pub turn: OverlapDecision,
+    pub decision: OverlapDecision,
 }
 
 /// Add a schedule; gives its id.
@@ -217,7 +217,7 @@ pub async fn trigger(
     changes::bump(tx).await?;
     Ok(Triggered {
         launch: launch_id,
-        turn: decisions.first().copied().unwrap_or(OverlapDecision::Start),
+        decision: decisions.first().copied().unwrap_or(OverlapDecision::Start),
     })
 }
 
@@ -481,14 +481,10 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     match packages::find(tx, name).await? {
         Some(package) if package.digest.is_some() => return Ok(package),
         Some(PackageRow {
+            name,
             rejection: Some(why),
             ..
-        }) => {
-            return Err(ScheduleError::PackageRejected {
-                name: name.to_owned(),
-                why,
-            });
-        }
+        }) => return Err(ScheduleError::PackageRejected { name, why }),
         _ => {}
     }
     let all = packages::list(tx, None).await?;
@@ -516,15 +512,12 @@ async fn check(
     if let Some(task) = &wanted.task {
         let manifest = Manifest::from_stored(&package.name, &package.manifest);
         if manifest.task(task).is_none() {
+            let known = manifest.tasks.iter().map(|task| format!("`{}`", task.id));
             return Err(ScheduleError::UnknownTask {
                 package: package.name,
                 task: task.clone(),
                 nearest: manifest.nearest_task(task).map(str::to_owned),
-                known: manifest
-                    .tasks
-                    .iter()
-                    .map(|task| format!("`{}`", task.id))
-                    .collect(),
+                known: known.collect(),
             });
         }
     }
@@ -548,12 +541,10 @@ fn refuse_nothing_ahead(
     if let Some(end) = policies.end_at.filter(|end| *end <= now) {
         return Err(ScheduleError::Past(end));
     }
-    match wanted.rule.kind {
-        RuleKind::At => Err(ScheduleError::Past(
-            wanted.rule.expression.parse().unwrap_or(now),
-        )),
-        _ => Err(ScheduleError::NothingAhead),
-    }
+    Err(match wanted.rule.kind {
+        RuleKind::At => ScheduleError::Past(wanted.rule.expression.parse().unwrap_or(now)),
+        _ => ScheduleError::NothingAhead,
+    })
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {

@@ -1,14 +1,14 @@
-//! The schedules file: the schedules that it orders are those in the database, by name, in one transaction.
+//! The schedules file: its definitions and the schedules in the database are kept equal, by name, in one transaction.
 //!
-//! | the file                          | what becomes of the schedules                                        |
-//! |-----------------------------------|----------------------------------------------------------------------|
-//! | is read and orders them           | new ones are added, others revised, those left out ended             |
-//! | orders one that is refused        | the others follow; none is ended, for it may be meant by that        |
-//! | is broken                         | they stay as they are, which is reported                             |
-//! | is not there                      | they stay as they are; if there are any, that is reported            |
+//! | the file                | its schedules                                                                     |
+//! |-------------------------|-----------------------------------------------------------------------------------|
+//! | defines them            | are added or revised, and those that it no longer defines are removed             |
+//! | defines a refused one   | follow as above, but none is removed: the refused definition may mean it          |
+//! | cannot be read          | stay as they are, which is reported                                               |
+//! | is missing              | stay as they are; if there are any, that is reported                              |
 //!
-//! Schedules of other origins are never touched. Where several hosts have a file each, that one holds which changed
-//! last, or whose host started last: trying refused schedules again undoes nothing that another host's file did.
+//! Schedules of other origins never change. Where several hosts have a file each, the last change of a file counts, or
+//! the last start of a host. A second attempt at refused schedules undoes nothing that another host's file did.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
 
-/// How long refused schedules are left alone: what they name may exist by then.
+/// How long refused schedules wait for the next attempt: the package that they name may exist by then.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// The schedules file that a host follows, and what could not be applied of it.

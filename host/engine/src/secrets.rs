@@ -1,7 +1,7 @@
 //! Where the values of secrets come from: the environment, a file, or a command.
 //!
-//! A value is read when a call needs it, and kept nowhere but in that call; what a command gave is kept for a minute,
-//! because password managers are slow, and many calls at once ask it once. No value is ever logged or put on the record.
+//! A call reads its values and keeps them to itself. Only the answer of a command is kept, for a minute: password
+//! managers are slow, and many calls at once run the command once. No value is ever logged or recorded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,13 @@ use tokio::sync::Mutex;
 
 use campanile_sandbox::{Secret, Secrets};
 
-/// Of one value.
+/// The most bytes of one value.
 const VALUE_BYTES_MAX: u64 = 64 << 10;
-/// For a command to answer, or a file to be read.
+/// How long a command may take to answer, or a file to be read.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// For which the answer of a command is used again.
+/// How long the answer of a command is used again.
 const COMMAND_KEPT: Duration = Duration::from_secs(60);
-/// For which a command is not asked again that gave no answer: whoever waited while it was asked is told the same.
+/// How long a failed command is not run again: calls that waited for it get the same error.
 const FAILURE_KEPT: Duration = Duration::from_secs(5);
 
 /// Where one secret comes from.
@@ -51,32 +51,19 @@ impl fmt::Display for Source {
     }
 }
 
-/// The secrets of a host, by name.
+/// The secrets of a host, by name: each with its source, and the last answer if that is a command.
 #[derive(Debug, Default)]
-pub struct Vault {
-    sources: BTreeMap<String, Source>,
-    /// What each command answered last.
-    answers: BTreeMap<String, Mutex<Option<Answer>>>,
-}
+pub struct Vault(BTreeMap<String, (Source, Mutex<Option<Answer>>)>);
 
 /// What a command answered.
 #[derive(Debug)]
 struct Answer {
-    at: Instant,
-    gave: Result<Secret, String>,
+    value: Result<Secret, String>,
+    /// Until then the command is not run again.
+    until: Instant,
 }
 
-impl Answer {
-    fn still_counts(&self) -> bool {
-        let kept = match self.gave {
-            Ok(_) => COMMAND_KEPT,
-            Err(_) => FAILURE_KEPT,
-        };
-        self.at.elapsed() < kept
-    }
-}
-
-/// Why a secret's value cannot be had; says where from, and never what.
+/// Why a secret's value cannot be had. It names the source, and never the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the secret `{name}` cannot be had from its {source_text}: {why}")]
 pub struct SecretError {
@@ -86,16 +73,17 @@ pub struct SecretError {
 }
 
 impl Vault {
-    /// Secrets from `sources`.
+    /// Return the secrets that `sources` have.
     pub fn new(sources: BTreeMap<String, Source>) -> Vault {
-        let answers = sources.keys().map(|name| (name.clone(), Mutex::default()));
-        Vault {
-            answers: answers.collect(),
-            sources,
-        }
+        let sources = sources.into_iter();
+        Vault(
+            sources
+                .map(|(name, source)| (name, (source, Mutex::default())))
+                .collect(),
+        )
     }
 
-    /// The values of `names`.
+    /// Return the values of `names`.
     ///
     /// # Errors
     ///
@@ -112,7 +100,7 @@ impl Vault {
     }
 
     async fn value(&self, name: &str) -> Result<Secret, SecretError> {
-        let Some(source) = self.sources.get(name) else {
+        let Some((source, last_answer)) = self.0.get(name) else {
             return Err(SecretError {
                 name: name.to_owned(),
                 source_text: "configuration".to_owned(),
@@ -124,7 +112,7 @@ impl Vault {
                 "it was not set when the host started; set it and start the host again".to_owned()
             }),
             Source::File(path) => in_time(read_file(path)).await,
-            Source::Command(words) => self.asked(name, words).await,
+            Source::Command(words) => answer(words, last_answer).await,
         };
         value.map_err(|why| SecretError {
             name: name.to_owned(),
@@ -132,23 +120,25 @@ impl Vault {
             why,
         })
     }
+}
 
-    /// The answer of a command, which is asked by one call at a time.
-    async fn asked(&self, name: &str, words: &[String]) -> Result<Secret, String> {
-        let Some(last) = self.answers.get(name) else {
-            return in_time(ask(words)).await;
-        };
-        let mut last = last.lock().await;
-        if let Some(answer) = last.as_ref().filter(|answer| answer.still_counts()) {
-            return answer.gave.clone();
-        }
-        let gave = in_time(ask(words)).await;
-        *last = Some(Answer {
-            at: Instant::now(),
-            gave: gave.clone(),
-        });
-        gave
+/// Return the answer of a command, which one call at a time runs.
+async fn answer(words: &[String], last: &Mutex<Option<Answer>>) -> Result<Secret, String> {
+    let mut last = last.lock().await;
+    if let Some(answer) = last.as_ref().filter(|answer| answer.until > Instant::now()) {
+        return answer.value.clone();
     }
+    let value = in_time(run(words)).await;
+    let kept = match value {
+        Ok(_) => COMMAND_KEPT,
+        Err(_) => FAILURE_KEPT,
+    };
+    let until = Instant::now() + kept;
+    *last = Some(Answer {
+        value: value.clone(),
+        until,
+    });
+    value
 }
 
 async fn in_time(reading: impl Future<Output = Result<Secret, String>>) -> Result<Secret, String> {
@@ -173,8 +163,8 @@ async fn read_file(path: &Path) -> Result<Secret, String> {
     }
 }
 
-/// Run a command and read what it prints. What it says on stderr is dropped.
-async fn ask(words: &[String]) -> Result<Secret, String> {
+/// Run a command and read its stdout; its stderr is dropped.
+async fn run(words: &[String]) -> Result<Secret, String> {
     let Some((program, arguments)) = words.split_first() else {
         return Err("it names no command".to_owned());
     };
@@ -194,7 +184,7 @@ async fn ask(words: &[String]) -> Result<Secret, String> {
     let status = child.wait().await.map_err(|error| error.to_string())?;
     match status.success() {
         true => printed,
-        // Also that of a command whose output was not read to its end.
+        // Also a command whose output was not read to its end.
         false => Err(format!("it ended with {status}; run it by hand to see why")),
     }
 }

@@ -1,4 +1,4 @@
-//! What schedules say, parsed once for every revision.
+//! The revisions of schedules, each parsed once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,10 @@ use campanile_store::schedules::{self, Revision};
 /// A revision of a schedule with its rule, policies and context parsed.
 pub struct Spec {
     pub definition: Revision,
-    /// None when this version cannot read it, or the policies: only a different version can have stored them.
+    /// None when this version cannot read the rule or the policies, because another version stored them.
     pub rule: Option<Rule>,
     pub policies: Policies,
-    /// False when this version cannot read the policies: then nobody is let go by them, and what may be run at most
-    /// once is not run again.
+    /// False when this version cannot read the policies. Then no queued launch is released, and no lost run is run again.
     pub knows_policies: bool,
     pub context: Map<String, Value>,
 }
@@ -33,11 +32,11 @@ pub struct Specs {
     counting_from_ends: Mutex<HashSet<ScheduleId>>,
 }
 
-/// Parsed revisions kept at most; past it the store starts afresh.
+/// Parsed revisions kept at most. Past it the cache is cleared.
 const SPECS_MAX: usize = 100_000;
 
 impl Specs {
-    /// The revision, read through `tx` the first time.
+    /// Return a revision, which `tx` reads the first time.
     pub async fn get(
         &self,
         tx: &mut Tx,
@@ -61,7 +60,7 @@ impl Specs {
         let rule = match parse(&definition) {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
-                tracing::error!(schedule = %definition.name, "the schedule stands still, it cannot be read by this version: {error}");
+                tracing::error!(schedule = %definition.name, "this version cannot read the schedule, so it decides none of its slots: {error}");
                 None
             }
         };
@@ -109,12 +108,12 @@ impl Specs {
         Ok(specs)
     }
 
-    /// Learn of schedules that count from ends since they were changed, here or elsewhere.
+    /// Note schedules whose rule counts from the end of the last launch.
     pub fn note_counting_from_ends(&self, schedules: Vec<ScheduleId>) {
         lock(&self.counting_from_ends).extend(schedules);
     }
 
-    /// Those of `schedules` of which a revision seen here has its next slot when a launch ends.
+    /// Return those of `schedules` of which a known revision counts from the end of the last launch.
     pub fn counting_from_ends(
         &self,
         schedules: impl IntoIterator<Item = ScheduleId>,
@@ -130,7 +129,7 @@ impl Specs {
     }
 }
 
-/// What is taken to hold where nobody here knows what does.
+/// Return the policies for a revision whose own ones this version cannot read.
 fn cautious() -> Policies {
     Policies {
         delivery: Delivery::AtMostOnce,
@@ -139,6 +138,6 @@ fn cautious() -> Policies {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Only inserts happen under the locks, and they leave a collection whole.
+    // A panic under the locks leaves the collections whole: they are only inserted into.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

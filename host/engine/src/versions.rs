@@ -39,6 +39,13 @@ pub(crate) enum CannotBegin {
     Stopped,
 }
 
+impl CannotBegin {
+    pub(crate) fn refused(message: String) -> CannotBegin {
+        let kind = FailureKind::Refused;
+        CannotBegin::Failed { kind, message }
+    }
+}
+
 pub(crate) struct Versions {
     sandbox: Arc<Sandbox>,
     /// The versions in the folder.
@@ -112,19 +119,14 @@ impl Versions {
             let mut tx = ctx.db.read().await?;
             Ok(packages::artifact(&mut tx, digest).await?)
         });
-        let bytes =
-            bytes
-                .await
-                .ok_or(CannotBegin::Stopped)?
-                .ok_or_else(|| CannotBegin::Failed {
-                    kind: FailureKind::HostError,
-                    message: format!("version {} is not kept any more", digest.short()),
-                })?;
+        let Some(bytes) = bytes.await.ok_or(CannotBegin::Stopped)? else {
+            return Err(CannotBegin::Failed {
+                kind: FailureKind::HostError,
+                message: format!("version {} is not kept any more", digest.short()),
+            });
+        };
         let compiled = campanile_package::compile(&self.sandbox, name, bytes).await;
-        compiled.map_err(|message| CannotBegin::Failed {
-            kind: FailureKind::Refused,
-            message,
-        })
+        compiled.map_err(CannotBegin::refused)
     }
 }
 
@@ -135,27 +137,20 @@ fn version(
     only: Option<&str>,
 ) -> Result<Version, CannotBegin> {
     let Some(tasks) = manifest.order(only) else {
-        return Err(CannotBegin::Failed {
-            kind: FailureKind::Refused,
-            message: format!(
-                "the package `{}` has no task `{}`; it has {}",
-                package.name,
-                only.unwrap_or_default(),
-                manifest
-                    .tasks
-                    .iter()
-                    .map(|task| format!("`{}`", task.id))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
-        });
+        let known = manifest.tasks.iter().map(|task| format!("`{}`", task.id));
+        return Err(CannotBegin::refused(format!(
+            "the package `{}` has no task `{}`; it has {}",
+            package.name,
+            only.unwrap_or_default(),
+            known.collect::<Vec<_>>().join(", ")
+        )));
     };
-    let place_of = |id: &String| tasks.iter().position(|task| task.id == *id);
+    let position = |id: &String| tasks.iter().position(|task| task.id == *id);
     let steps = tasks
         .iter()
         .map(|task| Step {
             id: task.id.clone(),
-            depends_on: task.depends_on.iter().filter_map(place_of).collect(),
+            depends_on: task.depends_on.iter().filter_map(position).collect(),
             limits: package.limits_of(&task.id),
             attempts_max: i64::from(package.max_attempts_of(&task.id)),
         })

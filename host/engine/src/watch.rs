@@ -1,8 +1,7 @@
 //! When to look at the plugins folder again.
 //!
-//! Gives hints, not facts: what changed is found by a scan. Events of the file system are gathered
-//! until they pause; besides, a hint comes at regular times whether there were events or not, because
-//! network file systems, containers and overflowing queues lose them.
+//! A watch gives hints, and a scan finds what changed. Events of the file system are gathered until they pause. A hint
+//! also comes at regular times, because network file systems, containers and overflowing queues lose events.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,7 @@ words! {
     }
 }
 
-/// A folder being watched. Its own word for "now" is the monotonic clock: these are waits, not times.
+/// A watched folder. All its instants are on the monotonic clock.
 pub struct Watch {
     folder: PathBuf,
     mode: Mode,
@@ -48,7 +47,7 @@ pub struct Watch {
     look_at: Instant,
 }
 
-/// The operating system's watch, and which directory it is on: it follows that one when it is renamed.
+/// The operating system's watch, and its directory, which it follows when that is renamed.
 struct Armed {
     identity: Option<Identity>,
     _watcher: RecommendedWatcher,
@@ -70,9 +69,8 @@ impl Burst {
 impl Watch {
     /// Watch `folder`, with a hint at least every `rescan`.
     ///
-    /// Never fails: where the operating system gives no events (its watches are used up, or it knows
-    /// none), this says so in the log and polls. Look at the folder once after this; what changes from
-    /// here on is hinted at.
+    /// It never fails. Where the operating system gives no events (its watches are used up, or it has none), this logs
+    /// a warning and polls. Scan the folder once after this: hints are about later changes.
     pub fn start(folder: &Path, mode: Mode, rescan: Duration) -> Watch {
         let now = Instant::now();
         let mut watch = Watch {
@@ -91,7 +89,7 @@ impl Watch {
         watch
     }
 
-    /// How changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
+    /// Return how changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -126,14 +124,8 @@ impl Watch {
 
     async fn is_due(&mut self) -> bool {
         let now = Instant::now();
-        if now >= self.rescan_at {
-            return true;
-        }
-        if self
-            .burst
-            .as_ref()
-            .is_some_and(|burst| now >= burst.over_at())
-        {
+        let burst = self.burst.as_ref();
+        if now >= self.rescan_at || burst.is_some_and(|burst| now >= burst.over_at()) {
             return true;
         }
         if self.mode == Mode::Off || now < self.look_at {
@@ -143,13 +135,9 @@ impl Watch {
         if self.mode == Mode::Poll {
             return true;
         }
-        let identity = tokio::fs::metadata(&self.folder)
-            .await
-            .ok()
-            .as_ref()
-            .map(identity_of);
+        let identity = identity(tokio::fs::metadata(&self.folder).await);
         if identity != self.watcher.as_ref().and_then(|armed| armed.identity) {
-            // Another directory has this name now, or none: the old watch sees nothing of it.
+            // Another directory has this name now, or none has it.
             self.watcher = None;
             if identity.is_some() {
                 self.arm();
@@ -159,7 +147,7 @@ impl Watch {
         false
     }
 
-    /// Ask the operating system for events; poll when it has none to give.
+    /// Ask the operating system for events; poll when it gives none.
     fn arm(&mut self) {
         let hints = Arc::clone(&self.hints);
         // Runs on the watcher's own thread. An error is a hint too: something was missed.
@@ -168,38 +156,31 @@ impl Watch {
                 hints.notify_one();
             }
         };
-        let identity = std::fs::metadata(&self.folder)
-            .ok()
-            .as_ref()
-            .map(identity_of);
+        let identity = identity(std::fs::metadata(&self.folder));
         let armed = notify::recommended_watcher(handler).and_then(|mut watcher| {
             watcher.watch(&self.folder, RecursiveMode::NonRecursive)?;
             Ok(watcher)
         });
-        match armed {
-            Ok(watcher) => {
-                self.watcher = Some(Armed {
-                    identity,
-                    _watcher: watcher,
-                });
-            }
-            // It went away in this moment; the next look sees it come back.
-            Err(_) if !self.folder.is_dir() => self.watcher = None,
-            Err(error) => {
-                tracing::warn!(folder = %self.folder.display(), %error, "no file events to be had, so the plugins folder is polled every 2 s");
-                self.watcher = None;
-                self.mode = Mode::Poll;
-            }
+        // A folder that has just been removed is watched again when it is back.
+        if let Err(error) = &armed
+            && self.folder.is_dir()
+        {
+            tracing::warn!(folder = %self.folder.display(), %error, "the operating system gives no file events, so the plugins folder is polled every 2 s");
+            self.mode = Mode::Poll;
         }
+        self.watcher = armed.ok().map(|watcher| Armed {
+            identity,
+            _watcher: watcher,
+        });
     }
 }
 
-fn identity_of(found: &std::fs::Metadata) -> Identity {
-    (found.dev(), found.ino())
+fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<Identity> {
+    found.ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether an event may mean that a file has other content. Our own reading opens and closes files,
-/// which must not wake us to read them again.
+/// Whether an event may mean that a file has other content. A host's own reading opens and closes files, and must not
+/// wake it to read them again.
 fn matters(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),

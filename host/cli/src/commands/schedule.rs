@@ -286,13 +286,13 @@ async fn trigger(
         context: own.as_ref(),
         overlap,
     };
-    let (Triggered { launch, turn }, now) = common
+    let (Triggered { launch, decision }, now) = common
         .change(async |tx, now| {
             let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
             Ok((triggered, now))
         })
         .await?;
-    let (decision, overlaps, text) = match turn {
+    let (decision, overlaps, text) = match decision {
         OverlapDecision::Start => (
             Decision::Launched,
             None,

@@ -1,10 +1,10 @@
-//! Why an order about versions of a package is refused.
+//! Why a decision about versions of a package is refused.
 
 use super::approve_command;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::DbError;
 
-/// Why an order about versions is refused.
+/// Why a decision about versions is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     #[error("there is no package named `{name}`{}", .nearest.as_ref().map_or_else(String::new, |name| format!("; did you mean `{name}`?")))]

@@ -215,26 +215,30 @@ fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Ve
         let ms = u64::try_from(ms).unwrap_or_default();
         duration_text(Duration::from_millis(ms))
     };
-    let mut differences = Vec::new();
-    let mut compare = |what: &str, same: bool, was: String, is: String| {
-        if !same {
-            differences.push(format!("{what} {was} instead of {is}"));
-        }
-    };
     let quoted = |name: &str| format!("`{name}`");
-    let (was, is) = (&before.schedule, name);
-    compare("the schedule", was == is, quoted(was), quoted(is));
-    let (was, is) = (before.from, asked.from);
-    compare("--from", was == is, was.to_string(), is.to_string());
-    let (was, is) = (before.to, asked.to);
-    compare("--to", was == is, was.to_string(), is.to_string());
-    let (was, is) = (before.spread_ms, spread_ms(asked));
-    compare("--spread", was == is, spread(was), spread(is));
-    let (was, is) = (before.forced, asked.forced);
-    compare("--force", was == is, was.to_string(), is.to_string());
-    let (was, is) = (context.as_ref(), asked.context);
-    compare("--context", was == is, shown(was), shown(is));
-    differences
+    let mut arguments = vec![
+        ("the schedule", quoted(&before.schedule), quoted(name)),
+        ("--from", before.from.to_string(), asked.from.to_string()),
+        ("--to", before.to.to_string(), asked.to.to_string()),
+        (
+            "--spread",
+            spread(before.spread_ms),
+            spread(spread_ms(asked)),
+        ),
+        (
+            "--force",
+            before.forced.to_string(),
+            asked.forced.to_string(),
+        ),
+    ];
+    // The order of the keys does not matter.
+    if context.as_ref() != asked.context {
+        arguments.push(("--context", shown(context.as_ref()), shown(asked.context)));
+    }
+    let different = arguments.into_iter().filter(|(_, was, is)| was != is);
+    different
+        .map(|(what, was, is)| format!("{what} {was} instead of {is}"))
+        .collect()
 }
 
 #[cfg(test)]

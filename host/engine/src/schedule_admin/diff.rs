@@ -89,9 +89,9 @@ pub fn diff(
                 diff.held.push((wanted, other.state.origin));
             }
             Some(schedule) => {
-                let said = definition::read(&schedule.definition).ok();
-                if said.as_ref() != Some(&wanted) || schedule.state.origin != origin {
-                    let differences = said.map(|said| differences(&said, &wanted));
+                let before = definition::read(&schedule.definition).ok();
+                if before.as_ref() != Some(&wanted) || schedule.state.origin != origin {
+                    let differences = before.map(|before| differences(&before, &wanted));
                     diff.changed.push(Changed {
                         schedule: (*schedule).clone(),
                         wanted,
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// A schedule that definition what `wanted` does.
+    /// Return a schedule with the definition `wanted`.
     fn schedule(wanted: &ScheduleDefinition, origin: Origin) -> Schedule {
         let id = ScheduleId::new();
         let at = Timestamp::from_micros(0);

@@ -42,13 +42,13 @@ pub async fn edit(
     now: Timestamp,
 ) -> Result<i64, ScheduleError> {
     let schedule = own(tx, name).await?;
-    let said = read(&schedule.definition)?;
+    let current = read(&schedule.definition)?;
     if let Some(revision) = revision.filter(|revision| *revision != schedule.state.revision) {
-        return Err(outdated(tx, &schedule, &said, revision).await?);
+        return Err(outdated(tx, &schedule, &current, revision).await?);
     }
-    let mut wanted = said.clone();
+    let mut wanted = current.clone();
     change(&mut wanted);
-    if wanted == said {
+    if wanted == current {
         return Ok(schedule.state.revision);
     }
     revise(tx, &schedule, &wanted, Origin::Operator, now).await?;
@@ -147,11 +147,11 @@ fn read(revision: &Revision) -> Result<ScheduleDefinition, ScheduleError> {
 async fn outdated(
     tx: &mut Tx,
     schedule: &Schedule,
-    said: &ScheduleDefinition,
+    current: &ScheduleDefinition,
     revision: i64,
 ) -> Result<ScheduleError, ScheduleError> {
     let state = &schedule.state;
-    let name = said.name.clone();
+    let name = current.name.clone();
     let Some(before) = schedules::revision(tx, state.id, revision).await? else {
         return Ok(ScheduleError::NoRevision {
             name,
@@ -159,7 +159,7 @@ async fn outdated(
             now: state.revision,
         });
     };
-    let lines = difference_lines(&differences(&read(&before)?, said));
+    let lines = difference_lines(&differences(&read(&before)?, current));
     Ok(ScheduleError::Outdated {
         name,
         revision,

@@ -70,7 +70,7 @@ pub enum ScheduleError {
         name: String,
         revision: i64,
         now: i64,
-        /// What revision `revision` said, and what is said now, where they differ.
+        /// The lines in which the current definition differs from that of `revision`.
         lines: Vec<String>,
     },
     #[error("`{name}` never had a revision {revision}; it is at revision {now}")]
