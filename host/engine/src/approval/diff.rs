@@ -1,4 +1,4 @@
-//! Pure: in what two versions of a package differ.
+//! Pure: compare two versions of a package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,17 +24,17 @@ pub struct Side<'a> {
 pub struct Diff {
     pub from: ArtifactDigest,
     pub to: ArtifactDigest,
-    /// What the author calls it, and its form and size.
+    /// Its name, version, summary, form and size.
     pub about: Vec<Difference>,
     pub tasks: Changes,
-    /// Those that the package proposes; a sidecar that lists schedules replaces them.
+    /// The proposed schedules. A sidecar that lists schedules replaces them.
     pub schedules: Changes,
-    /// Everything that either version asks for.
+    /// All requests of both versions.
     pub requests: Vec<RequestChange>,
     pub imports: Changes,
 }
 
-/// Named things of which some are new, some are gone and some say something else.
+/// Named things, of which some are added, some are removed and some are changed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Changes {
     pub added: Vec<String>,
@@ -42,14 +42,14 @@ pub struct Changes {
     pub changed: Vec<Changed>,
 }
 
-/// One thing that says something else.
+/// One changed thing.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Changed {
     pub name: String,
     pub differences: Vec<Difference>,
 }
 
-/// A capability that one version or both ask for.
+/// A capability that one version or both request.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RequestChange {
     #[serde(flatten)]
@@ -59,13 +59,13 @@ pub struct RequestChange {
 }
 
 impl Changes {
-    /// Whether all is as it was.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         *self == Changes::default()
     }
 }
 
-/// What changes from `from` to `to`, of the package that is called `name` in the folder and granted `grants`.
+/// Return what changes from `from` to `to`, for the package that is named `name` in the folder and granted `grants`.
 pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
     Diff {
         from: from.version.digest.clone(),
@@ -88,7 +88,7 @@ pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants)
 
 type Line = (&'static str, Option<String>);
 
-/// The lines in which two lists with the same keys differ.
+/// Return the lines in which two lists with the same keys differ.
 fn lines<const N: usize>(before: [Line; N], after: [Line; N]) -> Vec<Difference> {
     let pairs = before.into_iter().zip(after);
     pairs
@@ -171,21 +171,15 @@ fn requests(from: &Manifest, to: &Manifest, grants: &RecordedGrants) -> Vec<Requ
     let before = evaluate_requests(&from.requests, grants);
     let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
-    let gone: Vec<RequestChange> = before
-        .iter()
-        .filter(|request| !has(&after, request))
-        .map(|request| RequestChange {
-            request: request.clone(),
-            change: "removed",
-        })
-        .collect();
-    let asked = after.into_iter().map(|request| RequestChange {
-        change: if has(&before, &request) {
-            "kept"
-        } else {
-            "added"
-        },
-        request,
+    let change = |request: &Request, change| RequestChange {
+        request: request.clone(),
+        change,
+    };
+    let requested = after.iter().map(|request| match has(&before, request) {
+        true => change(request, "kept"),
+        false => change(request, "added"),
     });
-    asked.chain(gone).collect()
+    let gone = before.iter().filter(|request| !has(&after, request));
+    let removed = gone.map(|request| change(request, "removed"));
+    requested.chain(removed).collect()
 }
