@@ -33,7 +33,7 @@ async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
     let main_kinds: Vec<String> = kinds
         .filter(|kind| kind != "late" && kind != "waited")
         .collect();
-    let expected = ["slot", "launched", "taken", "called", "outcome"];
+    let expected = ["slot", "launched", "claimed", "called", "outcome"];
     assert_eq!(main_kinds, expected, "{findings:?}");
     for finding in &findings {
         assert_eq!(keys(finding), ["at", "kind", "local", "text"]);

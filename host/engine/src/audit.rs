@@ -1,4 +1,4 @@
-//! The audit: is every schedule where its rule says, and is the tower well?
+//! The audit: correct the next slots of schedules, compute statistics, and report whether the system is healthy.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use campanile_store::schedules::NextSlot;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{DbError, Tx, schedules};
 
-/// A slot this much past and still undecided, or a launch still untaken, is a sign of ill health.
+/// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 const OVERDUE: Duration = Duration::from_secs(60);
-/// Overdue schedules tolerated.
+/// So many overdue schedules are healthy.
 const MISSED_MAX: i64 = 10;
-/// Stalled launches and runs tolerated.
+/// So many stalled launches and runs are healthy.
 const STALLED_MAX: i64 = 5;
-/// A cursor this far ahead of the clock was written under a clock that was wrong.
+/// A cursor that is further ahead of the clock was written by a wrong clock.
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
-/// Launches looked at for the lag.
+/// The lag is measured on so many launches.
 const LAGS_MAX: i64 = 10_000;
 
 /// Numbers about a span of time up to now.
@@ -35,13 +35,13 @@ pub struct Statistics {
     pub since: Timestamp,
     #[serde(flatten)]
     pub counts: Counts,
-    /// Succeeded out of all that ended, 0 to 1; none when none ended.
+    /// The share of the ended launches that succeeded, 0 to 1; none when none ended.
     pub success_rate: Option<f64>,
-    /// From fire time to start of the newest launches in time.
+    /// The time from fire time to start of the newest on-time launches.
     pub lag_ms: Lag,
 }
 
-/// How late things were, in milliseconds.
+/// How late launches started, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Lag {
     pub p50: f64,
@@ -50,12 +50,13 @@ pub struct Lag {
 }
 
 impl Lag {
-    /// The lag of launches, each with the time it should have begun and the time it did.
+    /// Return the lag of launches, each with its fire time and its start.
     pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
-        let mut lags: Vec<f64> = launches
-            .into_iter()
-            .map(|(fire_time, started_at)| started_at.since(fire_time).as_micros() as f64 / 1e3)
-            .collect();
+        let lags = launches.into_iter().map(|(fire_time, started_at)| {
+            let lag = started_at.since(fire_time);
+            lag.as_micros() as f64 / 1e3
+        });
+        let mut lags: Vec<f64> = lags.collect();
         lags.sort_by(f64::total_cmp);
         let at = |share: f64| -> f64 {
             let place = (lags.len() as f64 * share).ceil() as usize;
@@ -69,21 +70,22 @@ impl Lag {
     }
 }
 
-/// Whether the tower is well, and if not, why.
+/// Whether the system is healthy, and if not, why.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Health {
     pub healthy: bool,
     /// One sentence each.
     pub issues: Vec<String>,
-    /// What a person should look at, though the tower is well: one sentence each.
+    /// What an operator should look at although the system is healthy: one sentence each.
     pub notes: Vec<String>,
     #[serde(flatten)]
     pub signs: HealthSigns,
 }
 
-/// Pure: judge health by its signs and by the clock's offset from the database's, in microseconds.
+/// Pure: judge health by its signs and by the offset of the clock from the database's, in microseconds.
 pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
     let mut issues = Vec::new();
+    let overdue_s = OVERDUE.as_secs();
     if signs.live_hosts == 0 && signs.schedules > 0 {
         issues.push(format!(
             "the scheduler is stopped: no host serves the {} enabled schedules; start `campanile serve`",
@@ -92,16 +94,14 @@ pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
     }
     if signs.overdue_schedules > MISSED_MAX {
         issues.push(format!(
-            "{} schedules have a slot that nobody has decided for more than {} s",
-            signs.overdue_schedules,
-            OVERDUE.as_secs()
+            "{} schedules have a slot that no host has decided for more than {overdue_s} s",
+            signs.overdue_schedules
         ));
     }
     if signs.stalled > STALLED_MAX {
         issues.push(format!(
-            "{} launches or runs have stood still for more than {} s",
-            signs.stalled,
-            OVERDUE.as_secs()
+            "{} launches or runs have stood still for more than {overdue_s} s",
+            signs.stalled
         ));
     }
     if signs.cursors_ahead > 0 {
@@ -111,9 +111,9 @@ pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
         ));
     }
     if offset_us.abs() >= SKEW_REPORTED_US {
+        let offset_s = -offset_us as f64 / 1e6;
         issues.push(format!(
-            "this machine's clock is {:.1} s off the database's",
-            -offset_us as f64 / 1e6
+            "this machine's clock is {offset_s:.1} s off the database's"
         ));
     }
     Health {
@@ -124,7 +124,7 @@ pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
     }
 }
 
-/// Numbers about the launches decided since `since`.
+/// Return numbers about the launches decided since `since`.
 pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbError> {
     let counts = stats::counts(tx, since).await?;
     let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
@@ -136,7 +136,7 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
     })
 }
 
-/// The health of the tower at `now`.
+/// Return the health of the system at `now`.
 pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Health, DbError> {
     let signs = stats::health_signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
     let rejections = stats::rejections(tx).await?.into_iter();
@@ -151,14 +151,10 @@ pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Healt
 }
 
 /// The service that corrects next slots, computes statistics and reports changes of health.
+#[derive(Default)]
 pub(crate) struct Auditor {
-    was_healthy: bool,
-}
-
-impl Default for Auditor {
-    fn default() -> Auditor {
-        Auditor { was_healthy: true }
-    }
+    /// Whether the last audit found issues.
+    was_unhealthy: bool,
 }
 
 impl Service for Auditor {
@@ -187,8 +183,8 @@ impl Service for Auditor {
             healthy = health.healthy,
             "audit"
         );
-        if self.was_healthy != health.healthy {
-            self.was_healthy = health.healthy;
+        if self.was_unhealthy == health.healthy {
+            self.was_unhealthy = !health.healthy;
             let detail = match health.healthy {
                 true => "healthy again".to_owned(),
                 false => health.issues.join("; "),
@@ -224,13 +220,11 @@ pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize, Engine
         };
         let next = match (rule.delay_after_completion(), state.next_slot) {
             // The end of a launch made this slot once. It is wrong only when a wrong clock made it.
-            (Some(delay), Some(next)) => {
+            (Some(delay), Some(next)) if next > now.plus(delay).plus(CURSOR_AHEAD) => {
                 let soonest = state.cursor_at.plus(Duration::from_micros(1));
-                Some(match next > now.plus(delay).plus(CURSOR_AHEAD) {
-                    true => now.plus(delay).max(soonest),
-                    false => next,
-                })
+                Some(now.plus(delay).max(soonest))
             }
+            (Some(_), Some(next)) => Some(next),
             _ => {
                 let (id, policies, history) = (state.id, &spec.policies, &state.history);
                 schedule_admin::next_slot(&mut tx, id, rule, policies, history, state.cursor_at)
@@ -248,9 +242,8 @@ pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize, Engine
         };
         if !schedules::set_next(&mut tx, &[slot]).await?.is_empty() {
             corrected += 1;
-            let shown =
-                |slot: Option<Timestamp>| slot.map_or("none".to_owned(), |slot| slot.to_string());
-            let (old, new) = (shown(state.next_slot), shown(next));
+            let [old, new] = [state.next_slot, next]
+                .map(|slot| slot.map_or("none".to_owned(), |slot| slot.to_string()));
             let detail = format!("next slot corrected from {old} to {new}");
             let kind = EventKind::ScheduleReconciled;
             events::record(&mut tx, now, kind, &schedule.definition.name, &detail).await?;
@@ -301,7 +294,7 @@ mod tests {
                     overdue_schedules: 11,
                     ..well
                 },
-                "nobody has decided",
+                "no host has decided",
             ),
             (HealthSigns { stalled: 6, ..well }, "stood still"),
             (

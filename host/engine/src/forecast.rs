@@ -32,13 +32,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::RecoveryLimits;
-use super::plan::EffectiveSpec;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::{Defaults, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::overlap::UnfinishedLaunch;
 use campanile_store::schedules::DueSchedule;
+use campanile_store::stats::ActiveRun;
 use campanile_store::{Decision, LaunchStatus};
 
 pub use compare::{Changes, compare};
@@ -51,9 +51,9 @@ pub const DURATION_DEFAULT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct SystemSnapshot {
     pub now: Timestamp,
-    /// How many runs all hosts together execute at the same time.
+    /// How many runs all hosts execute at the same time.
     pub capacity: usize,
-    /// For what the policies of a schedule leave open.
+    /// The values for what the policies of a schedule leave open.
     pub defaults: Defaults,
     pub recovery: RecoveryLimits,
     pub schedules: Vec<ScheduleSnapshot>,
@@ -63,7 +63,7 @@ pub struct SystemSnapshot {
 #[derive(Debug, Clone)]
 pub struct ScheduleSnapshot {
     pub name: String,
-    /// Its own `next_slot` does not count; the field below does.
+    /// Its own `next_slot` has a meaning only if the field below is set.
     pub due: DueSchedule,
     pub next_slot: Option<Timestamp>,
     /// No slot of a paused schedule is decided, but its launches continue.
@@ -71,7 +71,8 @@ pub struct ScheduleSnapshot {
     pub rule: Rule,
     pub policies: Policies,
     pub duration_estimate: DurationEstimate,
-    pub unfinished: Vec<CurrentLaunch>,
+    /// The launches that are not over, each with its active run.
+    pub unfinished: Vec<(UnfinishedLaunch, Option<ActiveRun>)>,
 }
 
 /// How long the launches of a schedule take.
@@ -80,16 +81,6 @@ pub struct DurationEstimate {
     pub duration: Duration,
     /// `duration` is the median of so many launches; without any it is a guess.
     pub samples: usize,
-}
-
-/// A launch that is not over.
-#[derive(Debug, Clone)]
-pub struct CurrentLaunch {
-    pub launch: UnfinishedLaunch,
-    /// When its run began, if it has one.
-    pub started_at: Option<Timestamp>,
-    /// When a task is to be called again, if it waits for that.
-    pub retry_at: Option<Timestamp>,
 }
 
 /// The span of a forecast, and its limits.
@@ -111,7 +102,7 @@ pub struct Outage {
 }
 
 /// The result of a forecast.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Forecast {
     /// The decisions in order.
     pub rows: Vec<Row>,
@@ -147,23 +138,6 @@ pub struct Row {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub recoveries: i64,
-}
-
-impl SystemSnapshot {
-    /// Simulate the system up to the end of `request`.
-    pub fn forecast(&self, request: &ForecastRequest) -> Forecast {
-        simulator::run(self, request)
-    }
-}
-
-impl ScheduleSnapshot {
-    fn effective_spec<'a>(&'a self, defaults: &'a Defaults) -> EffectiveSpec<'a> {
-        EffectiveSpec {
-            rule: &self.rule,
-            policies: &self.policies,
-            defaults,
-        }
-    }
 }
 
 impl Row {

@@ -37,15 +37,15 @@ pub struct EffectiveSpec<'a> {
     pub defaults: &'a Defaults,
 }
 
-/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them. `beside` holds the launches of the
-/// schedule that are not over.
+/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them. `overlap` holds the
+/// launches of the schedule that are not over.
 ///
 /// The plan may have no launch although the schedule was due: its next slot was wrong, for example from before a change
 /// of its zone's rules. Then the plan only corrects that.
 pub fn plan(
     due: &DueSchedule,
     spec: EffectiveSpec<'_>,
-    mut beside: OverlapState,
+    mut overlap: OverlapState,
     host: HostId,
     now: Timestamp,
     slots_max: usize,
@@ -60,17 +60,17 @@ pub fn plan(
     };
     let decided = evaluator.evaluate(&slot_progress(due.cursor_at, &due.history), now, slots_max);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
-    let turns = match is_missing {
+    let overlap_decisions = match is_missing {
         true => vec![None; decided.decisions.len()],
-        false => turns(due.id, &decided, policies, &mut beside, now),
+        false => overlap_decisions(due.id, &decided, policies, &mut overlap, now),
     };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;
     let mut launches = Vec::with_capacity(decided.decisions.len());
-    for (slots, turn) in decided.decisions.iter().zip(turns) {
+    for (slots, overlap_decision) in decided.decisions.iter().zip(overlap_decisions) {
         let launched = launch_of(slots.action);
         let (kind, fire_time) = launched.unwrap_or((LaunchKind::Schedule, slots.first));
-        let (decision, reason, overlaps) = match (slots.action, turn) {
+        let (decision, reason, overlaps) = match (slots.action, overlap_decision) {
             (SlotAction::Drop(reason), _) => (Decision::Skipped, Some(reason.as_str()), None),
             _ if is_missing => (Decision::Skipped, Some(PACKAGE_MISSING), None),
             (_, Some(OverlapDecision::Start)) => (Decision::Launched, None, None),
@@ -118,7 +118,7 @@ pub fn plan(
     };
     Plan {
         launches,
-        displacements: beside.displacements,
+        displacements: overlap.displacements,
         cancel_grace: policies.cancel_grace(),
         advance: CursorMove {
             launches: launched,
@@ -128,7 +128,7 @@ pub fn plan(
     }
 }
 
-/// Return the rule whose slots are to be decided: one that counts from the end of a launch has `next_slot` only.
+/// Return the rule whose slots are to be decided. A rule that counts from the end of a launch has only `next_slot`.
 pub fn decidable(rule: &Rule, next_slot: Option<Timestamp>) -> Cow<'_, Rule> {
     match (rule.delay_after_completion(), next_slot) {
         (Some(_), Some(slot)) => Cow::Owned(rule.only(slot)),
@@ -136,19 +136,7 @@ pub fn decidable(rule: &Rule, next_slot: Option<Timestamp>) -> Cow<'_, Rule> {
     }
 }
 
-/// Return the slot that is `delay` after the end of a launch, if the policies allow one. It is always after the cursor.
-pub fn slot_after_end(
-    delay: Duration,
-    policies: &Policies,
-    history: &History,
-    cursor_at: Timestamp,
-    ended_at: Timestamp,
-) -> Option<Timestamp> {
-    let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
-    policies.allowed_from(ended_at.plus(delay).max(soonest), history.launches_made())
-}
-
-/// Return the kind and the fire time of the launch that a verdict asks for.
+/// Return the kind and the fire time of the launch that an action requests.
 fn launch_of(action: SlotAction) -> Option<(LaunchKind, Timestamp)> {
     match action {
         SlotAction::Launch { fire_time } => Some((LaunchKind::Schedule, fire_time)),
@@ -160,31 +148,32 @@ fn launch_of(action: SlotAction) -> Option<(LaunchKind, Timestamp)> {
 /// Decide by the overlap policy what becomes of each slot that is launched.
 ///
 /// Slots on time come first. Slots that are caught up queue behind them, although they are older.
-fn turns(
+fn overlap_decisions(
     schedule: ScheduleId,
     decided: &SlotDecisions,
     policies: &Policies,
-    beside: &mut OverlapState,
+    overlap: &mut OverlapState,
     now: Timestamp,
 ) -> Vec<Option<OverlapDecision>> {
-    let mut turns = vec![None; decided.decisions.len()];
+    let mut found = vec![None; decided.decisions.len()];
     // The next transaction may decide more slots, and some of them on time.
     let more_come = decided.next.is_some_and(|next| next <= now);
     for class in [LaunchClass::OnTime, LaunchClass::Deferred] {
-        for (turn, slots) in turns.iter_mut().zip(&decided.decisions) {
-            let launch =
-                launch_of(slots.action).filter(|(kind, _)| LaunchClass::from(*kind) == class);
-            if let Some((kind, fire_time)) = launch {
+        for (found, slots) in found.iter_mut().zip(&decided.decisions) {
+            let launch = launch_of(slots.action);
+            if let Some((kind, fire_time)) = launch
+                && LaunchClass::from(kind) == class
+            {
                 let id = LaunchId::of(schedule, slots.first, kind);
                 let waits = fire_time > now || (more_come && class == LaunchClass::Deferred);
-                *turn = Some(beside.admit(policies, id, class, waits));
+                *found = Some(overlap.admit(policies, id, class, waits));
             }
         }
     }
-    turns
+    found
 }
 
-/// Return what the policies have to know about earlier slots.
+/// Return what the policies need about earlier slots.
 fn slot_progress(cursor: Timestamp, history: &History) -> SlotProgress {
     let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
     SlotProgress {

@@ -15,14 +15,15 @@ use crate::service::until_dropped;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
+use campanile_package::context::check;
 use campanile_sandbox::{Call, Outcome, Report, Sandbox, StopSignal, Usage, World};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::task_runs::{self, TaskRun};
 use campanile_workflow::context;
-use campanile_workflow::outcome::{self, FailedCall, Next, RetryPolicy};
-use campanile_workflow::workflow::{self, CallResult, RecordedCall, Step, Workflow};
+use campanile_workflow::outcome::{self, FailedCall};
+use campanile_workflow::workflow::{CallResult, RecordedCall, Step, Workflow};
 
 /// What executes the runs of a host.
 pub(crate) struct Executor {
@@ -280,9 +281,9 @@ enum Judged {
 fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Timestamp) -> Judged {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.clone().unwrap_or_default();
-        return match workflow::refuse_reserved(&gives) {
-            None => Judged::Done(gives),
-            Some(refusal) => Judged::Failed(FailureKind::InvalidOutput, refusal),
+        return match check(&gives) {
+            Ok(()) => Judged::Done(gives),
+            Err(refusal) => Judged::Failed(FailureKind::InvalidOutput, refusal.to_string()),
         };
     };
     let failure = report.failure.as_ref();
@@ -294,11 +295,11 @@ fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Time
         may_repeat: delivery == Delivery::AtLeastOnce
             || failure.is_some_and(|failure| failure.precedes_call),
         tries,
+        attempts_max: step.attempts_max,
     };
-    let policy = RetryPolicy::of(step.attempts_max);
-    match outcome::decide(call, &policy, now, rand::random_range(-1.0..=1.0)) {
-        Next::Retry(at) => Judged::Again(kind, message, at),
-        Next::Fail => Judged::Failed(kind, message),
+    match outcome::retry_at(call, now, rand::random_range(-1.0..=1.0)) {
+        Some(at) => Judged::Again(kind, message, at),
+        None => Judged::Failed(kind, message),
     }
 }
 

@@ -58,7 +58,7 @@ pub enum RecoveryAction {
 
 impl RecoveryAction {
     /// Return the status and the reason of a launch that ends.
-    fn end(self) -> Option<(LaunchStatus, Option<&'static str>)> {
+    pub fn end(self) -> Option<(LaunchStatus, Option<&'static str>)> {
         match self {
             RecoveryAction::RunAgain => None,
             RecoveryAction::Abandon(reason) => Some((LaunchStatus::Abandoned, Some(reason))),

@@ -8,8 +8,8 @@
 //!
 //! The task is idempotent, as far as this check can tell, if B equals A at every effect: the same bucket entries, the
 //! same files, the same requests by their idempotency keys. The clock stands still, and random bytes are the same in the
-//! undisturbed call and in the recovery, so that nothing else makes a difference. A run id does: it belongs to one run.
-//! The crashing call is a minute earlier and has other random bytes: a name from the time or from chance is then there twice.
+//! undisturbed call and in the recovery; only the run id differs. The crashing call is a minute earlier and has other
+//! random bytes: a name made from the time or from random bytes is then there twice.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::final_state::FinalState;
 use super::idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 use super::prepared::{PreparedStage, facts, recovered};
-use super::{Stage, Subject};
+use super::{Stage, Subject, Trial};
 use campanile_model::clock::Clock;
 use campanile_sandbox::{Crash, EffectObserver, Redaction, Report, Sandbox, Time};
 use campanile_workflow::context::Facts;
@@ -59,18 +59,17 @@ pub async fn check(
         stage: at(now.plus(RECOVERED_AFTER)),
     };
     let (undisturbed, left) = check.undisturbed().await?;
+    let numbers = match undisturbed.is_repeatable() {
+        true => chosen(undisturbed.effects.len(), effects_max),
+        false => BTreeSet::new(),
+    };
     let mut found = Idempotence {
         broken: Vec::new(),
         unreached: Vec::new(),
-        tried: 0,
+        tried: numbers.len(),
         crashes: 0,
         undisturbed,
     };
-    if !found.undisturbed.is_a_measure() {
-        return Ok(found);
-    }
-    let numbers = chosen(found.undisturbed.effects.len(), effects_max);
-    found.tried = numbers.len();
     for number in numbers {
         for moment in [Moment::Before, Moment::After] {
             match check.crash(number, moment, &left).await? {
@@ -108,32 +107,32 @@ impl CrashCheck<'_> {
         &self,
         prepared: &PreparedStage,
         stage: &Stage,
-        facts: Facts,
-        recorder: Option<&Arc<EffectRecorder>>,
+        facts: &Facts,
+        recorder: Option<Arc<EffectRecorder>>,
     ) -> Report {
-        let observer = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn EffectObserver>);
+        let observer = recorder.map(|recorder| recorder as Arc<dyn EffectObserver>);
         prepared
             .call(self.sandbox, self.subject, stage, facts, observer)
             .await
     }
 
+    async fn undisturbed_call(&self, recorder: Option<Arc<EffectRecorder>>) -> io::Result<Trial> {
+        let prepared = PreparedStage::new(&self.stage, true).await?;
+        let report = self
+            .call(&prepared, &self.stage, &self.facts, recorder)
+            .await;
+        prepared.trial(report).await
+    }
+
     /// Call the task twice and compare; return the final state of the first call, too.
     async fn undisturbed(&self) -> io::Result<(Undisturbed, FinalState)> {
         let recorder = Arc::new(EffectRecorder::default());
-        let prepared = PreparedStage::new(&self.stage, true).await?;
-        let facts = self.facts.clone();
-        let report = self
-            .call(&prepared, &self.stage, facts, Some(&recorder))
-            .await;
-        let first = prepared.trial(report).await?;
-        let prepared = PreparedStage::new(&self.stage, true).await?;
-        let facts = self.facts.clone();
-        let report = self.call(&prepared, &self.stage, facts, None).await;
-        let second = prepared.trial(report).await?;
+        let first = self.undisturbed_call(Some(Arc::clone(&recorder))).await?;
+        let second = self.undisturbed_call(None).await?;
         let mut effects = recorder.take().effects;
-        effects
-            .iter_mut()
-            .for_each(|effect| self.redaction.text(effect));
+        for effect in &mut effects {
+            self.redaction.text(effect);
+        }
         let undisturbed = Undisturbed {
             report: first.report,
             effects,
@@ -151,16 +150,16 @@ impl CrashCheck<'_> {
     ) -> io::Result<Option<Crashed>> {
         let prepared = PreparedStage::new(&self.stage, true).await?;
         let recorder = Arc::new(EffectRecorder::crashing_at(number, moment));
-        let facts = self.facts.clone();
-        self.call(&prepared, &self.crashing, facts, Some(&recorder))
+        let observer = Some(Arc::clone(&recorder));
+        self.call(&prepared, &self.crashing, &self.facts, observer)
             .await;
         let Some(mut effect) = recorder.take().crashed_at else {
             return Ok(None);
         };
         self.redaction.text(&mut effect);
         let facts = recovered(&self.facts);
-        let again = self.call(&prepared, &self.stage, facts, None).await;
-        let trial = prepared.trial(again).await?;
+        let report = self.call(&prepared, &self.stage, &facts, None).await;
+        let trial = prepared.trial(report).await?;
         Ok(Some(Crashed {
             number,
             effect,
@@ -212,9 +211,9 @@ impl EffectRecorder {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reach(&self, seen: &mut Seen, number: usize, moment: Moment) -> Result<usize, Crash> {
+    fn reach(&self, seen: &mut Seen, number: usize, moment: Moment) -> Result<(), Crash> {
         if self.crash_at != Some((number, moment)) {
-            return Ok(number);
+            return Ok(());
         }
         seen.crashed_at = seen.effects.get(number - 1).cloned();
         Err(Crash)
@@ -226,12 +225,12 @@ impl EffectObserver for EffectRecorder {
         let mut seen = self.seen();
         seen.effects.push(effect.to_owned());
         let number = seen.effects.len();
-        self.reach(&mut seen, number, Moment::Before)
+        self.reach(&mut seen, number, Moment::Before)?;
+        Ok(number)
     }
 
     fn after(&self, number: usize) -> Result<(), Crash> {
         self.reach(&mut self.seen(), number, Moment::After)
-            .map(|_| ())
     }
 }
 

@@ -6,6 +6,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use walkdir::WalkDir;
+
 use campanile_model::ids::sha256;
 use campanile_sandbox::{HttpRequest, Redaction};
 
@@ -50,14 +52,12 @@ pub struct Difference {
 /// `bucket "app/default": "count" is "2" after the recovery, and "1" undisturbed`
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let or_absent =
-            |value: &Option<String>| value.clone().unwrap_or_else(|| "not there".to_owned());
+        let [recovered, undisturbed] = [&self.recovered, &self.undisturbed]
+            .map(|value| value.as_deref().unwrap_or("not there"));
         write!(
             f,
-            "{} is {} after the recovery, and {} undisturbed",
-            self.what,
-            or_absent(&self.recovered),
-            or_absent(&self.undisturbed)
+            "{} is {recovered} after the recovery, and {undisturbed} undisturbed",
+            self.what
         )
     }
 }
@@ -92,31 +92,23 @@ impl FinalState {
             redaction.text(&mut text);
             text
         };
-        let mut found = Vec::new();
-        let namespaces: BTreeSet<&String> = self
-            .buckets
-            .keys()
-            .chain(recovered.buckets.keys())
-            .collect();
-        let empty = BTreeMap::new();
-        for namespace in namespaces {
-            let entries = |left: &'_ FinalState| left.buckets.get(namespace).cloned();
-            compare(
-                &entries(self).unwrap_or_else(|| empty.clone()),
-                &entries(recovered).unwrap_or_else(|| empty.clone()),
-                |key| format!("bucket {:?}: {:?}", plain(namespace), plain(key)),
-                |value| shown(value, plain),
-                &mut found,
-            );
-        }
-        compare(
+        let buckets = compare(
+            &self.bucket_entries(),
+            &recovered.bucket_entries(),
+            |(namespace, key)| format!("bucket {:?}: {:?}", plain(namespace), plain(key)),
+            |value| shown(value, plain),
+        );
+        let files = compare(
             &self.files,
             &recovered.files,
             |path| format!("the file {}", plain(path)),
-            |entry| entry.shown(plain),
-            &mut found,
+            |entry| match entry {
+                Entry::Directory => "a directory".to_owned(),
+                Entry::File(bytes) => shown(bytes, plain),
+                Entry::Link(target) => format!("a link to {}", plain(target)),
+            },
         );
-        compare(
+        let requests = compare(
             &self.requests,
             &recovered.requests,
             |request| format!("the request {}", plain(request)),
@@ -124,40 +116,37 @@ impl FinalState {
                 1 => "made once".to_owned(),
                 times => format!("made {times} times"),
             },
-            &mut found,
         );
-        found
+        [buckets, files, requests].concat()
+    }
+
+    /// Return the values of all buckets by namespace and key.
+    fn bucket_entries(&self) -> BTreeMap<(&str, &str), &[u8]> {
+        let buckets = self.buckets.iter();
+        let entries = buckets.flat_map(|(namespace, entries)| {
+            let entries = entries.iter();
+            entries.map(move |(key, value)| ((namespace.as_str(), key.as_str()), value.as_slice()))
+        });
+        entries.collect()
     }
 }
 
-fn compare<V: PartialEq>(
-    undisturbed: &BTreeMap<String, V>,
-    recovered: &BTreeMap<String, V>,
-    name: impl Fn(&str) -> String,
+fn compare<K: Ord, V: PartialEq>(
+    undisturbed: &BTreeMap<K, V>,
+    recovered: &BTreeMap<K, V>,
+    name: impl Fn(&K) -> String,
     show: impl Fn(&V) -> String,
-    found: &mut Vec<Difference>,
-) {
-    let keys: BTreeSet<&String> = undisturbed.keys().chain(recovered.keys()).collect();
-    for key in keys {
-        let (before, after) = (undisturbed.get(key), recovered.get(key));
-        if before != after {
-            found.push(Difference {
-                what: name(key),
-                undisturbed: before.map(&show),
-                recovered: after.map(&show),
-            });
-        }
-    }
-}
-
-impl Entry {
-    fn shown(&self, plain: impl Fn(&str) -> String) -> String {
-        match self {
-            Entry::Directory => "a directory".to_owned(),
-            Entry::File(bytes) => shown(bytes, plain),
-            Entry::Link(target) => format!("a link to {}", plain(target)),
-        }
-    }
+) -> Vec<Difference> {
+    let keys: BTreeSet<&K> = undisturbed.keys().chain(recovered.keys()).collect();
+    let changed = keys
+        .into_iter()
+        .filter(|key| undisturbed.get(key) != recovered.get(key));
+    let differences = changed.map(|key| Difference {
+        what: name(key),
+        undisturbed: undisturbed.get(key).map(&show),
+        recovered: recovered.get(key).map(&show),
+    });
+    differences.collect()
 }
 
 /// Return a short text as it is, else its length. `plain` removes secrets.
@@ -171,19 +160,22 @@ fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
 /// Count the requests that change something.
 fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
     let mut times = BTreeMap::new();
+    let changes_nothing = |method| matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
     for request in requests {
-        if matches!(
-            request.method.as_str(),
-            "GET" | "HEAD" | "OPTIONS" | "TRACE"
-        ) {
+        if changes_nothing(request.method.as_str()) {
             continue;
         }
-        let key = request
-            .headers
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
+        let mut headers = request.headers.iter();
+        let key = headers.find(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
         let named = format!("{} {}", request.method, request.url);
-        let body = body_in_words(&request.body);
+        // A text that is different for different bodies.
+        let body = match request.body.len() {
+            0 => "no body".to_owned(),
+            bytes => {
+                let hash = sha256(&request.body);
+                format!("a body of {bytes} bytes (SHA-256 {}…)", &hash[..12])
+            }
+        };
         match key {
             Some((_, key)) => {
                 times.insert(format!("{named} with the key {key:?} and {body}"), 1);
@@ -194,85 +186,53 @@ fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
     times
 }
 
-/// Return a text that is different for different bodies.
-fn body_in_words(body: &[u8]) -> String {
-    match body.len() {
-        0 => "no body".to_owned(),
-        bytes => format!("a body of {bytes} bytes (SHA-256 {}…)", &sha256(body)[..12]),
-    }
-}
-
+/// Add the entries below the directory `host` to `files`.
 fn read(host: &Path, guest: &str, files: &mut BTreeMap<String, Entry>) -> io::Result<()> {
-    for entry in fs::read_dir(host)? {
+    for entry in WalkDir::new(host).min_depth(1) {
         let entry = entry?;
-        let path = format!("{guest}/{}", entry.file_name().to_string_lossy());
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            files.insert(path.clone(), Entry::Directory);
-            read(&entry.path(), &path, files)?;
+        let (path, kind) = (entry.path(), entry.file_type());
+        let found = if kind.is_dir() {
+            Entry::Directory
         } else if kind.is_symlink() {
-            let target = fs::read_link(entry.path())?;
-            files.insert(path, Entry::Link(target.to_string_lossy().into_owned()));
+            Entry::Link(fs::read_link(path)?.to_string_lossy().into_owned())
         } else if kind.is_file() {
-            files.insert(path, Entry::File(fs::read(entry.path())?));
-        }
+            Entry::File(fs::read(path)?)
+        } else {
+            continue;
+        };
+        let inner = path.strip_prefix(host).unwrap_or(path).to_string_lossy();
+        files.insert(format!("{guest}/{inner}"), found);
     }
     Ok(())
 }
 
 /// Copy the directory `from` to `to`, which is created.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let mut budget = Budget {
-        bytes: COPIED_BYTES_MAX,
-        entries: COPIED_ENTRIES_MAX,
-        from,
-    };
-    budget.copy(from, to)
-}
-
-/// What may still be copied, of the limits.
-struct Budget<'a> {
-    bytes: u64,
-    entries: usize,
-    from: &'a Path,
-}
-
-impl Budget<'_> {
-    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::create_dir_all(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            let bytes = match kind.is_file() {
-                true => entry.metadata()?.len(),
-                false => 0,
-            };
-            self.spend(bytes)?;
-            let target = to.join(entry.file_name());
-            if kind.is_dir() {
-                self.copy(&entry.path(), &target)?;
-            } else if kind.is_symlink() {
-                std::os::unix::fs::symlink(fs::read_link(entry.path())?, target)?;
-            } else if kind.is_file() {
-                fs::copy(entry.path(), target)?;
-            }
+    fs::create_dir_all(to)?;
+    let mut bytes = 0;
+    for (entries, entry) in WalkDir::new(from).min_depth(1).into_iter().enumerate() {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type());
+        if kind.is_file() {
+            bytes += entry.metadata()?.len();
         }
-        Ok(())
-    }
-
-    fn spend(&mut self, bytes: u64) -> io::Result<()> {
-        let left = (self.entries.checked_sub(1), self.bytes.checked_sub(bytes));
-        let (Some(entries), Some(bytes)) = left else {
+        if entries >= COPIED_ENTRIES_MAX || bytes > COPIED_BYTES_MAX {
             return Err(io::Error::other(format!(
                 "{} is too large to copy: it has more than {COPIED_ENTRIES_MAX} files or {} GiB; try the task on a smaller one",
-                self.from.display(),
+                from.display(),
                 COPIED_BYTES_MAX >> 30
             )));
-        };
-        self.entries = entries;
-        self.bytes = bytes;
-        Ok(())
+        }
+        let target = to.join(path.strip_prefix(from).unwrap_or(path));
+        if kind.is_dir() {
+            fs::create_dir(target)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(path)?, target)?;
+        } else if kind.is_file() {
+            fs::copy(path, target)?;
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

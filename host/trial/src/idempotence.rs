@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::final_state::Difference;
 use campanile_model::text::printable_line;
+use campanile_model::words;
 use campanile_sandbox::{Outcome, Report};
 
 /// The result of a crash check, without the values of secrets. Its text names each effect with a difference.
@@ -53,35 +54,58 @@ pub struct Unreached {
     pub moment: Moment,
 }
 
-/// On which side of an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Moment {
-    Before,
-    After,
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Moment::Before => "before",
-            Moment::After => "after",
-        })
+words! {
+    /// On which side of an effect.
+    Moment {
+        Before => "before",
+        After => "after",
     }
 }
 
 impl Idempotence {
     /// Whether the task succeeded, and each crash happened and made no difference.
     pub fn holds(&self) -> bool {
-        self.undisturbed.is_a_measure() && self.broken.is_empty() && self.unreached.is_empty()
+        self.undisturbed.is_repeatable() && self.broken.is_empty() && self.unreached.is_empty()
     }
 
-    /// `each of its 22 effects`
-    fn where_crashed(&self) -> String {
-        match (self.tried, self.undisturbed.effects.len()) {
+    /// Return the result in one sentence.
+    fn summary(&self) -> String {
+        let undisturbed = &self.undisturbed;
+        if let Some(failure) = &undisturbed.report.failure {
+            return format!(
+                "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
+                failure.kind,
+                printable_line(&failure.text())
+            );
+        }
+        if let Some(unlike) = undisturbed.unlike.first() {
+            return format!(
+                "two undisturbed runs leave different states, so that nothing can be said of crashes: {} is not the same in both",
+                printable_line(&unlike.what)
+            );
+        }
+        let (tried, all) = (self.tried, undisturbed.effects.len());
+        let place = match (tried, all) {
+            (_, 0) => {
+                return "idempotent: the task has no effects, so there is nothing to crash at"
+                    .to_owned();
+            }
             (1, 1) => "its only effect".to_owned(),
-            (tried, all) if tried == all => format!("each of its {all} effects"),
-            (tried, all) => format!("{tried} of its {all} effects, spread over the whole run"),
+            _ if tried == all => format!("each of its {all} effects"),
+            _ => format!("{tried} of its {all} effects, spread over the whole run"),
+        };
+        let crashed = format!("crashed before and after {place}");
+        let same = "and each recovery left the same state";
+        match (self.broken.len(), self.unreached.is_empty()) {
+            (0, true) if tried < all => {
+                format!("idempotent as far as was tried: {crashed}, {same}")
+            }
+            (0, true) => format!("idempotent: {crashed}, {same}"),
+            (0, false) => format!("undecided: to be {crashed}, and not every crash came"),
+            (broken, _) => format!(
+                "not idempotent: {crashed}, and {broken} of {} crashes made a difference",
+                self.crashes
+            ),
         }
     }
 }
@@ -94,7 +118,7 @@ impl Crashed {
 
 impl Undisturbed {
     /// Whether it succeeded and leaves the same state each time.
-    pub(super) fn is_a_measure(&self) -> bool {
+    pub(super) fn is_repeatable(&self) -> bool {
         self.report.outcome == Outcome::Succeeded && self.unlike.is_empty()
     }
 }
@@ -102,46 +126,7 @@ impl Undisturbed {
 /// Texts of guests are printed on one line each, so that none of them looks like a line of the report.
 impl fmt::Display for Idempotence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let undisturbed = &self.undisturbed;
-        if let Some(failure) = &undisturbed.report.failure {
-            return write!(
-                f,
-                "the undisturbed run did not succeed, so that nothing can be said of crashes: {}: {}",
-                failure.kind,
-                printable_line(&failure.text())
-            );
-        }
-        if let Some(unlike) = undisturbed.unlike.first() {
-            return write!(
-                f,
-                "two undisturbed runs leave different states, so that nothing can be said of crashes: {} is not the same in both",
-                printable_line(&unlike.what)
-            );
-        }
-        if undisturbed.effects.is_empty() {
-            return f
-                .write_str("idempotent: the task has no effects, so there is nothing to crash at");
-        }
-        let place = self.where_crashed();
-        match (self.broken.len(), self.unreached.is_empty()) {
-            (0, true) if self.tried < undisturbed.effects.len() => write!(
-                f,
-                "idempotent as far as was tried: crashed before and after {place}, and each recovery left the same state"
-            )?,
-            (0, true) => write!(
-                f,
-                "idempotent: crashed before and after {place}, and each recovery left the same state"
-            )?,
-            (0, false) => write!(
-                f,
-                "undecided: to be crashed before and after {place}, and not every crash came"
-            )?,
-            (broken, _) => write!(
-                f,
-                "not idempotent: crashed before and after {place}, and {broken} of {} crashes made a difference",
-                self.crashes
-            )?,
-        }
+        f.write_str(&self.summary())?;
         for crashed in &self.broken {
             write!(f, "\n{crashed}")?;
         }

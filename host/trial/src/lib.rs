@@ -70,6 +70,16 @@ pub struct Directory {
     pub access: Access,
 }
 
+impl Directory {
+    fn grant(&self) -> DirectoryGrant {
+        DirectoryGrant {
+            host: self.host.clone(),
+            guest: self.guest.clone(),
+            writable: self.access != Access::Read,
+        }
+    }
+}
+
 /// The access of a task to a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -92,13 +102,7 @@ impl Subject {
     pub fn missing(&self, stage: &Stage) -> Vec<Request> {
         let mut grants = stage.grants.clone();
         let directories = stage.directories.iter();
-        grants.directories = directories
-            .map(|directory| DirectoryGrant {
-                host: directory.host.clone(),
-                guest: directory.guest.clone(),
-                writable: directory.access != Access::Read,
-            })
-            .collect();
+        grants.directories = directories.map(Directory::grant).collect();
         self.manifest.missing_grants(&(&grants).into())
     }
 }
@@ -125,7 +129,7 @@ pub async fn run(
 ) -> io::Result<Trial> {
     let prepared = PreparedStage::new(stage, false).await?;
     let facts = facts(stage, clock.now());
-    let report = prepared.call(sandbox, subject, stage, facts, None).await;
+    let report = prepared.call(sandbox, subject, stage, &facts, None).await;
     prepared.trial(report).await
 }
 
@@ -141,5 +145,5 @@ pub async fn call(
 ) -> io::Result<Report> {
     let prepared = PreparedStage::new(stage, false).await?;
     let facts = facts(stage, clock.now());
-    Ok(prepared.call(sandbox, subject, stage, facts, None).await)
+    Ok(prepared.call(sandbox, subject, stage, &facts, None).await)
 }

@@ -1,7 +1,7 @@
 //! Make one call on a stage.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
@@ -9,13 +9,13 @@ use super::{Access, Directory, Stage, Subject, Trial};
 use crate::final_state::{self, FinalState};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
+use campanile_package::context::check;
 use campanile_package::requests::denial;
 use campanile_sandbox::{
     Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Network, Outcome,
     Replies, Report, Sandbox, StopSignal, World,
 };
 use campanile_workflow::context::{self, Facts};
-use campanile_workflow::workflow;
 
 /// Return the reserved keys of a call at `now`.
 pub(super) fn facts(stage: &Stage, now: Timestamp) -> Facts {
@@ -42,34 +42,31 @@ impl PreparedStage {
     /// Prepare `stage`. With `copies_only` calls write to copies of directories only.
     pub async fn new(stage: &Stage, copies_only: bool) -> io::Result<PreparedStage> {
         let buckets = MemoryBuckets::holding(&stage.buckets);
-        let script = stage.replies.clone().map(Script::new);
-        let is_copied = |directory: &&Directory| match directory.access {
+        let script = stage.replies.clone().map(|replies| Script {
+            replies,
+            seen: Mutex::default(),
+        });
+        let is_copied = |directory: &Directory| match directory.access {
             Access::Read => false,
             Access::Write => copies_only,
             Access::WriteToCopy => true,
         };
-        let has_copies = stage
-            .directories
-            .iter()
-            .any(|directory| is_copied(&directory));
+        let has_copies = stage.directories.iter().any(is_copied);
         let copies = has_copies.then(TempDir::new).transpose()?;
         let mut directories = Vec::new();
         for (number, directory) in stage.directories.iter().enumerate() {
-            let mut host = directory.host.canonicalize()?;
-            if let Some(copies) = copies.as_ref().filter(|_| is_copied(&directory)) {
+            let mut grant = directory.grant();
+            grant.host = grant.host.canonicalize()?;
+            if let Some(copies) = copies.as_ref().filter(|_| is_copied(directory)) {
                 let copy = copies.path().canonicalize()?.join(number.to_string());
-                final_state::copy(&host, &copy)?;
-                host = copy;
+                final_state::copy(&grant.host, &copy)?;
+                grant.host = copy;
             }
-            directories.push(DirectoryGrant {
-                host,
-                guest: directory.guest.clone(),
-                writable: directory.access != Access::Read,
-            });
+            directories.push(grant);
         }
         Ok(PreparedStage {
             buckets: Arc::new(buckets),
-            script,
+            script: script.map(Arc::new),
             directories,
             copies,
         })
@@ -80,7 +77,7 @@ impl PreparedStage {
         sandbox: &Sandbox,
         subject: &Subject,
         stage: &Stage,
-        facts: Facts,
+        facts: &Facts,
         observer: Option<Arc<dyn EffectObserver>>,
     ) -> Report {
         let missing = subject.missing(stage);
@@ -99,7 +96,7 @@ impl PreparedStage {
             .run(Call {
                 artifact: Arc::clone(&subject.artifact),
                 task: stage.task.clone(),
-                context: context::of_call(stage.context.clone(), &facts),
+                context: context::of_call(stage.context.clone(), facts),
                 facts: facts.of_run(scheduled_time),
                 grants: Arc::new(grants),
                 secrets: Arc::new(stage.secrets.clone()),
@@ -116,9 +113,18 @@ impl PreparedStage {
         judged(report)
     }
 
+    /// Read the state after the last call, which has the given report.
     pub async fn trial(self, report: Report) -> io::Result<Trial> {
-        let left = self.left()?;
-        let requests = self.script.map(|script| script.seen()).unwrap_or_default();
+        let requests = self
+            .script
+            .map_or_else(Vec::new, |script| script.requests().clone());
+        let directories = self.directories.iter();
+        let writable = directories.filter(|directory| directory.writable);
+        let left = FinalState::of(
+            self.buckets.all(),
+            writable.map(|directory| (directory.guest.as_str(), directory.host.as_path())),
+            &requests,
+        )?;
         // Removing copies may take long.
         let copies = self.copies;
         tokio::task::spawn_blocking(move || drop(copies));
@@ -128,33 +134,19 @@ impl PreparedStage {
             left,
         })
     }
-
-    fn left(&self) -> io::Result<FinalState> {
-        let requests = self.script.as_ref().map(|script| script.seen());
-        let writable = self
-            .directories
-            .iter()
-            .filter(|directory| directory.writable);
-        FinalState::of(
-            self.buckets.all(),
-            writable.map(|directory| (directory.guest.as_str(), directory.host.as_path())),
-            &requests.unwrap_or_default(),
-        )
-    }
 }
 
 /// Return the report as a host judges it: a context with reserved keys is invalid output.
 fn judged(report: Report) -> Report {
-    let passed = report.context.as_ref();
-    match passed.and_then(workflow::refuse_reserved) {
-        None => report,
-        Some(refusal) => Report {
+    match report.context.as_ref().map(check) {
+        Some(Err(refusal)) => Report {
             outcome: Outcome::InvalidOutput,
             output: None,
             context: None,
-            failure: Report::without_call(Outcome::InvalidOutput, refusal).failure,
+            failure: Report::without_call(Outcome::InvalidOutput, refusal.to_string()).failure,
             ..report
         },
+        _ => report,
     }
 }
 
@@ -165,24 +157,14 @@ struct Script {
 }
 
 impl Script {
-    fn new(replies: Arc<dyn Replies>) -> Arc<Script> {
-        Arc::new(Script {
-            replies,
-            seen: Mutex::default(),
-        })
-    }
-
-    fn seen(&self) -> Vec<HttpRequest> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
+    fn requests(&self) -> MutexGuard<'_, Vec<HttpRequest>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Replies for Script {
     fn reply(&self, request: HttpRequest) -> HttpReply {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push(request.clone());
-        drop(seen);
+        self.requests().push(request.clone());
         self.replies.reply(request)
     }
 }

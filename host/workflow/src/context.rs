@@ -1,13 +1,14 @@
 //! The context JSON of a call: the user's keys, and the host's reserved keys.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
 use campanile_sandbox::RunFacts;
 
-/// The values of the reserved keys.
-#[derive(Debug, Clone, PartialEq)]
+/// The values of the reserved keys, by their names.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Facts {
     pub is_recovery: bool,
     /// The slot, or the time of a manual request.
@@ -73,26 +74,12 @@ pub fn hash(user: &Map<String, Value>) -> String {
 
 /// Return the context of one call as text: `user` with the reserved keys.
 pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
-    let time = |time: Timestamp| Value::String(time.to_string());
-    let mut set = |key: &str, value: Value| user.insert(key.to_owned(), value);
-    set("is_recovery", facts.is_recovery.into());
-    for key in ["scheduled_time", "original_scheduled_time"] {
-        set(key, time(facts.original_scheduled_time));
+    for key in ["scheduled_time", "interval_end"] {
+        user.insert(key.to_owned(), json!(facts.original_scheduled_time));
     }
-    set(
-        "recovery_attempt_time",
-        facts.recovery_attempt_time.map_or(Value::Null, time),
-    );
-    set("execution_id", facts.execution_id.to_string().into());
-    set("run_id", facts.run_id.to_string().into());
-    set("attempt", facts.attempt.into());
-    set("trigger", facts.trigger.as_str().into());
-    set("schedule", facts.schedule.clone());
-    set("scheduled_local", facts.scheduled_local.as_str().into());
-    set("interval_start", time(facts.interval_start));
-    set("interval_end", time(facts.original_scheduled_time));
-    set("last_result", facts.last_result.clone());
-    set("last_failure", facts.last_failure.clone());
+    if let Value::Object(reserved) = json!(facts) {
+        user.extend(reserved);
+    }
     Value::Object(user).to_string()
 }
 

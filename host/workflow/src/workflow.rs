@@ -1,7 +1,7 @@
-//! Pure: which tasks of a run may be called next, and with which context.
+//! Pure: decide which tasks of a run may be called next, and with which context.
 //!
-//! A task is called when all it depends on has succeeded; tasks that do not depend on each other
-//! run at the same time. After a failure for good nothing new is called.
+//! A task is called when all tasks that it depends on have succeeded. Tasks that do not depend on each other run at the
+//! same time. After a final failure no task is called.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,13 @@ use serde_json::{Map, Value};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::status::FailureKind;
-use campanile_package::context;
 use campanile_sandbox::Limits;
 
 /// A task of the package, as a run sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub id: String,
-    /// Places of earlier steps.
+    /// The indexes of earlier steps.
     pub depends_on: Vec<usize>,
     pub limits: Limits,
     pub attempts_max: i64,
@@ -27,7 +26,7 @@ pub struct Step {
 pub struct RecordedCall {
     pub task: String,
     pub result: CallResult,
-    /// The lost runs of the launch that ended before the run of this call began.
+    /// How many lost runs of the launch ended before the run of this call began.
     pub lost_runs_before: usize,
 }
 
@@ -48,12 +47,12 @@ pub enum CallResult {
     },
 }
 
-/// Where a step stands.
+/// The state of a step.
 #[derive(Debug, Clone, PartialEq)]
 enum State {
     Pending,
     Running,
-    /// Its output, and the keys it hands to the steps that depend on it.
+    /// Its output, and the keys that it passes to the steps that depend on it.
     Done {
         output: Option<Value>,
         gives: Map<String, Value>,
@@ -67,22 +66,22 @@ enum State {
 pub struct Workflow {
     steps: Vec<Step>,
     states: Vec<State>,
-    /// Calls of each step that are recorded or under way.
+    /// How many calls of each step are recorded or active.
     tries: Vec<i64>,
-    /// Calls of each step that a lost run may have begun and not recorded.
+    /// How many calls of each step a lost run may have begun and not recorded.
     lost_calls: Vec<i64>,
 }
 
-/// Which call of a step it is, from 1.
+/// The number of a call of a step, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallNumber {
-    /// In the task's context: calls that a lost run may have begun count too.
+    /// The number in the task's context: calls that a lost run may have begun count too.
     pub attempt: i64,
-    /// As the retry policy counts: only calls that are known to have ended. A host's death uses up no retry.
+    /// The number for the retry limit: calls that were lost with a host do not count.
     pub tries: i64,
 }
 
-/// Two tasks, neither of which depends on the other, handed on different values of one key.
+/// Two tasks that do not depend on each other passed on different values of one key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
@@ -95,7 +94,7 @@ pub struct ContextConflict {
 }
 
 impl Workflow {
-    /// A run of `steps`, which must be in an order in which each comes after all it depends on.
+    /// Return a run of `steps`. Each step comes after all steps that it depends on.
     pub fn new(steps: Vec<Step>) -> Workflow {
         Workflow {
             states: vec![State::Pending; steps.len()],
@@ -105,12 +104,11 @@ impl Workflow {
         }
     }
 
-    /// Continue after the calls that earlier runs of the launch recorded, in the order of their start.
+    /// Continue after the calls that earlier runs of the launch recorded, in the order of their start. A task that
+    /// succeeded or finally failed is not called again.
     ///
-    /// Returns the failure of the first task that failed for good. No task is called again that succeeded or failed
-    /// for good.
-    ///
-    /// A lost run may have called a task without a record of it, but only if all tasks were done on which it depends.
+    /// Return the first final failure. A lost run may have called a task without a record of it, but only if all tasks
+    /// that it depends on were done.
     pub fn replay(
         &mut self,
         calls: Vec<RecordedCall>,
@@ -136,7 +134,7 @@ impl Workflow {
             }
         }
         for (place, step) in self.steps.iter().enumerate() {
-            // The runs lost since the last of the dependencies was done; none while one is not.
+            // Count the runs lost since the last dependency was done; none while one is not done.
             let mut done = step.depends_on.iter().map(|before| done_before[*before]);
             let begun_after = done.try_fold(0, |newest, done| Some(newest.max(done?)));
             let may_have_called = begun_after.map_or(0, |before| lost_runs.saturating_sub(before));
@@ -147,23 +145,27 @@ impl Workflow {
 
     /// Whether every step has succeeded.
     pub fn is_done(&self) -> bool {
-        let done = |state: &State| matches!(state, State::Done { .. });
-        self.states.iter().all(done)
+        (0..self.steps.len()).all(|place| self.has_succeeded(place))
     }
 
-    /// The steps to call at `now`.
+    fn has_succeeded(&self, place: usize) -> bool {
+        matches!(self.states[place], State::Done { .. })
+    }
+
+    /// Return the steps to call at `now`.
     pub fn ready(&self, now: Timestamp) -> Vec<usize> {
         if self.has_failed() {
             return Vec::new();
         }
-        let done = |place: &usize| matches!(self.states[*place], State::Done { .. });
-        (0..self.steps.len())
-            .filter(|place| match self.states[*place] {
-                State::Pending => self.steps[*place].depends_on.iter().all(done),
-                State::Waiting(at) => at <= now,
-                _ => false,
-            })
-            .collect()
+        let is_ready = |place: &usize| match self.states[*place] {
+            State::Pending => {
+                let mut before = self.steps[*place].depends_on.iter();
+                before.all(|before| self.has_succeeded(*before))
+            }
+            State::Waiting(at) => at <= now,
+            _ => false,
+        };
+        (0..self.steps.len()).filter(is_ready).collect()
     }
 
     /// Return the message of a run whose task failed; it names the task if there are several.
@@ -174,12 +176,12 @@ impl Workflow {
         }
     }
 
-    /// The step at a place.
+    /// Return the step at an index.
     pub fn step(&self, place: usize) -> &Step {
         &self.steps[place]
     }
 
-    /// Note that a step is called; gives the number of the call.
+    /// Record that a step is called. Return the number of the call.
     pub fn start(&mut self, place: usize) -> CallNumber {
         self.states[place] = State::Running;
         self.tries[place] += 1;
@@ -189,81 +191,70 @@ impl Workflow {
         }
     }
 
-    /// Note that a step has succeeded.
+    /// Record that a step has succeeded.
     pub fn succeed(&mut self, place: usize, output: Option<Value>, gives: Map<String, Value>) {
         self.states[place] = State::Done { output, gives };
     }
 
-    /// Note that a step is to be called again at `at`.
+    /// Record that a step is to be called again at `at`.
     pub fn wait(&mut self, place: usize, at: Timestamp) {
         self.states[place] = State::Waiting(at);
     }
 
-    /// Note that a step has failed for good.
+    /// Record that a step has finally failed.
     pub fn fail(&mut self, place: usize) {
         self.states[place] = State::Failed;
     }
 
-    /// Whether a step has failed for good: then no other is called any more.
+    /// Whether a step has finally failed: then no step is called.
     pub fn has_failed(&self) -> bool {
         self.states.contains(&State::Failed)
     }
 
-    /// The earliest time at which a waiting step is to be called.
+    /// Return the earliest time at which a waiting step is to be called.
     pub fn next_retry(&self) -> Option<Timestamp> {
-        self.states
-            .iter()
-            .filter_map(|state| match state {
-                State::Waiting(at) => Some(*at),
-                _ => None,
-            })
-            .min()
+        let waiting = self.states.iter().filter_map(|state| match state {
+            State::Waiting(at) => Some(*at),
+            _ => None,
+        });
+        waiting.min()
     }
 
-    /// `base` with what the tasks before `place` have handed on.
+    /// Return `context` with the keys that the steps before `place` pass on.
     ///
-    /// A task's own keys cover those of the tasks it depends on.
+    /// A step's own keys override those of the steps that it depends on.
     pub fn context_for(
         &self,
         place: usize,
-        base: Map<String, Value>,
+        mut context: Map<String, Value>,
     ) -> Result<Map<String, Value>, ContextConflict> {
-        let mut context = base;
-        for (key, (value, _)) in self.inherited(place)? {
-            context.insert(key.to_owned(), value.clone());
-        }
+        let inherited = self.inherited(place)?.into_iter();
+        context.extend(inherited.map(|(key, (value, _))| (key.to_owned(), value.clone())));
         Ok(context)
     }
 
-    /// What reaches a step from those it depends on: the value of each key and the step that set it.
+    /// Return the keys that a step receives: the value of each key, and the step that set it.
     fn inherited(&self, place: usize) -> Result<BTreeMap<&str, (&Value, usize)>, ContextConflict> {
         let mut merged: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
         for before in &self.steps[place].depends_on {
-            let mut handed = self.inherited(*before)?;
+            let mut passed = self.inherited(*before)?;
             if let State::Done { gives, .. } = &self.states[*before] {
-                handed.extend(
-                    gives
-                        .iter()
-                        .map(|(key, value)| (key.as_str(), (value, *before))),
-                );
+                let gives = gives.iter();
+                passed.extend(gives.map(|(key, value)| (key.as_str(), (value, *before))));
             }
-            for (key, (value, by)) in handed {
-                let Some((held, holder)) = merged.get(key).copied() else {
-                    merged.insert(key, (value, by));
-                    continue;
-                };
-                if held == value || self.is_before(by, holder) {
-                    continue;
+            for (key, (value, by)) in passed {
+                match merged.get(key).copied() {
+                    Some((other, setter)) if other == value || self.is_before(by, setter) => {}
+                    Some((_, setter)) if !self.is_before(setter, by) => {
+                        return Err(ContextConflict {
+                            key: key.to_owned(),
+                            first: self.steps[setter].id.clone(),
+                            second: self.steps[by].id.clone(),
+                            reader: self.steps[place].id.clone(),
+                        });
+                    }
+                    _ => _ = merged.insert(key, (value, by)),
                 }
-                if !self.is_before(holder, by) {
-                    return Err(ContextConflict {
-                        key: key.to_owned(),
-                        first: self.steps[holder].id.clone(),
-                        second: self.steps[by].id.clone(),
-                        reader: self.steps[place].id.clone(),
-                    });
-                }
-                merged.insert(key, (value, by));
             }
         }
         Ok(merged)
@@ -277,35 +268,22 @@ impl Workflow {
             .any(|place| *place == earlier || self.is_before(earlier, *place))
     }
 
-    /// The result of the run: the output of its one last task, or an object of the outputs of its last tasks by name.
+    /// Return the result of the run: the output of its only last task, or an object with the outputs of its last tasks.
     pub fn output(&self) -> Option<Value> {
-        let is_last = |place: usize| {
-            !self
-                .steps
-                .iter()
-                .any(|step| step.depends_on.contains(&place))
+        let inner = self.steps.iter().flat_map(|step| &step.depends_on);
+        let is_last = |place: &usize| !inner.clone().any(|before| before == place);
+        let last: Vec<usize> = (0..self.steps.len()).filter(is_last).collect();
+        let output = |place: usize| match &self.states[place] {
+            State::Done { output, .. } => output.clone(),
+            _ => None,
         };
-        let mut last: Vec<(&str, Option<&Value>)> = (0..self.steps.len())
-            .filter(|place| is_last(*place))
-            .map(|place| match &self.states[place] {
-                State::Done { output, .. } => (self.steps[place].id.as_str(), output.as_ref()),
-                _ => (self.steps[place].id.as_str(), None),
-            })
-            .collect();
-        if last.len() == 1 {
-            return last.remove(0).1.cloned();
+        if let [only] = last[..] {
+            return output(only);
         }
-        let outputs: Map<String, Value> = last
-            .into_iter()
-            .filter_map(|(id, output)| Some((id.to_owned(), output?.clone())))
-            .collect();
+        let named = |place: usize| Some((self.steps[place].id.clone(), output(place)?));
+        let outputs: Map<String, Value> = last.into_iter().filter_map(named).collect();
         (!outputs.is_empty()).then_some(Value::Object(outputs))
     }
-}
-
-/// Why the keys that a task hands on cannot be taken, if they cannot.
-pub fn refuse_reserved(gives: &Map<String, Value>) -> Option<String> {
-    context::check(gives).err().map(|error| error.to_string())
 }
 
 #[cfg(test)]

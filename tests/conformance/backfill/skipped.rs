@@ -79,7 +79,7 @@ async fn slots_skipped_by_an_operator_are_not_backfilled_unless_forced(test: Tes
     assert!(
         findings(&system, at(120))
             .await
-            .contains(&FindingKind::TakenOut)
+            .contains(&FindingKind::SlotSkipped)
     );
     // The slots 180 and 300 have succeeded.
     run_backfill(&system, &request_of(1, 60, 300, false), 5, 5).await;
@@ -89,7 +89,7 @@ async fn slots_skipped_by_an_operator_are_not_backfilled_unless_forced(test: Tes
     assert!(
         !findings(&system, at(120))
             .await
-            .contains(&FindingKind::Asked)
+            .contains(&FindingKind::Requested)
     );
 
     run_backfill(&system, &request_of(3, 60, 240, true), 4, 0).await;
@@ -98,7 +98,7 @@ async fn slots_skipped_by_an_operator_are_not_backfilled_unless_forced(test: Tes
         [at(60), at(120), at(180), at(240)]
     );
     let findings_of_120 = findings(&system, at(120)).await;
-    for kind in [FindingKind::TakenOut, FindingKind::Asked] {
+    for kind in [FindingKind::SlotSkipped, FindingKind::Requested] {
         assert!(findings_of_120.contains(&kind), "{findings_of_120:?}");
     }
 }
@@ -120,7 +120,7 @@ async fn a_skipped_slot_within_a_pause_keeps_its_reason(test: TestDb) {
     assert!(
         findings(&system, at(120))
             .await
-            .contains(&FindingKind::TakenOut)
+            .contains(&FindingKind::SlotSkipped)
     );
     assert!(
         findings(&system, at(180))

@@ -36,7 +36,7 @@ async fn why_of_a_missed_slot_names_the_slot_that_is_caught_up_instead(test: Tes
             slot, 2026-05-04T11:00:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             late, 2026-05-04T11:07:00Z: decided 7m after its time; caught up, since `catchup` is `latest`
             launched, 2026-05-04T11:07:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T11:07:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T11:07:00Z: by `host-1`: run <id>
             called, 2026-05-04T11:07:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T11:07:00Z: succeeded").await;
     // An instant within the dropped range that is no slot.
@@ -118,8 +118,8 @@ async fn why_of_a_queued_launch_names_the_launch_before_it(test: TestDb) {
     host.assert_why(Some("2026-05-04T10:02:00Z"), "
             slot, 2026-05-04T10:02:00Z: a slot of cron `* * * * *` (revision 1), launch <id>
             queued, 2026-05-04T10:02:00Z: decided, to wait for its turn behind the launch of 2026-05-04T10:01:00Z (<id>, run <id>), which succeeded at 2026-05-04T10:02:30Z
-            turn, 2026-05-04T10:02:40Z: opened by `host-1` with tzdata <tzdata> after 40s
-            taken, 2026-05-04T10:02:40Z: by `host-1`: run <id>
+            opened, 2026-05-04T10:02:40Z: left the queue by `host-1` with tzdata <tzdata> after 40s
+            claimed, 2026-05-04T10:02:40Z: by `host-1`: run <id>
             called, 2026-05-04T10:02:40Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:02:40Z: succeeded").await;
 }
@@ -131,20 +131,20 @@ async fn why_of_an_on_time_launch_lists_its_decision_claim_call_and_outcome(test
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:10:00Z: succeeded").await;
     // The same answer for the local time, and without a time.
     host.assert_why(Some("2026-05-04 10:10"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:10:00Z: succeeded").await;
     host.assert_why(None, "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:10:00Z: succeeded
             coming, 2026-05-04T10:20:00Z: the next slot").await;
@@ -169,8 +169,8 @@ async fn why_of_a_late_launch_names_its_delay_and_its_jitter(test: TestDb) {
             late, 2026-05-04T10:10:02Z: decided 2s after its time, within the grace
             queued, 2026-05-04T10:10:02Z: decided, to wait for its fire time
             waited, 2026-05-04T10:10:10.671286Z: until its fire time, 10s 671ms after its slot by its jitter
-            turn, 2026-05-04T10:13:00Z: opened by `host-1` with tzdata <tzdata> after 2m 58s
-            taken, 2026-05-04T10:13:00Z: by `host-1`: run <id>
+            opened, 2026-05-04T10:13:00Z: left the queue by `host-1` with tzdata <tzdata> after 2m 58s
+            claimed, 2026-05-04T10:13:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:13:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:13:00Z: succeeded").await;
     host.assert_why(Some("2026-05-04T10:20:00Z"), "
@@ -186,7 +186,7 @@ async fn why_of_a_failed_launch_lists_every_call(test: TestDb) {
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `fail_retryable`, call 1: failed (told to fail) after 0s; to be called again at 2026-05-04T10:10:10Z
             outcome, 2026-05-04T10:10:00Z: waiting until its task is called again").await;
     host.tick_at("10:10:10").await;
@@ -194,7 +194,7 @@ async fn why_of_a_failed_launch_lists_every_call(test: TestDb) {
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `fail_retryable`, call 1: failed (told to fail) after 0s; to be called again at 2026-05-04T10:10:10Z
             called, 2026-05-04T10:10:10Z: task `fail_retryable`, call 2: failed (told to fail) after 0s; to be called again at 2026-05-04T10:10:20Z
             called, 2026-05-04T10:10:20Z: task `fail_retryable`, call 3: failed (told to fail) after 0s
@@ -211,10 +211,10 @@ async fn why_of_a_recovered_launch_lists_the_lost_run(test: TestDb) {
         "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             lost, 2026-05-04T10:10:45Z: the run of `host-1`: its lease expired
             recovered, 2026-05-04T10:10:45Z: opened again, recovery 1 of 3: its lease expired
-            taken, 2026-05-04T10:10:45Z: by `host-1`, as a recovery: run <id>
+            claimed, 2026-05-04T10:10:45Z: by `host-1`, as a recovery: run <id>
             called, 2026-05-04T10:10:45Z: task `ok`, call 2: succeeded after 0s
             outcome, 2026-05-04T10:10:45Z: succeeded, in run 2",
     )
@@ -233,7 +233,7 @@ async fn why_of_an_at_most_once_launch_whose_run_was_lost_is_unknown(test: TestD
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             lost, 2026-05-04T10:10:45Z: the run of `host-1`: its lease expired
             outcome, 2026-05-04T10:10:45Z: unknown: it runs at most once, and what the lost run did is not known").await;
 }
@@ -247,7 +247,7 @@ async fn why_of_an_abandoned_launch_names_the_reason(test: TestDb) {
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             lost, 2026-05-04T10:10:45Z: the run of `host-1`: its lease expired
             paused, 2026-05-04T10:10:20Z: by ada
             outcome, 2026-05-04T10:10:45Z: abandoned (schedule_disabled): its schedule was paused when it was to be run again").await;
@@ -265,7 +265,7 @@ async fn why_of_a_displaced_launch_names_the_launch_that_displaced_it(test: Test
     host.assert_why(Some("2026-05-04T10:01:00Z"), "
             slot, 2026-05-04T10:01:00Z: a slot of cron `* * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:01:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:01:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:01:00Z: by `host-1`: run <id>
             outcome, 2026-05-04T10:02:00Z: cancelled, for the launch of 2026-05-04T10:02:00Z (<id>), which is open now").await;
 }
 
@@ -280,10 +280,10 @@ async fn why_of_a_manual_launch_names_the_request(test: TestDb) {
     tx.commit().await.unwrap();
     host.tick_at("10:03:05").await;
     host.assert_why(Some("2026-05-04T10:03:00Z"), "
-            asked, 2026-05-04T10:03:00Z: a person or a program asked for a launch besides the slots: launch <id>
+            requested, 2026-05-04T10:03:00Z: a person or a program asked for a launch besides the slots: launch <id>
             launched, 2026-05-04T10:03:00Z: decided, to run the package `guests`
             waited, 2026-05-04T10:03:00Z: for 5s, until a host with the package `guests` had free capacity
-            taken, 2026-05-04T10:03:05Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:03:05Z: by `host-1`: run <id>
             called, 2026-05-04T10:03:05Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:03:05Z: succeeded").await;
 }

@@ -57,7 +57,7 @@ async fn why_names_the_exclusion_that_removes_a_slot(test: TestDb) {
     };
     host.add(rule, Policies::default()).await;
     host.assert_why(Some("2026-05-04T12:00:00Z"), "
-            left_out, 2026-05-04T12:00:00Z: a slot of cron `0 12 * * *` (revision 1), if its exclusion `2026-05-04..2026-05-05` did not leave it out
+            excluded, 2026-05-04T12:00:00Z: a slot of cron `0 12 * * *` (revision 1), if its exclusion `2026-05-04..2026-05-05` did not leave it out
             before, 2026-05-03T12:00:00Z: the slot before it
             after, 2026-05-06T12:00:00Z: the slot after it").await;
 }
@@ -162,7 +162,7 @@ async fn why_names_the_end_and_the_launch_limit_before_a_slot(test: TestDb) {
     host.assert_why(None, "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
             launched, 2026-05-04T10:10:00Z: decided by `host-1` with tzdata <tzdata>, to run the package `guests`
-            taken, 2026-05-04T10:10:00Z: by `host-1`: run <id>
+            claimed, 2026-05-04T10:10:00Z: by `host-1`: run <id>
             called, 2026-05-04T10:10:00Z: task `ok`, call 1: succeeded after 0s
             outcome, 2026-05-04T10:10:00Z: succeeded
             ended, 2026-05-04T10:10:00Z: `max_launches` is reached: it has made 1").await;
@@ -180,10 +180,10 @@ async fn why_names_the_skip_of_an_operator(test: TestDb) {
     host.tick_at("10:10").await;
     host.assert_why(Some("2026-05-04T10:10:00Z"), "
             slot, 2026-05-04T10:10:00Z: a slot of cron `*/10 * * * *` (revision 1), launch <id>
-            taken_out, 2026-05-04T10:10:00Z: skipped by `host-1` with tzdata <tzdata>: a person skipped this slot").await;
+            slot_skipped, 2026-05-04T10:10:00Z: skipped by `host-1` with tzdata <tzdata>: a person skipped this slot").await;
     host.assert_why(Some("2026-05-04T10:20:00Z"), "
             slot, 2026-05-04T10:20:00Z: a slot of cron `*/10 * * * *` (revision 1)
-            taken_out, 2026-05-04T10:20:00Z: a person skipped this slot: it will not be launched, and the slots after it will").await;
+            slot_skipped, 2026-05-04T10:20:00Z: a person skipped this slot: it will not be launched, and the slots after it will").await;
 }
 
 async fn why_names_the_current_pause(test: TestDb) {

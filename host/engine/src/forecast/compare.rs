@@ -7,7 +7,7 @@ use campanile_model::clock::Timestamp;
 use campanile_store::LaunchStatus;
 
 /// How the launches of a schedule differ between two forecasts, by their slots.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes<'a> {
     pub schedule: &'a str,
     pub added: Vec<&'a Row>,
@@ -16,44 +16,33 @@ pub struct Changes<'a> {
     pub moved: Vec<(&'a Row, &'a Row)>,
 }
 
-/// The launches of each schedule, by its name and their slot.
-type Launches<'a> = BTreeMap<&'a str, BTreeMap<Timestamp, &'a Row>>;
-
 /// Return the schedules whose launches differ between two forecasts of the same span, in the order of names.
 pub fn compare<'a>(
     before: (&'a SystemSnapshot, &'a Forecast),
     after: (&'a SystemSnapshot, &'a Forecast),
 ) -> Vec<Changes<'a>> {
     let (before, after) = (launches(before), launches(after));
-    let names: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
-    let none = BTreeMap::new();
-    let changes = names.into_iter().map(|schedule| {
-        let before = before.get(schedule).unwrap_or(&none);
-        let after = after.get(schedule).unwrap_or(&none);
-        let both = before
-            .iter()
-            .filter_map(|(slot, row)| Some((*row, *after.get(slot)?)));
-        let only = |these: &BTreeMap<Timestamp, &'a Row>, those: &BTreeMap<Timestamp, &'a Row>| {
-            let only = these.iter().filter(|(slot, _)| !those.contains_key(slot));
-            only.map(|(_, row)| *row).collect()
-        };
-        Changes {
-            schedule,
-            added: only(after, before),
-            removed: only(before, after),
-            moved: both
-                .filter(|(before, after)| begins(before) != begins(after))
-                .collect(),
+    let slots: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let mut changes: BTreeMap<&str, Changes<'a>> = BTreeMap::new();
+    for slot in slots {
+        let (before, after) = (before.get(slot).copied(), after.get(slot).copied());
+        if before.map(begins) == after.map(begins) {
+            continue;
         }
-    });
-    changes.filter(Changes::is_any).collect()
+        let of_schedule = changes.entry(slot.0).or_default();
+        of_schedule.schedule = slot.0;
+        match (before, after) {
+            (Some(before), Some(after)) => of_schedule.moved.push((before, after)),
+            (before, after) => {
+                of_schedule.removed.extend(before);
+                of_schedule.added.extend(after);
+            }
+        }
+    }
+    changes.into_values().collect()
 }
 
 impl Changes<'_> {
-    fn is_any(&self) -> bool {
-        !(self.added.is_empty() && self.removed.is_empty() && self.moved.is_empty())
-    }
-
     pub fn first(&self) -> Option<Timestamp> {
         let moved = self.moved.iter().map(|(before, _)| *before);
         let rows = self.added.iter().chain(&self.removed).copied().chain(moved);
@@ -65,15 +54,15 @@ fn begins(row: &Row) -> (Timestamp, Option<Timestamp>) {
     (row.fire_time, row.started_at)
 }
 
-fn launches<'a>((snapshot, forecast): (&'a SystemSnapshot, &'a Forecast)) -> Launches<'a> {
-    let mut launches = Launches::new();
+/// Return the launches by schedule and slot.
+fn launches<'a>(
+    (snapshot, forecast): (&'a SystemSnapshot, &'a Forecast),
+) -> BTreeMap<(&'a str, Timestamp), &'a Row> {
     let rows = forecast.rows.iter();
-    for row in rows.filter(|row| row.status != LaunchStatus::Skipped) {
+    let launched = rows.filter(|row| row.status != LaunchStatus::Skipped);
+    let launches = launched.map(|row| {
         let name = snapshot.schedules[row.schedule].name.as_str();
-        launches
-            .entry(name)
-            .or_default()
-            .insert(row.scheduled_time, row);
-    }
-    launches
+        ((name, row.scheduled_time), row)
+    });
+    launches.collect()
 }

@@ -16,10 +16,6 @@ pub(super) struct SimulatedLaunch {
     pub launch: UnfinishedLaunch,
     /// Its row, if it was decided in the requested span.
     pub row: Option<usize>,
-    /// Its slot, if the simulation decided it.
-    pub scheduled_time: Option<Timestamp>,
-    /// When it could have started.
-    pub ready_at: Timestamp,
     /// When it was decided, or left the queue: recovery counts its age from this.
     pub opened_at: Timestamp,
     /// How many ends of it were foreseen; only the last one counts.
@@ -28,63 +24,24 @@ pub(super) struct SimulatedLaunch {
     pub has_started: bool,
 }
 
-impl SimulatedLaunch {
-    /// Return a launch that has not started.
-    pub fn new(schedule: usize, launch: UnfinishedLaunch) -> SimulatedLaunch {
-        SimulatedLaunch {
-            schedule,
-            row: None,
-            scheduled_time: None,
-            ready_at: launch.fire_time.max(launch.claimed_at),
-            opened_at: launch.claimed_at,
-            ends: 0,
-            ends_at: launch.claimed_at,
-            has_started: false,
-            launch,
-        }
-    }
-
-    /// Foresee its end; return the number of that end.
-    pub fn end_at(&mut self, at: Timestamp) -> u32 {
-        self.ends_at = at;
-        self.ends += 1;
-        self.ends
-    }
-
-    fn order(&self) -> Order {
-        let launch = &self.launch;
-        (launch.claimed_at, launch.fire_time, launch.id)
-    }
-}
-
 /// The order in which the launches of a schedule were decided.
 type Order = (Timestamp, Timestamp, LaunchId);
 
-/// The launches of one schedule that are not over.
-#[derive(Default, Clone)]
-struct OfSchedule {
-    unfinished: BTreeSet<Order>,
-    running: usize,
-    queued: usize,
+fn order(launch: &UnfinishedLaunch) -> Order {
+    (launch.claimed_at, launch.fire_time, launch.id)
 }
 
+#[derive(Default)]
 pub(super) struct LaunchTable {
     launches: HashMap<LaunchId, SimulatedLaunch>,
-    schedules: Vec<OfSchedule>,
-    running: usize,
-    rows: Vec<Row>,
+    /// The launches of each schedule.
+    by_schedule: HashMap<usize, BTreeSet<Order>>,
+    /// How many launches of one schedule, or of all, have a status.
+    counts: HashMap<(Option<usize>, LaunchStatus), usize>,
+    pub rows: Vec<Row>,
 }
 
 impl LaunchTable {
-    pub fn new(schedules: usize) -> LaunchTable {
-        LaunchTable {
-            launches: HashMap::new(),
-            schedules: vec![OfSchedule::default(); schedules],
-            running: 0,
-            rows: Vec::new(),
-        }
-    }
-
     /// Add a decision to the result; return its row.
     pub fn add_row(&mut self, schedule: usize, launch: &NewLaunch, status: LaunchStatus) -> usize {
         self.rows.push(Row {
@@ -107,11 +64,21 @@ impl LaunchTable {
         self.rows.len() - 1
     }
 
-    pub fn add(&mut self, launch: SimulatedLaunch) {
-        let (id, schedule, status) = (launch.launch.id, launch.schedule, launch.launch.status);
-        self.schedules[schedule].unfinished.insert(launch.order());
-        self.launches.insert(id, launch);
-        self.count(schedule, status, 1);
+    /// Add a launch that has not started.
+    pub fn add(&mut self, schedule: usize, launch: UnfinishedLaunch, row: Option<usize>) {
+        let of_schedule = self.by_schedule.entry(schedule).or_default();
+        of_schedule.insert(order(&launch));
+        self.change_count(schedule, launch.status, 1);
+        let simulated = SimulatedLaunch {
+            schedule,
+            row,
+            opened_at: launch.claimed_at,
+            ends: 0,
+            ends_at: launch.claimed_at,
+            has_started: false,
+            launch,
+        };
+        self.launches.insert(simulated.launch.id, simulated);
     }
 
     pub fn get(&self, id: LaunchId) -> Option<&SimulatedLaunch> {
@@ -133,26 +100,24 @@ impl LaunchTable {
         };
         let schedule = launch.schedule;
         let before = std::mem::replace(&mut launch.launch.status, status);
-        self.count(schedule, before, -1);
-        self.count(schedule, status, 1);
+        self.change_count(schedule, before, -1);
+        self.change_count(schedule, status, 1);
         if let Some(row) = self.row(id) {
             row.status = status;
         }
     }
 
-    /// Add `change` to the numbers of launches that have `status`.
-    fn count(&mut self, schedule: usize, status: LaunchStatus, change: isize) {
-        let of_schedule = &mut self.schedules[schedule];
-        match status {
-            LaunchStatus::Running => {
-                self.running = self.running.saturating_add_signed(change);
-                of_schedule.running = of_schedule.running.saturating_add_signed(change);
-            }
-            LaunchStatus::Queued => {
-                of_schedule.queued = of_schedule.queued.saturating_add_signed(change);
-            }
-            _ => {}
+    fn change_count(&mut self, schedule: usize, status: LaunchStatus, change: isize) {
+        for schedule in [Some(schedule), None] {
+            let count = self.counts.entry((schedule, status)).or_default();
+            *count = count.saturating_add_signed(change);
         }
+    }
+
+    /// Return how many launches of a schedule, or of all, have a status.
+    pub fn count(&self, schedule: Option<usize>, status: LaunchStatus) -> usize {
+        let count = self.counts.get(&(schedule, status));
+        count.copied().unwrap_or(0)
     }
 
     /// End a launch; return it, unless it was over already.
@@ -172,16 +137,16 @@ impl LaunchTable {
                 row.decision = Decision::Skipped;
             }
         }
-        let launch = self.launches.remove(&id)?;
-        self.schedules[launch.schedule]
-            .unfinished
-            .remove(&launch.order());
-        Some(launch)
+        let ended = self.launches.remove(&id)?;
+        let of_schedule = self.by_schedule.entry(ended.schedule).or_default();
+        of_schedule.remove(&order(&ended.launch));
+        self.change_count(ended.schedule, status, -1);
+        Some(ended)
     }
 
     /// Return the launches of a schedule that count for the overlap policy at `now`.
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
-        let order = self.schedules[schedule].unfinished.iter();
+        let order = self.by_schedule.get(&schedule).into_iter().flatten();
         let launches = order.filter_map(|(.., id)| self.launches.get(id));
         let unfinished: Vec<_> = launches.map(|launch| launch.launch.clone()).collect();
         plan::active(&unfinished, enabled, now)
@@ -190,27 +155,10 @@ impl LaunchTable {
     /// Return the launches that run or wait for capacity, by fire time.
     pub fn open_or_running(&self) -> Vec<LaunchId> {
         let all = self.launches.values().map(|launch| &launch.launch);
-        let mut found: Vec<(Timestamp, LaunchId)> = all
+        let found: BTreeSet<(Timestamp, LaunchId)> = all
             .filter(|launch| matches!(launch.status, LaunchStatus::Open | LaunchStatus::Running))
             .map(|launch| (launch.fire_time, launch.id))
             .collect();
-        found.sort_unstable();
         found.into_iter().map(|(_, id)| id).collect()
-    }
-
-    pub fn running(&self) -> usize {
-        self.running
-    }
-
-    pub fn running_of(&self, schedule: usize) -> usize {
-        self.schedules[schedule].running
-    }
-
-    pub fn has_queue(&self, schedule: usize) -> bool {
-        self.schedules[schedule].queued > 0
-    }
-
-    pub fn into_rows(self) -> Vec<Row> {
-        self.rows
     }
 }

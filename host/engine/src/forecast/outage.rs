@@ -9,8 +9,7 @@ use super::simulator::Simulator;
 use crate::recovery_action;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::LaunchStatus;
-use campanile_store::overlap::REASON;
-use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction};
+use campanile_store::recovery::{OrphanCause, OrphanedLaunch};
 
 /// Stands for any run: recovery only asks whether there is one.
 const RUN: RunId = RunId(Uuid::nil());
@@ -45,7 +44,7 @@ impl Simulator<'_> {
             return;
         };
         simulated.ends += 1;
-        let schedule = &self.snapshot.schedules[simulated.schedule];
+        let schedule = &self.schedules[simulated.schedule];
         let launch = &simulated.launch;
         let orphaned = OrphanedLaunch {
             launch_id: id,
@@ -53,7 +52,7 @@ impl Simulator<'_> {
             schedule_id: launch.schedule_id,
             schedule_revision: schedule.due.revision,
             schedule: schedule.name.clone(),
-            scheduled_time: simulated.scheduled_time.unwrap_or(launch.fire_time),
+            scheduled_time: launch.scheduled_time,
             kind: launch.kind,
             claimed_at: simulated.opened_at,
             recoveries: launch.recoveries,
@@ -65,14 +64,10 @@ impl Simulator<'_> {
         };
         let delivery = schedule.policies.delivery;
         let found = recovery_action(&orphaned, delivery, &self.snapshot.recovery, self.now);
-        match found.map(|found| found.action) {
+        match found.map(|found| found.action.end()) {
             None => {}
-            Some(RecoveryAction::RunAgain) => self.run_again(id),
-            Some(RecoveryAction::Abandon(reason)) => {
-                self.end(id, LaunchStatus::Abandoned, Some(reason));
-            }
-            Some(RecoveryAction::MarkUnknown) => self.end(id, LaunchStatus::Unknown, None),
-            Some(RecoveryAction::Cancel) => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
+            Some(None) => self.run_again(id),
+            Some(Some((status, reason))) => self.end(id, status, reason),
         }
     }
 

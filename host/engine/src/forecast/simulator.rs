@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::launches::{LaunchTable, SimulatedLaunch};
-use super::{
-    CurrentLaunch, Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals,
-    outage,
-};
+use super::launches::LaunchTable;
+use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals, outage};
 use crate::decide::SLOTS_MAX;
-use crate::plan::{self, Plan, slot_after_end};
+use crate::plan::{self, EffectiveSpec, Plan};
+use crate::schedule_admin::next_slot_after;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
 use campanile_schedule::policy::{self, Active, Displaced, Displacements, OverlapState};
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
-use campanile_store::schedules::DueSchedule;
+use campanile_store::stats::ActiveRun;
 use campanile_store::{Decision, LaunchStatus};
 
 /// The one simulated host.
@@ -44,17 +42,13 @@ enum Waiting {
     Start,
 }
 
-struct Cursor {
-    due: DueSchedule,
-    next_slot: Option<Timestamp>,
-}
-
 pub(super) struct Simulator<'a> {
     pub(super) snapshot: &'a SystemSnapshot,
+    /// The schedules with their simulated cursors.
+    pub(super) schedules: Vec<ScheduleSnapshot>,
     request: &'a ForecastRequest,
     pub(super) now: Timestamp,
     events: BinaryHeap<Reverse<(Timestamp, Event)>>,
-    cursors: Vec<Cursor>,
     pub(super) launches: LaunchTable,
     /// The launches that wait for capacity: retries first, then the earliest.
     claimable: BTreeSet<(Waiting, Timestamp, u64, LaunchId)>,
@@ -65,59 +59,53 @@ pub(super) struct Simulator<'a> {
     pub(super) forecast: Forecast,
 }
 
-/// Simulate `snapshot` up to the end of `request`.
-pub(super) fn run(snapshot: &SystemSnapshot, request: &ForecastRequest) -> Forecast {
-    let mut simulator = Simulator {
-        snapshot,
-        request,
-        now: snapshot.now,
-        events: BinaryHeap::new(),
-        cursors: Vec::with_capacity(snapshot.schedules.len()),
-        launches: LaunchTable::new(snapshot.schedules.len()),
-        claimable: BTreeSet::new(),
-        opened: 0,
-        decided: 0,
-        forecast: Forecast {
-            rows: Vec::new(),
-            schedules: vec![Totals::default(); snapshot.schedules.len()],
-            all: Totals::default(),
-            recovered: 0,
-            cut_at: None,
-        },
-    };
-    for (index, schedule) in snapshot.schedules.iter().enumerate() {
-        simulator.add_schedule(index, schedule);
+impl SystemSnapshot {
+    /// Simulate the system up to the end of `request`.
+    pub fn forecast(&self, request: &ForecastRequest) -> Forecast {
+        let mut simulator = Simulator {
+            snapshot: self,
+            schedules: self.schedules.clone(),
+            request,
+            now: self.now,
+            events: BinaryHeap::new(),
+            launches: LaunchTable::default(),
+            claimable: BTreeSet::new(),
+            opened: 0,
+            decided: 0,
+            forecast: Forecast {
+                schedules: vec![Totals::default(); self.schedules.len()],
+                ..Forecast::default()
+            },
+        };
+        for (index, schedule) in self.schedules.iter().enumerate() {
+            simulator.add_schedule(index, schedule);
+        }
+        simulator.run_events();
+        simulator.finish()
     }
-    simulator.run_events();
-    simulator.finish()
 }
 
 impl Simulator<'_> {
     fn add_schedule(&mut self, index: usize, schedule: &ScheduleSnapshot) {
-        self.cursors.push(Cursor {
-            due: schedule.due.clone(),
-            next_slot: None,
-        });
         self.set_next_slot(index, schedule.next_slot.filter(|_| schedule.enabled));
-        for current in &schedule.unfinished {
-            self.add_current(index, current);
+        for (launch, run) in &schedule.unfinished {
+            self.add_current(index, launch, run.as_ref());
         }
         self.at(self.now, Event::Queue(index));
     }
 
     /// Add a launch that the database holds already.
-    fn add_current(&mut self, schedule: usize, current: &CurrentLaunch) {
-        let launch = &current.launch;
-        self.launches.add(SimulatedLaunch {
-            has_started: current.started_at.is_some(),
-            ..SimulatedLaunch::new(schedule, launch.clone())
-        });
+    fn add_current(&mut self, schedule: usize, launch: &UnfinishedLaunch, run: Option<&ActiveRun>) {
+        self.launches.add(schedule, launch.clone(), None);
+        if let Some(simulated) = self.launches.get_mut(launch.id) {
+            simulated.has_started = run.is_some();
+        }
         match launch.status {
             LaunchStatus::Running => {
-                self.run_since(launch.id, current.started_at.unwrap_or(self.now));
+                self.run_since(launch.id, run.map_or(self.now, |run| run.started_at));
             }
             LaunchStatus::Waiting => {
-                let retry_at = current.retry_at.unwrap_or(self.now);
+                let retry_at = run.and_then(|run| run.retry_at).unwrap_or(self.now);
                 self.at(retry_at, Event::Retry(launch.id));
             }
             LaunchStatus::Queued => self.at(launch.fire_time, Event::Queue(schedule)),
@@ -185,7 +173,7 @@ impl Simulator<'_> {
         for &schedule in slots.union(&queues) {
             self.release(schedule);
         }
-        while self.launches.running() < self.snapshot.capacity
+        while self.launches.count(None, LaunchStatus::Running) < self.snapshot.capacity
             && let Some((.., id)) = self.claimable.pop_first()
         {
             self.start(id);
@@ -194,21 +182,21 @@ impl Simulator<'_> {
 
     /// Decide the slots of a schedule that have come, up to the limit of decisions.
     fn decide(&mut self, schedule: usize) {
-        let of = &self.snapshot.schedules[schedule];
-        while let Some(next_slot) = self.cursors[schedule]
-            .next_slot
-            .filter(|&slot| slot <= self.now && self.decided < self.request.rows_max)
-        {
+        while self.decided < self.request.rows_max {
+            let of = &self.schedules[schedule];
+            if of.next_slot.is_none_or(|slot| slot > self.now) {
+                return;
+            }
             let beside = match of.policies.has_limit_at_once() {
                 true => OverlapState::new(self.active(schedule)),
                 false => OverlapState::default(),
             };
-            let due = DueSchedule {
-                next_slot,
-                ..self.cursors[schedule].due.clone()
+            let spec = EffectiveSpec {
+                rule: &of.rule,
+                policies: &of.policies,
+                defaults: &self.snapshot.defaults,
             };
-            let spec = of.effective_spec(&self.snapshot.defaults);
-            let plan = plan::plan(&due, spec, beside, HOST, self.now, SLOTS_MAX);
+            let plan = plan::plan(&of.due, spec, beside, HOST, self.now, SLOTS_MAX);
             self.apply(schedule, plan);
         }
     }
@@ -219,7 +207,7 @@ impl Simulator<'_> {
         for launch in &plan.launches {
             self.add_decided(schedule, launch);
         }
-        let due = &mut self.cursors[schedule].due;
+        let due = &mut self.schedules[schedule].due;
         due.cursor_at = plan.advance.to;
         due.history.launches += plan.advance.launches;
         if let Some((decided_at, fire_time)) = plan.advance.caught_up {
@@ -254,11 +242,7 @@ impl Simulator<'_> {
             overlap: launch.overlap,
             cancel_deadline: None,
         };
-        self.launches.add(SimulatedLaunch {
-            row,
-            scheduled_time: Some(launch.scheduled_time),
-            ..SimulatedLaunch::new(schedule, unfinished)
-        });
+        self.launches.add(schedule, unfinished, row);
         match status {
             LaunchStatus::Open => self.make_claimable(launch.id),
             _ => self.at(launch.fire_time, Event::Queue(schedule)),
@@ -267,10 +251,10 @@ impl Simulator<'_> {
 
     /// Open the queued launches that the overlap policy admits now.
     fn release(&mut self, schedule: usize) {
-        if !self.launches.has_queue(schedule) {
+        if self.launches.count(Some(schedule), LaunchStatus::Queued) == 0 {
             return;
         }
-        let policies = &self.snapshot.schedules[schedule].policies;
+        let policies = &self.schedules[schedule].policies;
         let released = policy::release(policies, self.active(schedule));
         self.displace(&released.displacements, policies.cancel_grace());
         for id in released.open {
@@ -284,15 +268,16 @@ impl Simulator<'_> {
 
     fn start(&mut self, id: LaunchId) {
         let (now, is_reported) = (self.now, self.is_reported());
-        let Some(launch) = self.launches.get_mut(id) else {
+        let Some(simulated) = self.launches.get_mut(id) else {
             return;
         };
-        let is_first = !std::mem::replace(&mut launch.has_started, true);
-        let lag = match is_first {
-            true => now.since(launch.ready_at),
-            false => Duration::ZERO,
+        let (schedule, launch) = (simulated.schedule, &simulated.launch);
+        let slot = launch.scheduled_time;
+        let lag = match simulated.has_started {
+            true => Duration::ZERO,
+            false => now.since(launch.fire_time.max(launch.claimed_at)),
         };
-        let (schedule, slot) = (launch.schedule, launch.scheduled_time);
+        simulated.has_started = true;
         if let Some(row) = self.launches.row(id) {
             row.started_at.get_or_insert(now);
         }
@@ -305,19 +290,30 @@ impl Simulator<'_> {
 
     /// Run a launch that began at `since`, for as long as launches of its schedule take.
     fn run_since(&mut self, id: LaunchId, since: Timestamp) {
-        let Some(launch) = self.launches.get_mut(id) else {
+        let Some(launch) = self.launches.get(id) else {
             return;
         };
         let schedule = launch.schedule;
-        let estimate = self.snapshot.schedules[schedule].duration_estimate;
-        let ends_at = since.plus(estimate.duration).max(self.now);
         let deadline = launch.launch.cancel_deadline;
-        let event = launch.end_at(deadline.map_or(ends_at, |deadline| ends_at.min(deadline)));
-        let ends_at = launch.ends_at;
+        let estimate = self.schedules[schedule].duration_estimate;
+        let ends_at = since.plus(estimate.duration).max(self.now);
+        self.end_at(
+            id,
+            deadline.map_or(ends_at, |deadline| ends_at.min(deadline)),
+        );
         self.launches.set_status(id, LaunchStatus::Running);
-        self.at(ends_at, Event::End(id, event));
         if self.is_reported() {
             self.sample(schedule);
+        }
+    }
+
+    /// Foresee the end of a launch, instead of an end that was foreseen before.
+    fn end_at(&mut self, id: LaunchId, ends_at: Timestamp) {
+        if let Some(launch) = self.launches.get_mut(id) {
+            launch.ends += 1;
+            launch.ends_at = ends_at;
+            let end = Event::End(id, launch.ends);
+            self.at(ends_at, end);
         }
     }
 
@@ -333,49 +329,35 @@ impl Simulator<'_> {
 
     /// Apply displacements. A launch that is asked to end and does not run ends at once.
     fn displace(&mut self, displacements: &Displacements, cancel_grace: Duration) {
-        for displaced in &displacements.skipped {
-            self.end_displaced(displaced, LaunchStatus::Skipped);
-        }
         let deadline = self.now.plus(cancel_grace);
-        for displaced in &displacements.cancelled {
-            self.cancel(displaced, deadline);
-        }
-        for displaced in &displacements.terminated {
-            self.cut_short(displaced);
+        for (displaced, deadline) in [
+            (&displacements.skipped, None),
+            (&displacements.cancelled, Some(deadline)),
+            (&displacements.terminated, None),
+        ] {
+            for &Displaced { launch, by } in displaced {
+                if let Some(row) = self.launches.row(launch) {
+                    row.overlaps = Some(by);
+                }
+                self.end_displaced(launch, deadline);
+            }
         }
     }
 
-    fn cancel(&mut self, displaced: &Displaced, deadline: Timestamp) {
-        let Some(launch) = self.launches.get_mut(displaced.launch) else {
+    /// End a displaced launch, which is skipped if it has not started. One that runs has until `deadline`, if any.
+    fn end_displaced(&mut self, id: LaunchId, deadline: Option<Timestamp>) {
+        let Some(launch) = self.launches.get_mut(id) else {
             return;
         };
-        if launch.launch.status != LaunchStatus::Running {
-            return self.cut_short(displaced);
+        match deadline {
+            Some(deadline) if launch.launch.status == LaunchStatus::Running => {
+                launch.launch.cancel_deadline.get_or_insert(deadline);
+                let ends_at = launch.ends_at.min(deadline);
+                self.end_at(id, ends_at);
+            }
+            _ if launch.has_started => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
+            _ => self.end(id, LaunchStatus::Skipped, Some(REASON)),
         }
-        launch.launch.cancel_deadline.get_or_insert(deadline);
-        let event = launch.end_at(launch.ends_at.min(deadline));
-        let ends_at = launch.ends_at;
-        if let Some(row) = self.launches.row(displaced.launch) {
-            row.overlaps = Some(displaced.by);
-        }
-        self.at(ends_at, Event::End(displaced.launch, event));
-    }
-
-    /// End a displaced launch now: one that no host claimed is skipped.
-    fn cut_short(&mut self, displaced: &Displaced) {
-        let launch = self.launches.get(displaced.launch);
-        let status = match launch.is_some_and(|launch| !launch.has_started) {
-            true => LaunchStatus::Skipped,
-            false => LaunchStatus::Cancelled,
-        };
-        self.end_displaced(displaced, status);
-    }
-
-    fn end_displaced(&mut self, displaced: &Displaced, status: LaunchStatus) {
-        if let Some(row) = self.launches.row(displaced.launch) {
-            row.overlaps = Some(displaced.by);
-        }
-        self.end(displaced.launch, status, Some(REASON));
     }
 
     pub(super) fn end(&mut self, id: LaunchId, status: LaunchStatus, reason: Option<&'static str>) {
@@ -384,7 +366,7 @@ impl Simulator<'_> {
         };
         let (kind, schedule) = (ended.launch.kind, ended.schedule);
         if kind.is_of_slot() && status == LaunchStatus::Skipped {
-            self.cursors[schedule].due.history.launches -= 1;
+            self.schedules[schedule].due.history.launches -= 1;
         }
         if !kind.is_by_hand() {
             self.make_next_slot(schedule);
@@ -394,16 +376,13 @@ impl Simulator<'_> {
 
     /// Make the next slot of a schedule that has none, if this end allows one.
     fn make_next_slot(&mut self, schedule: usize) {
-        let of = &self.snapshot.schedules[schedule];
-        let Cursor { due, next_slot } = &self.cursors[schedule];
-        if next_slot.is_some() || !of.enabled {
+        let of = &self.schedules[schedule];
+        if of.next_slot.is_some() || !of.enabled {
             return;
         }
-        let (rule, policies, history) = (&of.rule, &of.policies, &due.history);
-        let next = match rule.delay_after_completion() {
-            Some(delay) => slot_after_end(delay, policies, history, due.cursor_at, self.now),
-            None => policies.next_slot(rule, due.cursor_at, history.launches_made()),
-        };
+        let (launches, cursor_at) = (of.due.history.launches, of.due.cursor_at);
+        let ended_at = Some(Some(self.now));
+        let next = next_slot_after(&of.rule, &of.policies, launches, cursor_at, ended_at);
         self.set_next_slot(schedule, next);
     }
 
@@ -412,8 +391,7 @@ impl Simulator<'_> {
         let Some(launch) = self.launches.get(id) else {
             return;
         };
-        let due = &self.snapshot.schedules[launch.schedule].due;
-        if due.missing_since.is_some() {
+        if self.schedules[launch.schedule].due.missing_since.is_some() {
             return;
         }
         let waiting = match launch.launch.status {
@@ -432,13 +410,14 @@ impl Simulator<'_> {
     }
 
     fn active(&self, schedule: usize) -> Vec<Active> {
-        let enabled = self.snapshot.schedules[schedule].enabled;
+        let enabled = self.schedules[schedule].enabled;
         self.launches.active(schedule, enabled, self.now)
     }
 
     fn set_next_slot(&mut self, schedule: usize, next_slot: Option<Timestamp>) {
-        self.cursors[schedule].next_slot = next_slot;
+        self.schedules[schedule].next_slot = next_slot;
         if let Some(slot) = next_slot {
+            self.schedules[schedule].due.next_slot = slot;
             self.at(slot, Event::Slot(schedule));
         }
     }
@@ -449,33 +428,30 @@ impl Simulator<'_> {
 
     /// Count the runs of every schedule at the beginning of the requested span.
     fn sample_all(&mut self) {
-        for schedule in 0..self.cursors.len() {
+        for schedule in 0..self.schedules.len() {
             self.sample(schedule);
         }
     }
 
     fn sample(&mut self, schedule: usize) {
         let at = self.now.max(self.request.from);
-        let running = self.launches.running_of(schedule);
-        self.forecast.schedules[schedule].running(running, at);
-        self.forecast.all.running(self.launches.running(), at);
+        let running = |schedule| self.launches.count(schedule, LaunchStatus::Running);
+        self.forecast.schedules[schedule].running(running(Some(schedule)), at);
+        self.forecast.all.running(running(None), at);
     }
 
     fn finish(self) -> Forecast {
         let mut forecast = self.forecast;
-        forecast.rows = self.launches.into_rows();
+        forecast.rows = self.launches.rows;
         for row in &forecast.rows {
             forecast.schedules[row.schedule].count(row);
             forecast.all.count(row);
         }
-        for (totals, cursor) in forecast.schedules.iter_mut().zip(&self.cursors) {
-            totals.next = cursor.next_slot;
+        for (totals, schedule) in forecast.schedules.iter_mut().zip(&self.schedules) {
+            totals.next = schedule.next_slot;
         }
-        forecast.all.next = self
-            .cursors
-            .iter()
-            .filter_map(|cursor| cursor.next_slot)
-            .min();
+        let next_slots = self.schedules.iter();
+        forecast.all.next = next_slots.filter_map(|schedule| schedule.next_slot).min();
         forecast
     }
 }

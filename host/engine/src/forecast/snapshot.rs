@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{CurrentLaunch, DURATION_DEFAULT, DurationEstimate, ScheduleSnapshot, SystemSnapshot};
+use super::{DURATION_DEFAULT, DurationEstimate, ScheduleSnapshot, SystemSnapshot};
 use crate::Settings;
 use crate::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_schedule::rule::Rule;
 use campanile_store::overlap::UnfinishedLaunch;
 use campanile_store::packages::PackageRow;
-use campanile_store::schedules::{DueSchedule, Schedule};
+use campanile_store::schedules::{DueSchedule, Schedule, ScheduleState};
 use campanile_store::stats::{self, ActiveRun};
 use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
 
@@ -30,7 +31,7 @@ pub struct OmittedSchedule {
     pub why: String,
 }
 
-/// Estimate how long launches take. This is the slowest part of a reading, so read it once for several snapshots.
+/// Estimate how long launches take. This is the slowest part of a snapshot: call it once for several snapshots.
 pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
     let mut estimates = DurationEstimates::new();
     for schedule in schedules::list(tx, None, None).await? {
@@ -41,9 +42,9 @@ pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbErro
     Ok(estimates)
 }
 
-/// Read the state at `now`. Each live host works by `settings`; without a live host there is one.
+/// Read the state at `now`, and the schedules without a forecast.
 ///
-/// Also returns the schedules without a forecast.
+/// Each live host is assumed to have these `settings`. Without a live host, one is assumed.
 pub async fn read(
     tx: &mut Tx,
     settings: &Settings,
@@ -53,11 +54,10 @@ pub async fn read(
     let alive_since = now.minus(settings.lease);
     let live = hosts::live(tx).await?;
     let live = live.iter().filter(|host| host.heartbeat_at >= alive_since);
-    let packages = packages::list(tx, None).await?;
-    let packages = packages
-        .into_iter()
-        .map(|package| (package.name.clone(), package));
-    let packages: HashMap<String, PackageRow> = packages.collect();
+    let packages = packages::list(tx, None).await?.into_iter();
+    let packages: HashMap<String, PackageRow> = packages
+        .map(|package| (package.name.clone(), package))
+        .collect();
     let listed = schedules::list(tx, None, None).await?;
     let mut unfinished = unfinished(tx, &listed).await?;
     let mut snapshot = SystemSnapshot {
@@ -69,105 +69,87 @@ pub async fn read(
     };
     let mut left_out = Vec::new();
     for schedule in listed {
-        let unfinished = unfinished.remove(&schedule.state.id).unwrap_or_default();
-        let package = packages.get(&schedule.definition.package);
-        let name = schedule.definition.name.clone();
-        let why = match scheduled(&schedule, package, unfinished) {
-            Ok(mut scheduled) => {
-                let why = silence(&schedule, &scheduled);
-                if let Some(takes) = estimates.get(&schedule.state.id) {
-                    scheduled.duration_estimate = *takes;
-                }
-                snapshot.schedules.push(scheduled);
-                why
-            }
+        let Schedule { state, definition } = &schedule;
+        let parsed = definition::parse(definition);
+        let why = match &parsed {
+            Ok((rule, _)) => why_omitted(state, rule),
             Err(error) => Some(format!("this version cannot read it: {error}")),
         };
+        let name = definition.name.clone();
         left_out.extend(why.map(|why| OmittedSchedule { name, why }));
+        let Ok((rule, policies)) = parsed else {
+            continue;
+        };
+        let estimate = estimates.get(&state.id).copied();
+        snapshot.schedules.push(ScheduleSnapshot {
+            name: definition.name.clone(),
+            due: due(&schedule, packages.get(&definition.package)),
+            next_slot: state.next_slot,
+            enabled: state.enabled,
+            rule,
+            policies,
+            duration_estimate: estimate
+                .unwrap_or_else(|| DurationEstimate::from_durations(Vec::new())),
+            unfinished: unfinished.remove(&state.id).unwrap_or_default(),
+        });
     }
     Ok((snapshot, left_out))
 }
 
 /// Return why the clock launches nothing of a schedule.
-fn silence(schedule: &Schedule, scheduled: &ScheduleSnapshot) -> Option<String> {
-    let state = &schedule.state;
-    if !state.enabled {
-        let by = state.paused_by.as_deref();
-        let mut why = format!("it is paused by {}", by.unwrap_or("an unknown person"));
-        if let Some(until) = state.paused_until {
-            why += &format!(" until {until}, and resumes then");
-        }
-        return Some(why);
+fn why_omitted(state: &ScheduleState, rule: &Rule) -> Option<String> {
+    if state.enabled {
+        let at_start = rule.at_host_start();
+        return at_start.then(|| "it is launched when a host starts".to_owned());
     }
-    let at_start = scheduled.rule.at_host_start();
-    at_start.then(|| "it is launched when a host starts".to_owned())
+    let by = state.paused_by.as_deref();
+    let mut why = format!("it is paused by {}", by.unwrap_or("an unknown person"));
+    if let Some(until) = state.paused_until {
+        why += &format!(" until {until}, and resumes then");
+    }
+    Some(why)
 }
 
 async fn unfinished(
     tx: &mut Tx,
     schedules: &[Schedule],
-) -> Result<HashMap<ScheduleId, Vec<CurrentLaunch>>, DbError> {
+) -> Result<HashMap<ScheduleId, Vec<(UnfinishedLaunch, Option<ActiveRun>)>>, DbError> {
     let ids: Vec<ScheduleId> = schedules.iter().map(|schedule| schedule.state.id).collect();
     let runs = stats::active_runs(tx).await?;
     let runs: HashMap<LaunchId, ActiveRun> =
         runs.into_iter().map(|run| (run.launch_id, run)).collect();
-    let mut unfinished: HashMap<ScheduleId, Vec<CurrentLaunch>> = HashMap::new();
+    let mut unfinished: HashMap<_, Vec<_>> = HashMap::new();
     for launch in overlap::unfinished(tx, &ids).await? {
-        let UnfinishedLaunch {
-            id, schedule_id, ..
-        } = launch;
-        let run = runs.get(&id);
-        unfinished
-            .entry(schedule_id)
-            .or_default()
-            .push(CurrentLaunch {
-                launch,
-                started_at: run.map(|run| run.started_at),
-                retry_at: run.and_then(|run| run.retry_at),
-            });
+        let run = runs.get(&launch.id).copied();
+        let of_schedule = unfinished.entry(launch.schedule_id).or_default();
+        of_schedule.push((launch, run));
     }
     Ok(unfinished)
 }
 
-/// Return the snapshot of a schedule, with a guess of how long its launches take.
-fn scheduled(
-    schedule: &Schedule,
-    package: Option<&PackageRow>,
-    unfinished: Vec<CurrentLaunch>,
-) -> Result<ScheduleSnapshot, String> {
-    let (rule, policies) = definition::parse(&schedule.definition)?;
+fn due(schedule: &Schedule, package: Option<&PackageRow>) -> DueSchedule {
     let state = &schedule.state;
-    Ok(ScheduleSnapshot {
-        name: schedule.definition.name.clone(),
-        due: DueSchedule {
-            id: state.id,
-            revision: state.revision,
-            cursor_at: state.cursor_at,
-            next_slot: state.next_slot.unwrap_or(state.cursor_at),
-            history: state.history.clone(),
-            package: schedule.definition.package.clone(),
-            digest: package.and_then(|package| package.digest.clone()),
-            missing_since: package.and_then(|package| package.missing_since),
-        },
-        next_slot: state.next_slot,
-        enabled: state.enabled,
-        rule,
-        policies,
-        duration_estimate: DurationEstimate::from_durations(Vec::new()),
-        unfinished,
-    })
+    DueSchedule {
+        id: state.id,
+        revision: state.revision,
+        cursor_at: state.cursor_at,
+        next_slot: state.next_slot.unwrap_or(state.cursor_at),
+        history: state.history.clone(),
+        package: schedule.definition.package.clone(),
+        digest: package.and_then(|package| package.digest.clone()),
+        missing_since: package.and_then(|package| package.missing_since),
+    }
 }
 
 impl DurationEstimate {
     /// Return the median of `durations`: of an even number the longer of the two in the middle.
     pub fn from_durations(mut durations: Vec<Duration>) -> DurationEstimate {
         durations.sort_unstable();
+        let samples = durations.len();
+        let median = durations.get(samples / 2).copied();
         DurationEstimate {
-            duration: durations
-                .get(durations.len() / 2)
-                .copied()
-                .unwrap_or(DURATION_DEFAULT),
-            samples: durations.len(),
+            duration: median.unwrap_or(DURATION_DEFAULT),
+            samples,
         }
     }
 }

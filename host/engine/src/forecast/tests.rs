@@ -357,11 +357,12 @@ fn a_recorded_launch_uses_capacity_for_its_usual_duration() {
         cancel_deadline: None,
     };
     let id = launch.id;
-    schedule.unfinished.push(CurrentLaunch {
-        launch,
-        started_at: Some(at("07:57")),
+    let run = ActiveRun {
+        launch_id: id,
+        started_at: at("07:57"),
         retry_at: None,
-    });
+    };
+    schedule.unfinished.push((launch, Some(run)));
     let snapshot = snapshot(1, vec![schedule]);
     let forecast = check(
         &snapshot,

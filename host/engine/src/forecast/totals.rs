@@ -25,36 +25,29 @@ pub struct Totals {
     pub peak_at: Option<Timestamp>,
     /// The longest wait of a launch in the queue and for capacity.
     pub lag: Duration,
-    /// The slot of that launch; none when it was decided before the forecast.
+    /// The slot of that launch.
     pub lag_of: Option<Timestamp>,
 }
 
 impl Totals {
     pub(super) fn count(&mut self, row: &Row) {
         if row.status == LaunchStatus::Skipped {
+            let reason = row.reason.unwrap_or_default();
             let slots = u64::try_from(row.slot_count).unwrap_or_default();
-            *self
-                .skipped
-                .entry(row.reason.unwrap_or_default())
-                .or_default() += slots;
+            *self.skipped.entry(reason).or_default() += slots;
         } else {
             self.launches += 1;
-            self.first = Some(
-                self.first
-                    .map_or(row.scheduled_time, |first| first.min(row.scheduled_time)),
-            );
+            self.first = self.first.into_iter().chain([row.scheduled_time]).min();
         }
     }
 
-    pub(super) fn start(&mut self, now: Timestamp, lag: Duration, slot: Option<Timestamp>) {
+    pub(super) fn start(&mut self, now: Timestamp, lag: Duration, slot: Timestamp) {
         let minute = now.micros() - now.micros().rem_euclid(MINUTE_US);
-        *self
-            .starts
-            .entry(Timestamp::from_micros(minute))
-            .or_default() += 1;
+        let minute = Timestamp::from_micros(minute);
+        *self.starts.entry(minute).or_default() += 1;
         if lag > self.lag {
             self.lag = lag;
-            self.lag_of = slot;
+            self.lag_of = Some(slot);
         }
     }
 

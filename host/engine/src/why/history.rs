@@ -107,23 +107,11 @@ impl ScheduleHistory {
         revision.unwrap_or(&self.newest)
     }
 
-    pub fn last(&self, kind: EventKind, until: Timestamp) -> Option<&Event> {
+    /// Return the last event of a kind up to `until`, about `subject` if one is given.
+    pub fn last(&self, kind: EventKind, subject: Option<&str>, until: Timestamp) -> Option<&Event> {
+        let is_about = |event: &Event| subject.is_none_or(|subject| event.subject == subject);
         let mut events = self.events.iter().rev();
-        events.find(|event| event.kind == kind && event.at <= until)
-    }
-
-    /// Return since when no live host had `package` at `instant`, if an event says so.
-    pub fn missing_since(&self, package: &str, instant: Timestamp) -> Option<Timestamp> {
-        let is_missing = |event: &&Event| {
-            event.kind == EventKind::PackageMissing
-                && event.subject == package
-                && event.at <= instant
-        };
-        self.events
-            .iter()
-            .rev()
-            .find(is_missing)
-            .map(|event| event.at)
+        events.find(|event| event.kind == kind && event.at <= until && is_about(event))
     }
 
     pub fn first(&self, kinds: &[EventKind], since: Timestamp) -> Option<&Event> {
@@ -141,12 +129,10 @@ async fn events_of(
     let Some(first) = revisions.first() else {
         return Ok(Vec::new());
     };
-    let subjects: BTreeSet<&str> = revisions
-        .iter()
-        .flat_map(|revision| [revision.name.as_str(), revision.package.as_str()])
-        .collect();
+    let subjects = revisions.iter();
+    let subjects = subjects.flat_map(|revision| [&*revision.name, &*revision.package]);
     let mut events = Vec::new();
-    for subject in subjects {
+    for subject in subjects.collect::<BTreeSet<&str>>() {
         events.extend(history::events(tx, subject, first.since, until).await?);
     }
     // Other schedules may have had the same name before, and may have it since.
@@ -185,9 +171,9 @@ impl LaunchTrace {
     ) -> Result<LaunchTrace, ScheduleError> {
         let id = history.state.id;
         let launch = &decided.launch;
+        let number = decided.schedule_revision;
         let mut earlier = history.earlier.iter();
-        let revision =
-            earlier.find(|earlier| earlier.definition.revision == decided.schedule_revision);
+        let revision = earlier.find(|earlier| earlier.definition.revision == number);
         let revision = ParsedRevision::new(revision.unwrap_or(&history.newest).definition.clone());
         let overlaps = match launch.overlaps {
             Some(other) => history::launch(tx, other).await?,
@@ -201,12 +187,7 @@ impl LaunchTrace {
             }
             _ => history::caught_up_after(tx, id, launch.last_scheduled_time).await?,
         };
-        let was_queued = launch.decision == Decision::Queued || decided.opened_at.is_some();
-        let was_displaced = launch.decision == Decision::Skipped
-            && launch
-                .finished_at
-                .is_some_and(|end| end > launch.claimed_at);
-        let beside = match was_queued || was_displaced {
+        let beside = match was_queued(&decided) {
             true => history::concurrent(tx, id, launch).await?,
             false => Vec::new(),
         };
@@ -246,5 +227,16 @@ impl LaunchTrace {
     pub fn policies(&self) -> Option<&Policies> {
         let parsed = self.revision.parsed.as_ref();
         parsed.ok().map(|(_, policies)| policies)
+    }
+}
+
+/// Whether a launch waited in the queue.
+pub(super) fn was_queued(decided: &DecidedLaunch) -> bool {
+    let launch = &decided.launch;
+    match launch.decision {
+        Decision::Launched => decided.opened_at.is_some(),
+        Decision::Queued => true,
+        // A launch that was skipped later than it was decided was displaced.
+        Decision::Skipped => launch.finished_at > Some(launch.claimed_at),
     }
 }

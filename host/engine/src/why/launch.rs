@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::history::{LaunchTrace, ScheduleHistory};
+use super::history::{LaunchTrace, ScheduleHistory, was_queued};
 use super::{Finding, FindingKind, moment, path, rule_of, span};
 use crate::plan::PACKAGE_MISSING;
 use crate::schedule_admin::{OVERDUE, PAUSED};
@@ -38,10 +38,9 @@ pub(super) fn chain(
 /// Say which slot it is, or what else requested the launch.
 fn origin(trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
     let launch = &trace.decided.launch;
-    let of = rule_of(&trace.revision);
     let requested = |by: &str| {
         let text = format!("{by}: launch {}", launch.id);
-        vec![Finding::at(FindingKind::Asked, slot, text)]
+        vec![Finding::at(FindingKind::Requested, slot, text)]
     };
     match launch.kind {
         LaunchKind::Manual => {
@@ -50,46 +49,33 @@ fn origin(trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
         LaunchKind::Backfill => requested("a backfill asked for the slot"),
         LaunchKind::Startup => requested("a host started"),
         LaunchKind::Schedule | LaunchKind::Catchup if launch.slot_count > 1 => {
+            let (count, of) = (launch.slot_count, rule_of(&trace.revision));
+            let (first, last) = (launch.scheduled_time, launch.last_scheduled_time);
             let text = format!(
-                "one of {} slots of {of} that were dropped together, from {} to {}",
-                launch.slot_count, launch.scheduled_time, launch.last_scheduled_time
+                "one of {count} slots of {of} that were dropped together, from {first} to {last}"
             );
             vec![Finding::at(FindingKind::Slot, slot, text)]
         }
         LaunchKind::Schedule | LaunchKind::Catchup => {
-            let suffix = format!(", launch {}", launch.id);
-            match &trace.revision.parsed {
-                Ok((rule, _)) => moment::slot(&trace.revision, rule, slot, &suffix),
-                Err(_) => {
-                    let text = format!("a slot of {of}{suffix}");
-                    vec![Finding::at(FindingKind::Slot, slot, text)]
-                }
-            }
+            moment::slot(&trace.revision, slot, &format!(", launch {}", launch.id))
         }
     }
 }
 
 fn decision(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
     let launch = &trace.decided.launch;
-    let mut findings = Vec::new();
+    let queued = was_queued(&trace.decided).then(|| queued(trace));
     if launch.decision == Decision::Skipped {
-        let was_queued = launch
-            .finished_at
-            .is_some_and(|end| end > launch.claimed_at);
-        findings.extend(was_queued.then(|| queued(trace)));
+        let mut findings = Vec::from_iter(queued);
         findings.extend(skipped(history, trace, slot));
         return findings;
     }
-    findings.extend(late(trace));
-    let was_queued = trace.decided.opened_at.is_some() || launch.decision == Decision::Queued;
-    findings.push(match was_queued {
-        true => queued(trace),
-        false => {
-            let (by, package) = (decided_by(trace), &launch.package);
-            let text = format!("decided{by}, to run the package `{package}`");
-            Finding::at(FindingKind::Launched, launch.claimed_at, text)
-        }
-    });
+    let mut findings = Vec::from_iter(late(trace));
+    findings.push(queued.unwrap_or_else(|| {
+        let (by, package) = (decided_by(trace), &launch.package);
+        let text = format!("decided{by}, to run the package `{package}`");
+        Finding::at(FindingKind::Launched, launch.claimed_at, text)
+    }));
     findings
 }
 
@@ -106,10 +92,8 @@ fn late(trace: &LaunchTrace) -> Option<Finding> {
 }
 
 fn catchup(trace: &LaunchTrace) -> Catchup {
-    trace
-        .policies()
-        .map(|policies| policies.catchup)
-        .unwrap_or_default()
+    let policies = trace.policies();
+    policies.map_or_else(Catchup::default, |policies| policies.catchup)
 }
 
 /// Return ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
@@ -152,8 +136,8 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
         OVERDUE | PAUSED => return pause(history, trace),
         PACKAGE_MISSING => {
             let (by, package) = (decided_by(trace), &launch.package);
-            let since = history.missing_since(package, at);
-            let since = since.map_or_else(String::new, |since| format!(", since {since}"));
+            let event = history.last(EventKind::PackageMissing, Some(package), at);
+            let since = event.map_or_else(String::new, |event| format!(", since {}", event.at));
             let text = format!(
                 "skipped{by}: no live host had the package `{package}` in its folder{since}"
             );
@@ -181,7 +165,7 @@ fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding 
     let why = match reason {
         DropReason::SkippedOnce => {
             let text = format!("skipped{by}: a person skipped this slot");
-            return Finding::at(FindingKind::TakenOut, at, text);
+            return Finding::at(FindingKind::SlotSkipped, at, text);
         }
         DropReason::CatchupNone => "`catchup` is `none`".to_owned(),
         DropReason::Window => match policies.and_then(|policies| policies.catchup_window) {
@@ -226,11 +210,11 @@ fn overlapped(trace: &LaunchTrace, at: Timestamp) -> Finding {
 fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
     let launch = &trace.decided.launch;
     let is_overdue = launch.reason.as_deref() == Some(OVERDUE);
-    let overdue = Finding::new(
-        FindingKind::Overdue,
-        "no host had decided it when the pause began",
-    );
-    let mut findings: Vec<Finding> = is_overdue.then_some(overdue).into_iter().collect();
+    let mut findings = Vec::new();
+    if is_overdue {
+        let text = "no host had decided it when the pause began";
+        findings.push(Finding::new(FindingKind::Overdue, text));
+    }
     findings.extend(last_pause(history, trace));
     let ends = [
         EventKind::ScheduleChanged,
@@ -248,14 +232,14 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
                 FindingKind::Edited,
                 format!("skipped: the timing was changed while it was paused ({detail})"),
             ),
-            _ if is_overdue => (
-                FindingKind::Resumed,
-                format!("{detail}; skipped, as is each slot that was undecided when a pause began"),
-            ),
-            _ => (
-                FindingKind::Resumed,
-                format!("{detail}; skipped, as is each slot of a pause"),
-            ),
+            _ => {
+                let which = match is_overdue {
+                    true => "that was undecided when a pause began",
+                    false => "of a pause",
+                };
+                let text = format!("{detail}; skipped, as is each slot {which}");
+                (FindingKind::Resumed, text)
+            }
         };
         Finding::at(kind, event.at, text)
     }));
@@ -266,32 +250,24 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
 fn last_pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
     let until = launch.finished_at.unwrap_or(launch.claimed_at);
-    let event = history.last(EventKind::SchedulePaused, until)?;
+    let event = history.last(EventKind::SchedulePaused, None, until)?;
     Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
 }
 
 /// Name a launch by its slot and its id, and say how it ended.
 pub(super) fn named(other: &DecidedLaunch) -> String {
     let launch = &other.launch;
-    let run = launch
-        .run_id
-        .map_or_else(String::new, |run| format!(", run {run}"));
-    let became = match launch.finished_at {
-        Some(end) => format!("{} at {end}", ended(launch.status)),
-        None => format!("is {} now", launch.status),
+    let (slot, id, status) = (launch.scheduled_time, launch.id, launch.status);
+    let run = launch.run_id;
+    let run = run.map_or_else(String::new, |run| format!(", run {run}"));
+    let auxiliary = match status {
+        LaunchStatus::Cancelled | LaunchStatus::Abandoned | LaunchStatus::Skipped => "was ",
+        LaunchStatus::Unknown => "ended ",
+        _ => "",
     };
-    format!(
-        "the launch of {} ({}{run}), which {became}",
-        launch.scheduled_time, launch.id
-    )
-}
-
-fn ended(status: LaunchStatus) -> &'static str {
-    match status {
-        LaunchStatus::Cancelled => "was cancelled",
-        LaunchStatus::Abandoned => "was abandoned",
-        LaunchStatus::Skipped => "was skipped",
-        LaunchStatus::Unknown => "ended unknown",
-        other => other.as_str(),
-    }
+    let became = match launch.finished_at {
+        Some(end) => format!("{auxiliary}{status} at {end}"),
+        None => format!("is {status} now"),
+    };
+    format!("the launch of {slot} ({id}{run}), which {became}")
 }

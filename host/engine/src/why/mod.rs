@@ -26,6 +26,7 @@ use campanile_model::words;
 use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
 use campanile_store::Tx;
 use history::{LaunchTrace, ParsedRevision, ScheduleHistory};
+use moment::ReadableRevision;
 
 words! {
     /// What a finding is about.
@@ -41,7 +42,7 @@ words! {
         /// The rule has no slot then.
         NoSlot => "no_slot",
         /// An exclusion removes the slot.
-        LeftOut => "left_out",
+        Excluded => "excluded",
         /// A change of the zone's offset is involved.
         Clock => "clock",
         Before => "before",
@@ -51,7 +52,7 @@ words! {
         /// It is after `end_at`, or `max_launches` is reached.
         Ended => "ended",
         /// A person skipped the slot.
-        TakenOut => "taken_out",
+        SlotSkipped => "slot_skipped",
         Paused => "paused",
         /// The slot was undecided when a pause began.
         Overdue => "overdue",
@@ -62,16 +63,16 @@ words! {
         PackageMissing => "no_package",
         /// The overlap policy skipped it.
         Overlapped => "overlapped",
-        /// The launch was requested apart from the slots.
-        Asked => "asked",
+        /// The launch was requested, apart from the slots.
+        Requested => "requested",
         Launched => "launched",
         Queued => "queued",
         /// It waited for its fire time or for free capacity.
         Waited => "waited",
         /// It left the queue.
-        Turn => "turn",
+        Opened => "opened",
         /// A host claimed it.
-        Taken => "taken",
+        Claimed => "claimed",
         Called => "called",
         Lost => "lost",
         /// Recovery made it claimable again.
@@ -168,14 +169,9 @@ impl FromStr for When {
             text: text.to_owned(),
             what,
         };
-        let when = match text.parse() {
-            Ok(instant) => When::Instant(instant),
-            Err(_) => LOCAL_FORMATS
-                .iter()
-                .find_map(local)
-                .map(When::Local)
-                .ok_or_else(|| invalid("not a time"))?,
-        };
+        let instant = text.parse().map(When::Instant).ok();
+        let when = instant.or_else(|| LOCAL_FORMATS.iter().find_map(local).map(When::Local));
+        let when = when.ok_or_else(|| invalid("not a time"))?;
         match (1970..2100).contains(&when.roughly().to_chrono().year()) {
             true => Ok(when),
             false => Err(invalid("outside the years 1970 to 2099")),
@@ -211,7 +207,7 @@ pub async fn why(
         Some(When::Local(local)) => at_local(tx, &history, local).await?,
     };
     let revision = history.revision_at(when.map_or(now, When::roughly));
-    let mut findings: Vec<Finding> = moment::renamed(&history, name).into_iter().collect();
+    let mut findings = Vec::from_iter(moment::renamed(&history, name));
     findings.extend(explained);
     if let Ok((rule, _)) = &revision.parsed {
         for finding in &mut findings {
@@ -260,15 +256,12 @@ async fn at_local(
     local: NaiveDateTime,
 ) -> Result<Vec<Finding>, ScheduleError> {
     let revision = history.revision_at(When::Local(local).roughly());
-    let rule = match &revision.parsed {
-        Ok((rule, _)) => rule,
-        Err(why) => {
-            return Err(ScheduleError::Unreadable {
-                name: revision.definition.name.clone(),
-                why: why.clone(),
-            });
-        }
-    };
+    let readable = ReadableRevision::new(history, revision);
+    let readable = readable.map_err(|why| ScheduleError::Unreadable {
+        name: revision.definition.name.clone(),
+        why: why.to_owned(),
+    })?;
+    let rule = readable.rule;
     match rule.occurrences_of(local) {
         LocalOccurrence::Once(instant) => at(tx, history, instant).await,
         LocalOccurrence::Twice(first, second) => {
@@ -280,27 +273,21 @@ async fn at_local(
             Ok(findings)
         }
         LocalOccurrence::InGap { change } => {
-            let fit = rule.check_slot_in_gap(local, change);
-            if let SlotCheck::ClockChange(touched) = fit
-                && let DstAction::Shifted { to } = touched.action
+            let check = rule.check_slot_in_gap(local, change);
+            if let SlotCheck::ClockChange(effect) = check
+                && let DstAction::Shifted { to } = effect.action
             {
                 return at(tx, history, to).await;
             }
-            Ok(moment::skipped_by_clock(
-                revision, rule, local, change, &fit,
-            ))
+            Ok(readable.skipped_by_clock(local, change, &check))
         }
     }
 }
 
 /// Return the rule as its author wrote it: `cron `30 2 * * *` (revision 1)`.
 fn rule_of(revision: &ParsedRevision) -> String {
-    let definition = &revision.definition;
-    let rule = &definition.rule;
-    format!(
-        "{} `{}` (revision {})",
-        rule.kind, rule.expression, definition.revision
-    )
+    let (rule, number) = (&revision.definition.rule, revision.definition.revision);
+    format!("{} `{}` (revision {number})", rule.kind, rule.expression)
 }
 
 /// Return the rule in English, as the end of a sentence.

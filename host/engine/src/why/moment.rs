@@ -39,23 +39,24 @@ pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) ->
         return vec![removed(deleted_at)];
     }
     let revision = history.revision_at(instant);
-    let (rule, policies) = match &revision.parsed {
-        Ok(parsed) => parsed,
+    let readable = match ReadableRevision::new(history, revision) {
+        Ok(readable) => readable,
         Err(why) => return vec![unreadable(revision, why)],
     };
     let mut findings = Vec::new();
-    match misfit(revision, rule, &rule.check_slot(instant)) {
-        Some((kind, text)) => {
-            findings.push(Finding::at(kind, instant, text));
-            findings.extend(neighbours(revision, instant));
-            if rule.delay_after_completion().is_some() {
-                findings.extend(next_slot(history, rule, policies));
+    match readable.misfit(&readable.rule.check_slot(instant)) {
+        Some(misfit) => {
+            let at = Some(instant);
+            findings.push(Finding { at, ..misfit });
+            findings.extend(readable.neighbours(instant));
+            if readable.rule.delay_after_completion().is_some() {
+                findings.extend(readable.next_slot());
             }
         }
         None => {
-            findings.extend(slot(revision, rule, instant, ""));
+            findings.extend(slot(revision, instant, ""));
             if instant > state.created_at {
-                findings.extend(slot_without_decision(history, rule, policies, instant));
+                findings.extend(readable.slot_without_decision(instant));
             }
         }
     }
@@ -66,212 +67,216 @@ pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) ->
     findings
 }
 
-/// Say why a local time that the clock skips at `change` has no slot.
-pub(super) fn skipped_by_clock(
-    revision: &ParsedRevision,
-    rule: &Rule,
-    local: NaiveDateTime,
-    change: Timestamp,
-    fit: &SlotCheck,
-) -> Vec<Finding> {
-    let text = format!("the clock skips {}, and continues here", clock_text(local));
-    let mut findings = vec![Finding::at(FindingKind::Clock, change, text)];
-    let misfit = misfit(revision, rule, fit);
-    findings.extend(misfit.map(|(kind, text)| Finding::new(kind, text)));
-    findings.extend(neighbours(revision, change));
-    findings
-}
-
-/// Say that a moment is a slot, and which clock change moved it. `suffix` ends the sentence.
-pub(super) fn slot(
-    revision: &ParsedRevision,
-    rule: &Rule,
-    instant: Timestamp,
-    suffix: &str,
-) -> Vec<Finding> {
-    let touched = rule.dst_effects_at(instant).into_iter();
-    let clock_change = |touched| {
-        let text = rule.dst_effect_text(&touched);
-        Finding::at(FindingKind::Clock, touched.change, text)
-    };
-    let mut findings: Vec<Finding> = touched.map(clock_change).collect();
-    let text = format!("a slot of {}{suffix}", rule_of(revision));
-    findings.push(Finding::at(FindingKind::Slot, instant, text));
-    findings
-}
-
-/// Say why a moment is no slot; none when it is one.
-fn misfit(
-    revision: &ParsedRevision,
-    rule: &Rule,
-    fit: &SlotCheck,
-) -> Option<(FindingKind, String)> {
-    let of = rule_of(revision);
-    Some(match fit {
-        SlotCheck::Slot => return None,
-        SlotCheck::FieldsDiffer(mismatches) => {
-            let mismatches: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
-            let text = format!("no slot of {of}: {}", mismatches.join(", "));
-            (FindingKind::NoSlot, text)
-        }
-        SlotCheck::Excluded(item) => {
-            let text = format!("a slot of {of}, if its exclusion `{item}` did not leave it out");
-            (FindingKind::LeftOut, text)
-        }
-        SlotCheck::ClockChange(touched) => {
-            let text = format!("no slot of {of}: {}", rule.dst_effect_text(touched));
-            (FindingKind::Clock, text)
-        }
-        SlotCheck::OffGrid => {
-            let text = format!("no slot of {of}: it fires {}", explained(rule));
-            (FindingKind::NoSlot, text)
-        }
-        SlotCheck::NoSlots => {
-            let text = format!(
-                "the clock gives {of} no slots: it fires {}",
-                explained(rule)
-            );
-            (FindingKind::NoSlot, text)
-        }
-    })
-}
-
-fn neighbours(revision: &ParsedRevision, instant: Timestamp) -> Vec<Finding> {
-    let Ok((rule, policies)) = &revision.parsed else {
-        return Vec::new();
-    };
-    let is_begun = |slot: &Timestamp| policies.start_at.is_none_or(|start| *slot >= start);
-    let before = rule.prev(instant).filter(is_begun);
-    // `max_launches` does not count here: the finding about the slot itself says when it is reached.
-    let after = policies.next_slot(rule, instant, 0);
-    let before = before.map(|slot| Finding::at(FindingKind::Before, slot, "the slot before it"));
-    let after = after.map(|slot| Finding::at(FindingKind::After, slot, "the slot after it"));
-    before.into_iter().chain(after).collect()
-}
-
-fn slot_without_decision(
-    history: &ScheduleHistory,
-    rule: &Rule,
-    policies: &Policies,
-    slot: Timestamp,
-) -> Vec<Finding> {
-    let state = &history.state;
-    if let Some(start_at) = policies.start_at.filter(|start| slot < *start) {
-        let text = "`start_at`: nothing before it is launched";
-        return vec![Finding::at(FindingKind::NotBegun, start_at, text)];
-    }
-    if let Some(end_at) = policies.end_at.filter(|end| slot > *end) {
-        let text = "`end_at`: nothing after it is launched";
-        return vec![Finding::at(FindingKind::Ended, end_at, text)];
-    }
-    if let Some(ended) = max_launches_reached(history, policies) {
-        return vec![ended];
-    }
-    if slot <= state.cursor_at {
-        let cursor = state.cursor_at;
-        let text = format!(
-            "no decision about it is recorded, although all slots up to {cursor} are decided"
-        );
-        return vec![Finding::at(FindingKind::Undecided, slot, text)];
-    }
-    if state.history.skipped_slots().contains(&slot) {
-        let text =
-            "a person skipped this slot: it will not be launched, and the slots after it will";
-        return vec![Finding::at(FindingKind::TakenOut, slot, text)];
-    }
-    let mut findings: Vec<Finding> = paused(history).into_iter().collect();
-    let is_resumed_by_then = state.paused_until.is_some_and(|until| until < slot);
-    let is_overdue = state.paused_at.is_some_and(|at| slot < at);
-    findings.push(
-        match (state.enabled || is_resumed_by_then, slot <= history.now) {
-            (true, true) => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
-            (true, false) => coming(history, rule, policies, slot, "it will be decided then"),
-            (false, _) if is_overdue => Finding::at(FindingKind::Undecided, slot, OVERDUE),
-            (false, _) => Finding::at(FindingKind::Undecided, slot, IN_PAUSE),
-        },
-    );
-    findings.extend(hindrances(history));
-    findings
-}
-
+/// Explain how the schedule stands now: its pause, its next slot, and what is missing for a launch.
 pub(super) fn standing(history: &ScheduleHistory) -> Vec<Finding> {
     let state = &history.state;
     if let Some(deleted_at) = state.deleted_at {
         return vec![removed(deleted_at)];
     }
-    let (rule, policies) = match &history.newest.parsed {
-        Ok(parsed) => parsed,
+    let readable = match ReadableRevision::new(history, &history.newest) {
+        Ok(readable) => readable,
         Err(why) => return vec![unreadable(&history.newest, why)],
     };
-    let mut findings: Vec<Finding> = paused(history).into_iter().collect();
+    let mut findings = Vec::from_iter(paused(history));
     findings.extend(match (state.enabled, state.paused_until) {
-        (true, _) => next_slot(history, rule, policies)
-            .or_else(|| Some(no_next_slot(history, rule, policies))),
+        (true, _) => Some(
+            readable
+                .next_slot()
+                .unwrap_or_else(|| readable.no_next_slot()),
+        ),
         (false, None) => None,
         (false, Some(until)) => {
-            let slot = policies.next_slot(rule, until, state.history.launches_made());
-            let what = "the first slot after the pause";
-            slot.map(|slot| coming(history, rule, policies, slot, what))
+            let made = state.history.launches_made();
+            let slot = readable.policies.next_slot(readable.rule, until, made);
+            slot.map(|slot| readable.coming(slot, "the first slot after the pause"))
         }
     });
     findings.extend(hindrances(history));
     findings
 }
 
-fn next_slot(history: &ScheduleHistory, rule: &Rule, policies: &Policies) -> Option<Finding> {
-    let slot = history.state.next_slot?;
-    Some(match slot <= history.now {
-        true => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
-        false => coming(history, rule, policies, slot, "the next slot"),
-    })
+/// Say that a moment is a slot, and which clock change moved it. `suffix` ends the sentence.
+pub(super) fn slot(revision: &ParsedRevision, instant: Timestamp, suffix: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Ok((rule, _)) = &revision.parsed {
+        findings.extend(rule.dst_effects_at(instant).iter().map(|effect| {
+            let text = rule.dst_effect_text(effect);
+            Finding::at(FindingKind::Clock, effect.change, text)
+        }));
+    }
+    let text = format!("a slot of {}{suffix}", rule_of(revision));
+    findings.push(Finding::at(FindingKind::Slot, instant, text));
+    findings
 }
 
-/// Say why a schedule that is not paused has no next slot.
-fn no_next_slot(history: &ScheduleHistory, rule: &Rule, policies: &Policies) -> Finding {
-    if rule.at_host_start() || rule.delay_after_completion().is_some() {
-        let text = format!("the next launch comes {}", explained(rule));
-        return Finding::new(FindingKind::Coming, text);
+/// A revision that this version can read.
+pub(super) struct ReadableRevision<'a> {
+    history: &'a ScheduleHistory,
+    revision: &'a ParsedRevision,
+    pub rule: &'a Rule,
+    policies: &'a Policies,
+}
+
+impl<'a> ReadableRevision<'a> {
+    /// # Errors
+    /// Why this version cannot read the revision.
+    pub fn new(
+        history: &'a ScheduleHistory,
+        revision: &'a ParsedRevision,
+    ) -> Result<ReadableRevision<'a>, &'a str> {
+        let (rule, policies) = revision.parsed.as_ref().map_err(String::as_str)?;
+        Ok(ReadableRevision {
+            history,
+            revision,
+            rule,
+            policies,
+        })
     }
-    if let Some(ended) = max_launches_reached(history, policies) {
-        return ended;
+
+    /// Say why a local time that the clock skips at `change` has no slot.
+    pub fn skipped_by_clock(
+        &self,
+        local: NaiveDateTime,
+        change: Timestamp,
+        check: &SlotCheck,
+    ) -> Vec<Finding> {
+        let text = format!("the clock skips {}, and continues here", clock_text(local));
+        let mut findings = vec![Finding::at(FindingKind::Clock, change, text)];
+        findings.extend(self.misfit(check));
+        findings.extend(self.neighbours(change));
+        findings
     }
-    match policies.end_at {
-        Some(end_at) => {
-            let text = "`end_at`: there is no slot up to it any more";
-            Finding::at(FindingKind::Ended, end_at, text)
+
+    /// Say why a moment is no slot; none when it is one.
+    fn misfit(&self, check: &SlotCheck) -> Option<Finding> {
+        let (of, rule) = (rule_of(self.revision), self.rule);
+        let no_slot = |kind, why: String| Finding::new(kind, format!("no slot of {of}: {why}"));
+        Some(match check {
+            SlotCheck::Slot => return None,
+            SlotCheck::FieldsDiffer(mismatches) => {
+                let mismatches: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+                no_slot(FindingKind::NoSlot, mismatches.join(", "))
+            }
+            SlotCheck::Excluded(item) => {
+                let text =
+                    format!("a slot of {of}, if its exclusion `{item}` did not leave it out");
+                Finding::new(FindingKind::Excluded, text)
+            }
+            SlotCheck::ClockChange(effect) => {
+                no_slot(FindingKind::Clock, rule.dst_effect_text(effect))
+            }
+            SlotCheck::OffGrid => {
+                no_slot(FindingKind::NoSlot, format!("it fires {}", explained(rule)))
+            }
+            SlotCheck::NoSlots => {
+                let fires = explained(rule);
+                let text = format!("the clock gives {of} no slots: it fires {fires}");
+                Finding::new(FindingKind::NoSlot, text)
+            }
+        })
+    }
+
+    fn neighbours(&self, instant: Timestamp) -> Vec<Finding> {
+        let start_at = self.policies.start_at;
+        let is_begun = |slot: &Timestamp| start_at.is_none_or(|start| *slot >= start);
+        let before = self.rule.prev(instant).filter(is_begun);
+        let before = before.map(|at| Finding::at(FindingKind::Before, at, "the slot before it"));
+        // `max_launches` does not count here: the finding about the slot itself says when it is reached.
+        let after = self.policies.next_slot(self.rule, instant, 0);
+        let after = after.map(|at| Finding::at(FindingKind::After, at, "the slot after it"));
+        before.into_iter().chain(after).collect()
+    }
+
+    fn slot_without_decision(&self, slot: Timestamp) -> Vec<Finding> {
+        let (state, now) = (&self.history.state, self.history.now);
+        if let Some(start_at) = self.policies.start_at.filter(|start| slot < *start) {
+            let text = "`start_at`: nothing before it is launched";
+            return vec![Finding::at(FindingKind::NotBegun, start_at, text)];
         }
-        None => {
-            let text = format!("{} has no slot any more", rule_of(&history.newest));
-            Finding::new(FindingKind::Ended, text)
+        if let Some(end_at) = self.policies.end_at.filter(|end| slot > *end) {
+            let text = "`end_at`: nothing after it is launched";
+            return vec![Finding::at(FindingKind::Ended, end_at, text)];
+        }
+        if let Some(ended) = self.max_launches_reached() {
+            return vec![ended];
+        }
+        if slot <= state.cursor_at {
+            let cursor = state.cursor_at;
+            let text = format!(
+                "no decision about it is recorded, although all slots up to {cursor} are decided"
+            );
+            return vec![Finding::at(FindingKind::Undecided, slot, text)];
+        }
+        if state.history.skipped_slots().contains(&slot) {
+            let text =
+                "a person skipped this slot: it will not be launched, and the slots after it will";
+            return vec![Finding::at(FindingKind::SlotSkipped, slot, text)];
+        }
+        let mut findings = Vec::from_iter(paused(self.history));
+        let is_resumed_by_then = state.paused_until.is_some_and(|until| until < slot);
+        let is_active = state.enabled || is_resumed_by_then;
+        let is_overdue = state.paused_at.is_some_and(|at| slot < at);
+        let undecided = |text| Finding::at(FindingKind::Undecided, slot, text);
+        findings.push(match is_active {
+            true if slot <= now => undecided(UNDECIDED),
+            true => self.coming(slot, "it will be decided then"),
+            false if is_overdue => undecided(OVERDUE),
+            false => undecided(IN_PAUSE),
+        });
+        findings.extend(hindrances(self.history));
+        findings
+    }
+
+    fn next_slot(&self) -> Option<Finding> {
+        let slot = self.history.state.next_slot?;
+        Some(match slot <= self.history.now {
+            true => Finding::at(FindingKind::Undecided, slot, UNDECIDED),
+            false => self.coming(slot, "the next slot"),
+        })
+    }
+
+    /// Say why a schedule that is not paused has no next slot.
+    fn no_next_slot(&self) -> Finding {
+        if self.rule.at_host_start() || self.rule.delay_after_completion().is_some() {
+            let text = format!("the next launch comes {}", explained(self.rule));
+            return Finding::new(FindingKind::Coming, text);
+        }
+        if let Some(ended) = self.max_launches_reached() {
+            return ended;
+        }
+        match self.policies.end_at {
+            Some(end_at) => {
+                let text = "`end_at`: there is no slot up to it any more";
+                Finding::at(FindingKind::Ended, end_at, text)
+            }
+            None => {
+                let text = format!("{} has no slot any more", rule_of(self.revision));
+                Finding::new(FindingKind::Ended, text)
+            }
         }
     }
-}
 
-fn max_launches_reached(history: &ScheduleHistory, policies: &Policies) -> Option<Finding> {
-    let made = history.state.history.launches_made();
-    let text = format!("`max_launches` is reached: it has made {made}");
-    let is_reached = policies.launches_left(made) == Some(0);
-    is_reached.then(|| Finding::at(FindingKind::Ended, history.state.cursor_at, text))
-}
+    fn max_launches_reached(&self) -> Option<Finding> {
+        let state = &self.history.state;
+        let made = state.history.launches_made();
+        let text = format!("`max_launches` is reached: it has made {made}");
+        let is_reached = self.policies.launches_left(made) == Some(0);
+        is_reached.then(|| Finding::at(FindingKind::Ended, state.cursor_at, text))
+    }
 
-fn coming(
-    history: &ScheduleHistory,
-    rule: &Rule,
-    policies: &Policies,
-    slot: Timestamp,
-    what: &str,
-) -> Finding {
-    let evaluator = SlotEvaluator {
-        schedule: history.state.id,
-        rule,
-        policies,
-        defaults: &Defaults::default(),
-    };
-    let text = match evaluator.fire_time(slot).since(slot) {
-        Duration::ZERO => what.to_owned(),
-        jitter => format!("{what}, to fire {} later by its jitter", span(jitter)),
-    };
-    Finding::at(FindingKind::Coming, slot, text)
+    fn coming(&self, slot: Timestamp, what: &str) -> Finding {
+        let evaluator = SlotEvaluator {
+            schedule: self.history.state.id,
+            rule: self.rule,
+            policies: self.policies,
+            defaults: &Defaults::default(),
+        };
+        let text = match evaluator.fire_time(slot).since(slot) {
+            Duration::ZERO => what.to_owned(),
+            jitter => format!("{what}, to fire {} later by its jitter", span(jitter)),
+        };
+        Finding::at(FindingKind::Coming, slot, text)
+    }
 }
 
 fn paused(history: &ScheduleHistory) -> Option<Finding> {
@@ -294,29 +299,22 @@ fn hindrances(history: &ScheduleHistory) -> Vec<Finding> {
     match newest {
         None => findings.push(Finding::new(FindingKind::NoHost, "no host serves")),
         Some(host) if history.now.since(host.heartbeat_at) > SILENT => {
-            let text = format!(
-                "no host serves: `{}` sent its last heartbeat then",
-                host.name
-            );
-            findings.push(Finding::at(FindingKind::NoHost, host.heartbeat_at, text));
+            let (name, at) = (&host.name, host.heartbeat_at);
+            let text = format!("no host serves: `{name}` sent its last heartbeat then");
+            findings.push(Finding::at(FindingKind::NoHost, at, text));
         }
         Some(_) => {}
     }
     let package = &history.newest.definition.package;
-    match history
-        .package
-        .as_ref()
-        .map(|package| package.missing_since)
-    {
-        Some(None) => {}
-        Some(Some(since)) => {
-            let text = format!("no live host has the package `{package}` since then");
-            findings.push(Finding::at(FindingKind::PackageMissing, since, text));
-        }
+    match &history.package {
         None => {
             let text = format!("no host ever had the package `{package}`");
             findings.push(Finding::new(FindingKind::PackageMissing, text));
         }
+        Some(row) => findings.extend(row.missing_since.map(|since| {
+            let text = format!("no live host has the package `{package}` since then");
+            Finding::at(FindingKind::PackageMissing, since, text)
+        })),
     }
     findings
 }

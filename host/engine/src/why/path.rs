@@ -18,21 +18,16 @@ pub(super) fn path(trace: &LaunchTrace) -> Vec<Finding> {
     if trace.decided.launch.decision != Decision::Launched {
         return Vec::new();
     }
-    let mut findings: Vec<Finding> = later_fire_time(trace).into_iter().collect();
+    let mut findings = Vec::from_iter(later_fire_time(trace));
     findings.extend(opened(trace));
     findings.extend(waited_for_capacity(trace));
-    let mut recoveries = recoveries(trace).into_iter().peekable();
+    // The order of findings at one moment: a run is lost, recovered, and claimed again.
+    findings.extend(trace.runs.iter().filter_map(|(run, _)| lost(run)));
+    findings.extend(recoveries(trace));
     for (run, calls) in &trace.runs {
-        while let Some(finding) =
-            recoveries.next_if(|finding: &Finding| finding.at <= Some(run.started_at))
-        {
-            findings.push(finding);
-        }
         findings.push(claimed(run));
         findings.extend(called(calls));
-        findings.extend(lost(run));
     }
-    findings.extend(recoveries);
     findings.sort_by_key(|finding| finding.at);
     findings
 }
@@ -45,14 +40,13 @@ fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
     }
     let later = span(launch.fire_time.since(launch.scheduled_time));
     let because = match launch.kind {
-        LaunchKind::Schedule if policies.jitter.is_some() => {
-            format!(", {later} after its slot by its jitter")
-        }
-        LaunchKind::Catchup if policies.catchup_spread.is_some() => {
-            format!(", {later} after its slot by `catchup_spread`")
-        }
-        _ => String::new(),
+        LaunchKind::Schedule => policies.jitter.map(|_| "its jitter"),
+        LaunchKind::Catchup => policies.catchup_spread.map(|_| "`catchup_spread`"),
+        _ => None,
     };
+    let because = because.map_or_else(String::new, |because| {
+        format!(", {later} after its slot by {because}")
+    });
     let text = format!("until its fire time{because}");
     Some(Finding::at(FindingKind::Waited, launch.fire_time, text))
 }
@@ -60,8 +54,8 @@ fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
 fn opened(trace: &LaunchTrace) -> Option<Finding> {
     let opened_at = trace.decided.opened_at?;
     let after = span(opened_at.since(trace.decided.launch.claimed_at));
-    let text = format!("opened{} after {after}", decided_by(trace));
-    Some(Finding::at(FindingKind::Turn, opened_at, text))
+    let text = format!("left the queue{} after {after}", decided_by(trace));
+    Some(Finding::at(FindingKind::Opened, opened_at, text))
 }
 
 fn waited_for_capacity(trace: &LaunchTrace) -> Option<Finding> {
@@ -82,7 +76,7 @@ fn claimed(run: &RunRow) -> Finding {
         ""
     };
     let text = format!("by {}{recovery}: run {}", host(run), run.id);
-    Finding::at(FindingKind::Taken, run.started_at, text)
+    Finding::at(FindingKind::Claimed, run.started_at, text)
 }
 
 fn host(run: &RunRow) -> String {
@@ -143,6 +137,8 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
     let launch = &trace.decided.launch;
     let message = in_parentheses(launch.message.as_deref());
     let other = trace.overlaps.as_ref().map(named);
+    let other = |before: &str| other.map_or_else(String::new, |other| format!("{before}{other}"));
+    let package = &launch.package;
     let text = match launch.status {
         LaunchStatus::Skipped => return None,
         LaunchStatus::Succeeded if launch.attempts > 1 => {
@@ -153,32 +149,23 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
             None | Some(FailureKind::Failed) => format!("failed for good{message}"),
             Some(kind) => format!("failed for good: {kind}{message}"),
         },
-        LaunchStatus::Cancelled => match other {
-            Some(other) => format!("cancelled{message}, for {other}"),
-            None => format!("cancelled{message}"),
-        },
+        LaunchStatus::Cancelled => format!("cancelled{message}{}", other(", for ")),
         LaunchStatus::Unknown => {
             "unknown: it runs at most once, and what the lost run did is not known".to_owned()
         }
         LaunchStatus::Abandoned => {
             let reason = launch.reason.as_deref().unwrap_or_default();
-            format!(
-                "abandoned ({reason}): {}",
-                abandoned_because(reason, launch.recoveries)
-            )
+            let because = abandoned_because(reason, launch.recoveries);
+            format!("abandoned ({reason}): {because}")
         }
         LaunchStatus::Open => {
-            let package = &launch.package;
             format!("open: it waits for a host with the package `{package}` and free capacity")
         }
         LaunchStatus::Queued if launch.fire_time > history.now => {
             format!("queued: it waits for its fire time, {}", launch.fire_time)
         }
         LaunchStatus::Queued => "queued: it waits for its turn".to_owned(),
-        LaunchStatus::Running => match other {
-            Some(other) => format!("running, and asked to end for {other}"),
-            None => "running".to_owned(),
-        },
+        LaunchStatus::Running => format!("running{}", other(", and asked to end for ")),
         LaunchStatus::Waiting => "waiting until its task is called again".to_owned(),
     };
     let at = launch.finished_at.unwrap_or(history.now);
