@@ -33,7 +33,7 @@ fn order(launch: &UnfinishedLaunch) -> Order {
 
 #[derive(Default)]
 pub(super) struct LaunchTable {
-    launches: HashMap<LaunchId, SimulatedLaunch>,
+    pub unfinished: HashMap<LaunchId, SimulatedLaunch>,
     /// The launches of each schedule.
     by_schedule: HashMap<usize, BTreeSet<Order>>,
     /// How many launches of one schedule, or of all, have a status.
@@ -78,24 +78,16 @@ impl LaunchTable {
             has_started: false,
             launch,
         };
-        self.launches.insert(simulated.launch.id, simulated);
-    }
-
-    pub fn get(&self, id: LaunchId) -> Option<&SimulatedLaunch> {
-        self.launches.get(&id)
-    }
-
-    pub fn get_mut(&mut self, id: LaunchId) -> Option<&mut SimulatedLaunch> {
-        self.launches.get_mut(&id)
+        self.unfinished.insert(simulated.launch.id, simulated);
     }
 
     pub fn row(&mut self, id: LaunchId) -> Option<&mut Row> {
-        let row = self.launches.get(&id)?.row?;
+        let row = self.unfinished.get(&id)?.row?;
         self.rows.get_mut(row)
     }
 
     pub fn set_status(&mut self, id: LaunchId, status: LaunchStatus) {
-        let Some(launch) = self.launches.get_mut(&id) else {
+        let Some(launch) = self.unfinished.get_mut(&id) else {
             return;
         };
         let schedule = launch.schedule;
@@ -137,7 +129,7 @@ impl LaunchTable {
                 row.decision = Decision::Skipped;
             }
         }
-        let ended = self.launches.remove(&id)?;
+        let ended = self.unfinished.remove(&id)?;
         let of_schedule = self.by_schedule.entry(ended.schedule).or_default();
         of_schedule.remove(&order(&ended.launch));
         self.change_count(ended.schedule, status, -1);
@@ -147,14 +139,14 @@ impl LaunchTable {
     /// Return the launches of a schedule that count for the overlap policy at `now`.
     pub fn active(&self, schedule: usize, enabled: bool, now: Timestamp) -> Vec<Active> {
         let order = self.by_schedule.get(&schedule).into_iter().flatten();
-        let launches = order.filter_map(|(.., id)| self.launches.get(id));
+        let launches = order.filter_map(|(.., id)| self.unfinished.get(id));
         let unfinished: Vec<_> = launches.map(|launch| launch.launch.clone()).collect();
         plan::active(&unfinished, enabled, now)
     }
 
     /// Return the launches that run or wait for capacity, by fire time.
     pub fn open_or_running(&self) -> Vec<LaunchId> {
-        let all = self.launches.values().map(|launch| &launch.launch);
+        let all = self.unfinished.values().map(|launch| &launch.launch);
         let found: BTreeSet<(Timestamp, LaunchId)> = all
             .filter(|launch| matches!(launch.status, LaunchStatus::Open | LaunchStatus::Running))
             .map(|launch| (launch.fire_time, launch.id))

@@ -40,7 +40,7 @@ impl Simulator<'_> {
 
     /// Recover an orphaned launch, as the host that returns first does.
     fn recover(&mut self, id: LaunchId) {
-        let Some(simulated) = self.launches.get_mut(id) else {
+        let Some(simulated) = self.launches.unfinished.get_mut(&id) else {
             return;
         };
         simulated.ends += 1;
@@ -73,7 +73,7 @@ impl Simulator<'_> {
 
     fn run_again(&mut self, id: LaunchId) {
         self.launches.set_status(id, LaunchStatus::Open);
-        if let Some(simulated) = self.launches.get_mut(id) {
+        if let Some(simulated) = self.launches.unfinished.get_mut(&id) {
             simulated.launch.recoveries += 1;
         }
         if let Some(row) = self.launches.row(id) {

@@ -97,7 +97,7 @@ impl Simulator<'_> {
     /// Add a launch that the database holds already.
     fn add_current(&mut self, schedule: usize, launch: &UnfinishedLaunch, run: Option<&ActiveRun>) {
         self.launches.add(schedule, launch.clone(), None);
-        if let Some(simulated) = self.launches.get_mut(launch.id) {
+        if let Some(simulated) = self.launches.unfinished.get_mut(&launch.id) {
             simulated.has_started = run.is_some();
         }
         match launch.status {
@@ -259,7 +259,7 @@ impl Simulator<'_> {
         self.displace(&released.displacements, policies.cancel_grace());
         for id in released.open {
             self.launches.set_status(id, LaunchStatus::Open);
-            if let Some(launch) = self.launches.get_mut(id) {
+            if let Some(launch) = self.launches.unfinished.get_mut(&id) {
                 launch.opened_at = self.now;
             }
             self.make_claimable(id);
@@ -268,7 +268,7 @@ impl Simulator<'_> {
 
     fn start(&mut self, id: LaunchId) {
         let (now, is_reported) = (self.now, self.is_reported());
-        let Some(simulated) = self.launches.get_mut(id) else {
+        let Some(simulated) = self.launches.unfinished.get_mut(&id) else {
             return;
         };
         let (schedule, launch) = (simulated.schedule, &simulated.launch);
@@ -290,7 +290,7 @@ impl Simulator<'_> {
 
     /// Run a launch that began at `since`, for as long as launches of its schedule take.
     fn run_since(&mut self, id: LaunchId, since: Timestamp) {
-        let Some(launch) = self.launches.get(id) else {
+        let Some(launch) = self.launches.unfinished.get(&id) else {
             return;
         };
         let schedule = launch.schedule;
@@ -309,7 +309,7 @@ impl Simulator<'_> {
 
     /// Foresee the end of a launch, instead of an end that was foreseen before.
     fn end_at(&mut self, id: LaunchId, ends_at: Timestamp) {
-        if let Some(launch) = self.launches.get_mut(id) {
+        if let Some(launch) = self.launches.unfinished.get_mut(&id) {
             launch.ends += 1;
             launch.ends_at = ends_at;
             let end = Event::End(id, launch.ends);
@@ -319,8 +319,9 @@ impl Simulator<'_> {
 
     /// End a run, unless another end was foreseen since.
     fn end_run(&mut self, id: LaunchId, end: u32) {
-        let launch = self.launches.get(id).filter(|launch| launch.ends == end);
-        match launch.map(|launch| launch.launch.cancel_deadline) {
+        let launch = self.launches.unfinished.get(&id);
+        let foreseen = launch.filter(|launch| launch.ends == end);
+        match foreseen.map(|launch| launch.launch.cancel_deadline) {
             None => {}
             Some(Some(_)) => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
             Some(None) => self.end(id, LaunchStatus::Succeeded, None),
@@ -346,7 +347,7 @@ impl Simulator<'_> {
 
     /// End a displaced launch, which is skipped if it has not started. One that runs has until `deadline`, if any.
     fn end_displaced(&mut self, id: LaunchId, deadline: Option<Timestamp>) {
-        let Some(launch) = self.launches.get_mut(id) else {
+        let Some(launch) = self.launches.unfinished.get_mut(&id) else {
             return;
         };
         match deadline {
@@ -388,7 +389,7 @@ impl Simulator<'_> {
 
     /// Let a launch wait for capacity. No host has any while its package is missing.
     pub(super) fn make_claimable(&mut self, id: LaunchId) {
-        let Some(launch) = self.launches.get(id) else {
+        let Some(launch) = self.launches.unfinished.get(&id) else {
             return;
         };
         if self.schedules[launch.schedule].due.missing_since.is_some() {
