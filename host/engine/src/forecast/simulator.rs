@@ -381,9 +381,9 @@ impl Simulator<'_> {
         if of.next_slot.is_some() || !of.enabled {
             return;
         }
-        let (launches, cursor_at) = (of.due.history.launches, of.due.cursor_at);
+        let (history, cursor_at) = (&of.due.history, of.due.cursor_at);
         let ended_at = Some(Some(self.now));
-        let next = next_slot_after(&of.rule, &of.policies, launches, cursor_at, ended_at);
+        let next = next_slot_after(&of.rule, &of.policies, history, cursor_at, ended_at);
         self.set_next_slot(schedule, next);
     }
 
