@@ -417,19 +417,22 @@ pub(super) fn next_slot_after(
     newest_finished_at: Option<Option<Timestamp>>,
 ) -> Option<Timestamp> {
     const SECOND_US: i64 = 1_000_000;
+    let made = history.launches_made();
     let Some(delay) = rule.delay_after_completion() else {
-        return policies.next_slot(rule, cursor_at, history.launches_made());
+        return policies.next_slot(rule, cursor_at, made);
     };
-    match newest_finished_at {
+    let slot = match newest_finished_at {
         None => {
             let second = cursor_at.micros().div_euclid(SECOND_US) + 1;
-            let slot = Timestamp::from_micros(second * SECOND_US);
-            policies.allowed_from(slot, history.launches_made())
+            Timestamp::from_micros(second * SECOND_US)
         }
+        // The slot is always after the cursor.
         Some(finished_at) => {
-            plan::slot_after_end(delay, policies, history, cursor_at, finished_at?)
+            let soonest = Timestamp::from_micros(cursor_at.micros() + 1);
+            finished_at?.plus(delay).max(soonest)
         }
-    }
+    };
+    policies.allowed_from(slot, made)
 }
 
 /// Run `change` in a write transaction, again when another host changed the same schedule at the same moment.
