@@ -393,12 +393,12 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
         .iter()
         .flat_map(|schedule| &schedule.unfinished);
     let unfinished: Vec<_> = unfinished
-        .map(|found| {
+        .map(|(launch, run)| {
             (
-                found.launch.id,
-                found.launch.status,
-                found.started_at,
-                found.retry_at,
+                launch.id,
+                launch.status,
+                run.map(|run| run.started_at),
+                run.and_then(|run| run.retry_at),
             )
         })
         .collect();
