@@ -163,8 +163,7 @@ impl Config {
                 },
             ));
         }
-        let secrets = secrets::KEYS.iter();
-        keys.extend(secrets.map(|help| help.at(format!("secrets.NAME.{}", help.key))));
+        keys.extend(secrets::KEYS.map(KeyHelp::read));
         keys
     }
 

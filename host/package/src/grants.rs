@@ -36,9 +36,12 @@ pub struct GrantKind {
     pub name: &'static str,
     /// The key below `[grants]` in a sidecar, and below `requests` in a description.
     pub key: &'static str,
-    /// The keys of one entry; one key without a name for a list or a table of texts.
-    pub(super) keys: &'static [KeyHelp<&'static str>],
-    /// Read the grants of a sidecar.
+    /// The keys of a sidecar below `grants`, each a row for [`KeyHelp::read`].
+    keys: &'static [&'static str],
+    /// The lines of an entry that grants a request: a key alone has the value of the request's part. Empty for a kind
+    /// whose grants are one list or one table of texts.
+    entry: &'static [&'static str],
+    /// Read one entry, or the list or the table.
     read: fn(&mut Section<'_>, &SidecarPlace<'_>, &mut Grants) -> Result<(), Error>,
     /// Return what is recorded of each grant: its parts, and then what no request names. Values are not recorded.
     pub(super) record: fn(&Grants) -> Vec<Vec<String>>,
@@ -46,8 +49,6 @@ pub struct GrantKind {
     pub(super) parts: &'static [Part],
     /// What the package needs, such as "the directory".
     pub(super) need: &'static str,
-    /// A key that a grant needs and a request does not name, and what its lines show for it, as TOML.
-    placeholder: (&'static str, &'static str),
     /// Another kind whose grants also satisfy a request.
     pub(super) also: Option<&'static GrantKind>,
     /// Whether the sandbox checks each use: a launch is not denied for a missing grant of this kind.
@@ -60,23 +61,19 @@ impl GrantKind {
         name: "",
         key: "",
         keys: &[],
+        entry: &[],
         read: |_, _, _| Ok(()),
         record: |_| Vec::new(),
         parts: &[],
         need: "",
-        placeholder: ("", ""),
         also: None,
         is_checked_at_use: false,
     };
 
     /// List the keys of a sidecar that grant this kind.
     pub fn reference(&self) -> impl Iterator<Item = KeyHelp> {
-        self.keys.iter().map(|help| {
-            help.at(match help.key {
-                "" => format!("grants.{}", self.key),
-                key => format!("grants.{}[].{key}", self.key),
-            })
-        })
+        let rows = self.keys.iter();
+        rows.map(|row| KeyHelp::read(&format!("grants.{row}")))
     }
 
     /// Whether a description lists requests of this kind by name, not as objects.
@@ -110,28 +107,23 @@ impl GrantKind {
     /// Return the lines of a sidecar that grant a request with `parts`, or all of several names.
     pub(super) fn lines(&self, parts: &[String]) -> String {
         let quote = |text: &String| toml::Value::from(text.as_str()).to_string();
-        if let [help] = self.keys {
-            let names = parts.iter().map(quote);
-            return match help.kind {
-                "list of texts" => {
-                    let names = Vec::from_iter(names).join(", ");
-                    format!("[grants]\n{} = [{names}]", self.key)
-                }
-                _ => {
-                    let lines = names.map(|name| format!("\n{name} = \"its value\""));
-                    format!("[grants.{}]{}", self.key, lines.collect::<String>())
-                }
-            };
+        let names = parts.iter().map(quote);
+        if let [Part::Variable] = self.parts {
+            let names = Vec::from_iter(names).join(", ");
+            return format!("[grants]\n{} = [{names}]", self.key);
+        }
+        if self.is_named() {
+            let lines = names.map(|name| format!("\n{name} = \"its value\""));
+            return format!("[grants.{}]{}", self.key, lines.collect::<String>());
         }
         let mut lines = format!("[[grants.{}]]", self.key);
-        for help in self.keys {
-            let part = self.parts.iter().position(|part| part.key() == help.key);
-            let value = match part.and_then(|place| parts.get(place)) {
-                Some(port) if help.kind == "number" => Some(port.clone()),
-                Some(text) => Some(quote(text)),
-                None => (help.key == self.placeholder.0).then(|| self.placeholder.1.to_owned()),
+        for line in self.entry {
+            let mut parts = self.parts.iter().zip(parts);
+            lines += &match parts.find(|(part, _)| part.key() == *line) {
+                Some((Part::Port, port)) => format!("\n{line} = {port}"),
+                Some((_, text)) => format!("\n{line} = {}", quote(text)),
+                None => format!("\n{line}"),
             };
-            lines += &value.map_or_else(String::new, |value| format!("\n{} = {value}", help.key));
         }
         lines
     }
@@ -161,7 +153,14 @@ pub(super) struct SidecarPlace<'s> {
 pub(super) fn read(mut section: Section<'_>, place: &SidecarPlace<'_>) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for kind in KINDS {
-        (kind.read)(&mut section, place, &mut grants)?;
+        if kind.entry.is_empty() {
+            (kind.read)(&mut section, place, &mut grants)?;
+            continue;
+        }
+        for mut entry in section.tables(kind.key)?.unwrap_or_default() {
+            (kind.read)(&mut entry, place, &mut grants)?;
+            entry.finish()?;
+        }
     }
     section.finish()?;
     Ok(grants)

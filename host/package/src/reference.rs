@@ -3,56 +3,31 @@
 use serde::Serialize;
 
 /// One key of a TOML file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct KeyHelp<T = String> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyHelp {
     /// Its path, such as `grants.http[].host`.
-    pub key: T,
+    pub key: String,
     /// What to write, such as `duration` or `list of texts`.
     #[serde(rename = "type")]
-    pub kind: T,
+    pub kind: String,
     /// As TOML writes it; `None` for a key without a default.
-    pub default: Option<T>,
+    pub default: Option<String>,
     /// The least and the greatest value.
-    pub bounds: Option<T>,
-    pub meaning: T,
+    pub bounds: Option<String>,
+    pub meaning: String,
 }
 
-impl KeyHelp<&'static str> {
-    /// Describe a key without default and bounds.
-    pub const fn new(
-        key: &'static str,
-        kind: &'static str,
-        meaning: &'static str,
-    ) -> KeyHelp<&'static str> {
+impl KeyHelp {
+    /// Read one row of a table of keys: `key | type | default | bounds | meaning`. An empty cell is `None`.
+    pub fn read(row: &str) -> KeyHelp {
+        let mut cells = row.splitn(5, '|').map(|cell| cell.trim().to_owned());
+        let mut next = || cells.next().filter(|cell| !cell.is_empty());
         KeyHelp {
-            key,
-            kind,
-            default: None,
-            bounds: None,
-            meaning,
-        }
-    }
-
-    /// Add the default, as TOML writes it.
-    pub const fn with_default(mut self, default: &'static str) -> KeyHelp<&'static str> {
-        self.default = Some(default);
-        self
-    }
-
-    /// Add the bounds.
-    pub const fn within(mut self, bounds: &'static str) -> KeyHelp<&'static str> {
-        self.bounds = Some(bounds);
-        self
-    }
-
-    /// Return the same under the path `key`.
-    pub fn at(self, key: String) -> KeyHelp {
-        KeyHelp {
-            key,
-            kind: self.kind.to_owned(),
-            default: self.default.map(str::to_owned),
-            bounds: self.bounds.map(str::to_owned),
-            meaning: self.meaning.to_owned(),
+            key: next().unwrap_or_default(),
+            kind: next().unwrap_or_default(),
+            default: next(),
+            bounds: next(),
+            meaning: next().unwrap_or_default(),
         }
     }
 }

@@ -84,30 +84,17 @@ impl Sidecar {
 /// List the keys of a sidecar but those of its schedules.
 pub fn reference() -> Vec<KeyHelp> {
     let keys = [
-        KeyHelp::new(
-            "sha256",
-            "text",
-            "The SHA-256 of the only .wasm file that may run.",
-        ),
-        KeyHelp::new(
-            "context",
-            "table",
-            "The base of the context of every schedule.",
-        ),
-        KeyHelp::new(
-            "retry.max_attempts",
-            "number",
-            "The attempts of every task in one run. It overrides the package's proposals.",
-        )
-        .within("1 to 1000"),
+        "sha256 | text | | | The SHA-256 of the only .wasm file that may run.",
+        "context | table | | | The base of the context of every schedule.",
+        "retry.max_attempts | number | | 1 to 1000 | The attempts of every task in one run. It overrides the package's proposals.",
     ];
-    let keys = keys.map(|help| help.at(help.key.to_owned()));
+    let keys = keys.into_iter().map(KeyHelp::read);
     let limits = limits::keys().into_iter().map(|help| KeyHelp {
         key: format!("limits.{}", help.key),
         ..help
     });
     let grants = grants::KINDS.into_iter().flat_map(GrantKind::reference);
-    keys.into_iter().chain(limits).chain(grants).collect()
+    keys.chain(limits).chain(grants).collect()
 }
 
 #[cfg(test)]

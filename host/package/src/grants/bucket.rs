@@ -1,11 +1,10 @@
 //! Buckets of `wasi:keyvalue`.
 
-use super::GrantKind;
 use super::part::{Part, is_writable};
+use super::{GrantKind, SidecarPlace};
 use crate::names::package_name_fault;
-use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{AccessMode, BucketGrant};
+use campanile_sandbox::{AccessMode, BucketGrant, Grants};
 
 /// The most bytes in the name of a bucket.
 const BUCKET_NAME_BYTES_MAX: usize = 128;
@@ -14,30 +13,12 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
     name: "keyvalue",
     key: "keyvalue",
     keys: &[
-        KeyHelp::new(
-            "bucket",
-            "text",
-            "The name by which the task opens the bucket.",
-        )
-        .within("at most 128 bytes"),
-        KeyHelp::new(
-            "access",
-            "\"read\" or \"write\"",
-            "Whether the task may change the bucket.",
-        ),
-        KeyHelp::new(
-            "namespace",
-            "text",
-            "The name under which the entries are stored. Packages that are granted the same namespace share it; without it, the bucket belongs to the package.",
-        ),
+        "keyvalue[].bucket | text | | at most 128 bytes | The name by which the task opens the bucket.",
+        "keyvalue[].access | \"read\" or \"write\" | | | Whether the task may change the bucket.",
+        "keyvalue[].namespace | text | | | The name under which the entries are stored. Packages that are granted the same namespace share it; without it, the bucket belongs to the package.",
     ],
-    read: |section, place, grants| {
-        for entry in section.tables("keyvalue")?.unwrap_or_default() {
-            let grant = read(entry, place.package, &grants.keyvalue)?;
-            grants.keyvalue.push(grant);
-        }
-        Ok(())
-    },
+    entry: &["bucket", "access"],
+    read,
     record: |grants| {
         let parts = |grant: &BucketGrant| {
             vec![
@@ -54,10 +35,10 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
 };
 
 fn read(
-    mut section: Section<'_>,
-    package: &str,
-    others: &[BucketGrant],
-) -> Result<BucketGrant, Error> {
+    section: &mut Section<'_>,
+    place: &SidecarPlace<'_>,
+    grants: &mut Grants,
+) -> Result<(), Error> {
     let bucket = section.required(
         "bucket",
         "the name by which the task opens it, such as \"default\"",
@@ -68,16 +49,16 @@ fn read(
         );
         return Err(section.error("bucket", what));
     }
-    if others.iter().any(|other| other.bucket == bucket) {
+    if grants.keyvalue.iter().any(|other| other.bucket == bucket) {
         let what = format_args!(
             "is \"{bucket}\", the name of another bucket of this file: choose another name"
         );
         return Err(section.error("bucket", what));
     }
-    let writable = is_writable(&mut section)?;
+    let writable = is_writable(section)?;
     let namespace = match section.text("namespace")? {
         // A shared namespace cannot have this name, because of the slash.
-        None => format!("{package}/{bucket}"),
+        None => format!("{}/{bucket}", place.package),
         Some(shared) if package_name_fault(&shared).is_none() => shared,
         Some(shared) => {
             let what = format_args!(
@@ -86,10 +67,10 @@ fn read(
             return Err(section.error("namespace", what));
         }
     };
-    section.finish()?;
-    Ok(BucketGrant {
+    grants.keyvalue.push(BucketGrant {
         bucket,
         namespace,
         writable,
-    })
+    });
+    Ok(())
 }

@@ -4,37 +4,19 @@ use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
 use super::{GrantKind, SidecarPlace};
-use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{AccessMode, DirectoryGrant};
+use campanile_sandbox::{AccessMode, DirectoryGrant, Grants};
 
 pub(super) static DIRECTORY: GrantKind = GrantKind {
     name: "directory",
     key: "directories",
     keys: &[
-        KeyHelp::new(
-            "host",
-            "path",
-            "A directory of this machine. A relative path starts at the sidecar's folder.",
-        ),
-        KeyHelp::new(
-            "guest",
-            "path",
-            "The path under which the task sees the directory.",
-        ),
-        KeyHelp::new(
-            "access",
-            "\"read\" or \"write\"",
-            "Whether the task may change the directory.",
-        ),
+        "directories[].host | path | | | A directory of this machine. A relative path starts at the sidecar's folder.",
+        "directories[].guest | path | | | The path under which the task sees the directory.",
+        "directories[].access | \"read\" or \"write\" | | | Whether the task may change the directory.",
     ],
-    read: |section, place, grants| {
-        for entry in section.tables("directories")?.unwrap_or_default() {
-            let grant = read(entry, place, &grants.directories)?;
-            grants.directories.push(grant);
-        }
-        Ok(())
-    },
+    entry: &["host = \"/a/directory/of/this/host\"", "guest", "access"],
+    read,
     record: |grants| {
         let grants = grants.directories.iter();
         let record = grants.map(|grant| {
@@ -46,20 +28,20 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
     },
     parts: &[Part::Access, Part::GuestPath],
     need: "the directory",
-    placeholder: ("host", "\"/a/directory/of/this/host\""),
     ..GrantKind::UNREQUESTED
 };
 
 fn read(
-    mut section: Section<'_>,
+    section: &mut Section<'_>,
     place: &SidecarPlace<'_>,
-    others: &[DirectoryGrant],
-) -> Result<DirectoryGrant, Error> {
+    grants: &mut Grants,
+) -> Result<(), Error> {
     let host = section.required("host", "a directory of this machine")?;
     let guest = section.required("guest", "the path under which the task sees it")?;
-    let writable = is_writable(&mut section)?;
+    let writable = is_writable(section)?;
     check_guest_path(&guest).map_err(|what| section.error("guest", what))?;
-    if others.iter().any(|other| other.guest == guest) {
+    let mut others = grants.directories.iter();
+    if others.any(|other| other.guest == guest) {
         let what = format_args!(
             "is \"{guest}\", the path of another directory of this file: choose another path"
         );
@@ -70,12 +52,12 @@ fn read(
     if writable {
         check_writable(&host, place).map_err(|what| section.error("host", what))?;
     }
-    section.finish()?;
-    Ok(DirectoryGrant {
+    grants.directories.push(DirectoryGrant {
         host,
         guest,
         writable,
-    })
+    });
+    Ok(())
 }
 
 /// Return where the directory at `path` is, without links: a link that is put in its place later is not granted.

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use super::part::Part;
 use super::{GrantKind, SidecarPlace};
-use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::nearest;
 use campanile_sandbox::ENV_PREFIX;
@@ -12,11 +11,9 @@ use campanile_sandbox::ENV_PREFIX;
 pub(super) static ENV: GrantKind = GrantKind {
     name: "env",
     key: "env",
-    keys: &[KeyHelp::new(
-        "",
-        "list of texts",
-        "Environment variables of the task: \"NAME\" takes the value from the host's environment, \"NAME=value\" sets it.",
-    )],
+    keys: &[
+        "env | list of texts | | | Environment variables of the task: \"NAME\" takes the value from the host's environment, \"NAME=value\" sets it.",
+    ],
     read: |section, place, grants| {
         for entry in section.texts("env")?.unwrap_or_default() {
             let (name, value) = match entry.split_once('=') {
@@ -32,7 +29,7 @@ pub(super) static ENV: GrantKind = GrantKind {
         }
         Ok(())
     },
-    record: |grants| grants.env.keys().map(|name| vec![name.clone()]).collect(),
+    record: |grants| names(grants.env.keys()),
     parts: &[Part::Variable],
     need: "the environment variable",
     also: Some(&SECRET_ENV),
@@ -42,16 +39,12 @@ pub(super) static ENV: GrantKind = GrantKind {
 pub(super) static CONFIG: GrantKind = GrantKind {
     name: "config",
     key: "config",
-    keys: &[KeyHelp::new(
-        "",
-        "table of texts",
-        "The keys and values that `wasi:config/store` returns.",
-    )],
+    keys: &["config | table of texts | | | The keys and values that `wasi:config/store` returns."],
     read: |section, _, grants| {
         grants.config = section.text_map("config")?;
         Ok(())
     },
-    record: |grants| grants.config.keys().map(|key| vec![key.clone()]).collect(),
+    record: |grants| names(grants.config.keys()),
     parts: &[Part::Name],
     need: "the config key",
     also: Some(&SECRET),
@@ -61,11 +54,9 @@ pub(super) static CONFIG: GrantKind = GrantKind {
 pub(super) static SECRET: GrantKind = GrantKind {
     name: "secret",
     key: "secrets",
-    keys: &[KeyHelp::new(
-        "",
-        "list of texts",
-        "Names of secrets of the host's configuration, which `wasi:config/store` returns as config keys.",
-    )],
+    keys: &[
+        "secrets | list of texts | | | Names of secrets of the host's configuration, which `wasi:config/store` returns as config keys.",
+    ],
     read: |section, place, grants| {
         for name in section.texts("secrets")?.unwrap_or_default() {
             check_secret(section, "secrets", &name, place)?;
@@ -78,24 +69,16 @@ pub(super) static SECRET: GrantKind = GrantKind {
         }
         Ok(())
     },
-    record: |grants| {
-        grants
-            .secrets
-            .iter()
-            .map(|name| vec![name.clone()])
-            .collect()
-    },
+    record: |grants| names(&grants.secrets),
     ..GrantKind::UNREQUESTED
 };
 
 pub(super) static SECRET_ENV: GrantKind = GrantKind {
     name: "secret_env",
     key: "secret_env",
-    keys: &[KeyHelp::new(
-        "",
-        "table of texts",
-        "Environment variables whose values are secrets: the variable, and the secret's name.",
-    )],
+    keys: &[
+        "secret_env | table of texts | | | Environment variables whose values are secrets: the variable, and the secret's name.",
+    ],
     read: |section, place, grants| {
         grants.secret_env = section.text_map("secret_env")?;
         for (variable, secret) in &grants.secret_env {
@@ -114,6 +97,11 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
     },
     ..GrantKind::UNREQUESTED
 };
+
+fn names<'g>(names: impl IntoIterator<Item = &'g String>) -> Vec<Vec<String>> {
+    let names = names.into_iter();
+    names.map(|name| vec![name.clone()]).collect()
+}
 
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.
 fn host_variable(place: &SidecarPlace<'_>, name: &str) -> Result<String, String> {

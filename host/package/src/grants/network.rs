@@ -1,42 +1,21 @@
 //! HTTP requests and sockets.
 
-use super::GrantKind;
 use super::part::{Part, read_port};
-use crate::reference::KeyHelp;
+use super::{GrantKind, SidecarPlace};
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
-
-const HOST_MEANING: &str = "A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.";
+use campanile_sandbox::{Grants, HttpGrant, Protocol, SocketGrant, method_fault};
 
 pub(super) static HTTP: GrantKind = GrantKind {
     name: "http",
     key: "http",
     keys: &[
-        KeyHelp::new(
-            "scheme",
-            "\"https\" or \"http\"",
-            "The scheme of the requests.",
-        )
-        .with_default("\"https\""),
-        KeyHelp::new("host", "text", HOST_MEANING),
-        KeyHelp::new(
-            "port",
-            "number",
-            "The port; without it, the scheme's own port.",
-        )
-        .within("1 to 65535"),
-        KeyHelp::new(
-            "methods",
-            "list of texts",
-            "The methods that the task may use; without it, every method.",
-        ),
+        "http[].scheme | \"https\" or \"http\" | \"https\" | | The scheme of the requests.",
+        "http[].host | text | | | A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.",
+        "http[].port | number | | 1 to 65535 | The port; without it, the scheme's own port.",
+        "http[].methods | list of texts | | | The methods that the task may use; without it, every method.",
     ],
-    read: |section, _, grants| {
-        for entry in section.tables("http")?.unwrap_or_default() {
-            grants.http.push(read_http(entry)?);
-        }
-        Ok(())
-    },
+    entry: &["scheme", "host"],
+    read: read_http,
     record: |grants| {
         let parts = |grant: &HttpGrant| {
             let mut methods = grant.methods.clone();
@@ -62,22 +41,12 @@ pub(super) static SOCKET: GrantKind = GrantKind {
     name: "socket",
     key: "sockets",
     keys: &[
-        KeyHelp::new(
-            "protocol",
-            "\"tcp\" or \"udp\"",
-            "The protocol of the socket.",
-        )
-        .with_default("\"tcp\""),
-        KeyHelp::new("host", "text", HOST_MEANING),
-        KeyHelp::new("port", "number", "The port that the task may connect to.")
-            .within("1 to 65535"),
+        "sockets[].protocol | \"tcp\" or \"udp\" | \"tcp\" | | The protocol of the socket.",
+        "sockets[].host | text | | | A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.",
+        "sockets[].port | number | | 1 to 65535 | The port that the task may connect to.",
     ],
-    read: |section, _, grants| {
-        for entry in section.tables("sockets")?.unwrap_or_default() {
-            grants.sockets.push(read_socket(entry)?);
-        }
-        Ok(())
-    },
+    entry: &["protocol", "host", "port"],
+    read: read_socket,
     record: |grants| {
         let parts = |grant: &SocketGrant| {
             let host = grant.host.to_ascii_lowercase();
@@ -91,7 +60,11 @@ pub(super) static SOCKET: GrantKind = GrantKind {
     ..GrantKind::UNREQUESTED
 };
 
-fn read_http(mut section: Section<'_>) -> Result<HttpGrant, Error> {
+fn read_http(
+    section: &mut Section<'_>,
+    _: &SidecarPlace<'_>,
+    grants: &mut Grants,
+) -> Result<(), Error> {
     let scheme = section
         .text("scheme")?
         .unwrap_or_else(|| "https".to_owned());
@@ -99,36 +72,40 @@ fn read_http(mut section: Section<'_>) -> Result<HttpGrant, Error> {
         let what = format_args!("is \"{scheme}\": write \"https\" or \"http\"");
         return Err(section.error("scheme", what));
     }
-    let host = read_host(&mut section, "api.example.com")?;
-    let port = read_port(&mut section)?;
+    let host = read_host(section, "api.example.com")?;
+    let port = read_port(section)?;
     let methods = section.texts("methods")?.unwrap_or_default();
     for method in &methods {
         if let Some(fault) = method_fault(method) {
             return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
         }
     }
-    section.finish()?;
-    Ok(HttpGrant {
+    grants.http.push(HttpGrant {
         scheme,
         host,
         port,
         methods,
-    })
+    });
+    Ok(())
 }
 
-fn read_socket(mut section: Section<'_>) -> Result<SocketGrant, Error> {
+fn read_socket(
+    section: &mut Section<'_>,
+    _: &SidecarPlace<'_>,
+    grants: &mut Grants,
+) -> Result<(), Error> {
     let protocol = section
         .parsed("protocol", Protocol::read)?
         .unwrap_or(Protocol::Tcp);
-    let host = read_host(&mut section, "db.example.com")?;
-    let port = read_port(&mut section)?;
+    let host = read_host(section, "db.example.com")?;
+    let port = read_port(section)?;
     let port = port.ok_or_else(|| section.error_of_table("needs `port`, such as 5432"))?;
-    section.finish()?;
-    Ok(SocketGrant {
+    grants.sockets.push(SocketGrant {
         protocol,
         host,
         port,
-    })
+    });
+    Ok(())
 }
 
 /// Read the host of a grant, in lower case: a name, an address, `*.domain` or `*`.
